@@ -45,7 +45,7 @@ ifneq ($(NEWER),)
 endif
 
 # The tests of reading: what they need beside the core is little, so that the lowest versions can run them, too.
-READING := tests/client tests/filters tests/loading tests/tables \
+READING := tests/service tests/filters tests/loading tests/tables \
   tests/plots/test_what_is_drawn.py tests/snapshots/test_reading.py \
   tests/widgets/test_failure_browser.py tests/widgets/test_metadata_filter_widget.py
 
@@ -79,7 +79,7 @@ format: install ## format the code
 	@$(BIN)/ruff format .
 
 lab: $(DEMO)/.lab ## open JupyterLab on the notebooks, connected to an embedded service
-	@$(DEMO)/bin/python -m toolkit_demo.lab
+	@$(DEMO)/bin/python -m toolkit_service.demo.lab
 
 serve: install ## run the embedded service with sample data until Ctrl-C
 	@$(BIN)/toolkit serve --sample

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 import toolkit as tk
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 # how long an example takes says more about the machine than about the code
 settings.register_profile("house", deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolkit_demo.samples import sample_files
+from toolkit_service.demo.samples import sample_files
 
 if __name__ == "__main__":
     for name, content in sample_files().items():

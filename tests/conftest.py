@@ -20,8 +20,8 @@ import pytest
 
 import toolkit as tk
 from tests.tiers import group_by_fixtures, mark_tiers
-from toolkit.client.responses import RetryPolicy
-from toolkit_demo.local_service import LocalService
+from toolkit.service.responses import RetryPolicy
+from toolkit_service.demo.local_service import LocalService
 
 _PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
 

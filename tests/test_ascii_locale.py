@@ -12,7 +12,7 @@ import pytest
 
 import toolkit as tk
 from tests.reports.conftest import failures, ordinary
-from toolkit.children import program_variables
+from toolkit.base.children import program_variables
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 TITLE = "Zürich 夜"

@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.client.failures import list_page
-from toolkit.client.transport import Request, Transport
+from toolkit.base.times import milliseconds
 from toolkit.filters.failure import FAILURE_STATES
-from toolkit.times import milliseconds
+from toolkit.service.failures import list_page
+from toolkit.service.transport import Request, Transport
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ _TOOLKIT = Path(__file__).parents[1] / "toolkit"
 
 _MANY_AT_ONCE = """
 import sys, threading
-from toolkit.client.pages import range_page
-from toolkit.client.transport import Response, Request
+from toolkit.service.pages import range_page
+from toolkit.service.transport import Response, Request
 sys.setswitchinterval(1e-6)
 request = Request(doing="reading", method="POST", path="/range")
 response = Response(status=200, headers={}, body=b'{"result": {"nextCursor": "7", "vectors": []}}', tries=1)

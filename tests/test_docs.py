@@ -13,8 +13,8 @@ import pytest
 
 import toolkit as tk
 import toolkit.analysis
-from toolkit_demo.local_service import LocalService
-from toolkit_demo.run import environment_for
+from toolkit_service.demo.local_service import LocalService
+from toolkit_service.demo.run import environment_for
 
 DOCS = Path(__file__).parent.parent / "docs"
 DRAWINGS = DOCS / "pictures" / "drawings.py"

@@ -17,11 +17,11 @@ import pytest
 
 import toolkit as tk
 from tests.widgets.conftest import ordinary
-from toolkit.arguments import texts as arguments_texts
+from toolkit.base.arguments import texts as arguments_texts
 from toolkit.errors import InputError
-from toolkit.indexing.upserts import _rows as upsert_rows
 from toolkit.tables.frames import checked_frame, frame_from_rows
 from toolkit.tables.schemas import FAILURES
+from toolkit.vectors.upserts import _rows as upsert_rows
 
 
 class Stream:

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import toolkit as tk
-from toolkit.children import first_line, running
-from toolkit_demo.local_service import LocalService
+from toolkit.base.children import first_line, running
+from toolkit_service.demo.local_service import LocalService
 
 CANARY = "canary-5f2b9d"
 
@@ -53,7 +53,7 @@ def application(local, tmp_path, monkeypatch) -> Iterator[str]:
         "TOOLKIT_QUEUE_NEXT_SIGNING_KEY": following,
     }
     log = tmp_path / "application.log"
-    with running("toolkit_demo.application", variables=variables, log=log) as process:
+    with running("toolkit_service.demo.application", variables=variables, log=log) as process:
         yield first_line(process, what="the application", log=log)["url"]
 
 

@@ -35,7 +35,7 @@ from toolkit.errors import (
     ToolkitError,
     UnexpectedResultWarning,
 )
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
     "Calibration", "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses",

@@ -291,7 +291,7 @@ def test_messages_name_only_what_is_public():
 
 
 ROOT = Path(__file__).parents[1]
-ROOTS = ("toolkit", "toolkit_demo")
+ROOTS = ("toolkit", "toolkit_service")
 SCRIPTS = [  # no test runs these
     path
     for folder in ("tests/benchmarks", "tests/soak", "tests/accuracy", "tests/fuzz", "docs/pictures", "data")

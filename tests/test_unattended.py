@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.conftest import Asked, Reply, ScriptedServer, listening
-from toolkit_demo.history import wire_entries
+from toolkit_service.demo.history import wire_entries
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "token-of-the-unattended-job"

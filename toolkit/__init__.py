@@ -18,9 +18,12 @@ from pathlib import Path
 
 try:
     from toolkit import errors
-    from toolkit.lazy_names import lazy_names
-    from toolkit.receipt import Receipt, receipt  # now, as the module and the function share their name
+    from toolkit.base.lazy_names import lazy_names
     from toolkit.tables import vector_dtype as _registered  # pandas knows the type by its import
+    from toolkit.tables.receipt import (  # now, as the module and the function share their name
+        Receipt,
+        receipt,
+    )
     from toolkit.version import __version__
 except KeyboardInterrupt:
     if "toolkit" in {Path(word).stem for word in sys.orig_argv[1:3]}:

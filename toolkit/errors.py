@@ -1,328 +1,72 @@
-"""The error tree. Every error of the toolkit is a `ToolkitError`, and says four things.
-
-What was being done, what was got, what was expected, and what to do next::
-
-    ToolkitError
-    ├── SettingsError              addresses or tokens are missing or contradictory
-    ├── InputError (ValueError)    an argument cannot be used as given
-    │   └── FilterSyntaxError      a metadata filter does not parse; knows the position
-    ├── ServiceError               a request to the service failed; knows the request (without secrets)
-    │   ├── TransportError         no complete response                                  (retriable)
-    │   │   └── DeadlineError      the response exceeded the deadline                    (retriable)
-    │   ├── RedirectError          the service pointed elsewhere; not followed
-    │   ├── ProtocolError          the response is not what the specification says
-    │   │   ├── MalformedResponseError   200, but HTML, empty or truncated              (retriable)
-    │   │   └── CursorLoopError    a cursor was repeated, so paging would never end
-    │   └── ResponseError          the service responded with an error status
-    │       ├── BadRequestError            400
-    │       ├── AuthenticationError        401 and 403
-    │       ├── NotFoundError              404
-    │       ├── UnprocessableError         422
-    │       ├── RateLimitError             429, passes within seconds                    (retriable)
-    │       │   └── DailyLimitError        429, passes when the day's budget is renewed
-    │       └── ServerError                5xx                                           (retriable)
-    ├── NotEnoughMemoryError       the result would not fit into memory
-    ├── IncompleteLoadError        a load ended early; `.partial` holds what was read
-    ├── SignatureError             a callback's signature does not verify
-    ├── SnapshotError              a snapshot cannot be used as requested
-    │   ├── SnapshotDamagedError   a file is missing, truncated or edited
-    │   ├── SnapshotLockedError    another writer holds it
-    │   ├── SnapshotConflictError  another writer changed it meanwhile
-    │   └── SnapshotBindingError   it belongs to another service, index or filter
-    ├── LedgerLockedError          another process runs a plan with this ledger
-    └── LocalServiceError          the embedded service did not start, or ended
-
-`IncompleteLoadWarning` is a warning: entries changed while they were read, and the result's receipt says why
-it may be incomplete. `UnexpectedResultWarning` is a warning that a call was probably a mistake: a label that
-no entry has, ids that no longer exist.
-"""
-
-from __future__ import annotations
-
-from typing import Any, ClassVar
-
-from toolkit.own_tokens import mask_handled, masked
-from toolkit.visible_text import visible
-
-
-class ToolkitError(Exception):
-    """Base of all errors of the toolkit.
-
-    Parameters
-    ----------
-    doing : str
-        What was being done, as the start of a sentence ("reading the DLQ page after cursor 'x'").
-    got : str, optional
-        What happened or was found instead.
-    expected : str, optional
-        What would have been right.
-    next_step : str, optional
-        What the reader can do now, as a sentence.
-
-    Notes
-    -----
-    It never holds a live token of ours: attributes and notes are masked when they are set, and so are the
-    errors that are being handled while it is made.
-
-    Examples
-    --------
-    >>> print(ToolkitError("opening 'a.json'", got="a folder", expected="a file", next_step="Name a file."))
-    opening 'a.json': got a folder; expected a file. Name a file.
-    """
-
-    retriable: ClassVar[bool] = False
-    """Whether the same request may succeed when sent again."""
-
-    def __init__(
-        self, doing: str, *, got: str | None = None, expected: str | None = None, next_step: str | None = None
-    ) -> None:
-        self.doing = doing
-        self.got = got
-        self.expected = expected
-        self.next_step = next_step
-        details = "; ".join(
-            part for part in (f"got {got}" * bool(got), f"expected {expected}" * bool(expected)) if part
-        )
-        text = f"{doing}: {details}" if details else doing
-        if next_step:
-            text = f"{text.rstrip('.')}. {next_step}"
-        super().__init__(visible(masked(text)))
-        mask_handled()
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute, without a live token of ours in its text."""
-        super().__setattr__(name, masked(value) if isinstance(value, str) else value)
-
-    def add_note(self, note: str, /) -> None:
-        """Add a note, without a live token of ours in it."""
-        super().add_note(visible(masked(note)))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by state: the constructors take keywords, which the default way would lose."""
-        return _rebuild, (type(self), self.args, self.__dict__)
-
-
-def _rebuild(kind: type[ToolkitError], args: tuple[object, ...], state: dict[str, object]) -> ToolkitError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
-
-
-class SettingsError(ToolkitError):
-    """Addresses or tokens are missing or contradictory."""
-
-
-class InputError(ToolkitError, ValueError):
-    """An argument cannot be used as given."""
-
-
-class FilterSyntaxError(InputError):
-    """A metadata filter does not parse.
-
-    Attributes
-    ----------
-    position : int
-        Offset into `text`, in characters, where reading stopped.
-    text : str
-        The filter as given.
-    """
-
-    def __init__(
-        self, doing: str, *, text: str, position: int, got: str, expected: str, next_step: str | None = None
-    ) -> None:
-        self.text = text
-        self.position = position
-        super().__init__(f"{doing} at position {position}", got=got, expected=expected, next_step=next_step)
-
-
-class ServiceError(ToolkitError):
-    """A request to the service failed.
-
-    Attributes
-    ----------
-    request : str
-        Method and address of the request, with every secret masked.
-    """
-
-    def __init__(
-        self,
-        doing: str,
-        *,
-        request: str = "",
-        got: str | None = None,
-        expected: str | None = None,
-        next_step: str | None = None,
-    ) -> None:
-        self.request = request
-        super().__init__(
-            f"{doing} ({request})" if request else doing, got=got, expected=expected, next_step=next_step
-        )
-
-
-class TransportError(ServiceError):
-    """No complete response: refused, reset, truncated or corrupt."""
-
-    retriable = True
-
-
-class DeadlineError(TransportError):
-    """The complete response did not arrive within the deadline."""
-
-
-class RedirectError(ServiceError):
-    """The service pointed elsewhere. Nothing was sent there."""
-
-
-class ProtocolError(ServiceError):
-    """The response is not what the specification says."""
-
-
-class MalformedResponseError(ProtocolError):
-    """A success status with a body that cannot be read: HTML, empty, truncated, or without its fields."""
-
-    retriable = True
-
-
-class CursorLoopError(ProtocolError):
-    """A cursor was repeated: paging would never end."""
-
-
-class ResponseError(ServiceError):
-    """The service responded with an error status.
-
-    Attributes
-    ----------
-    status : int
-        HTTP status of the response.
-    message : str
-        The service's own message, secrets masked.
-    wait : float or None
-        Seconds of delay that the service requested (429 and 503); None when it did not.
-    """
-
-    def __init__(
-        self,
-        doing: str,
-        *,
-        status: int,
-        message: str,
-        request: str = "",
-        next_step: str | None = None,
-        wait: float | None = None,
-    ) -> None:
-        self.status = status
-        self.message = message
-        self.wait = wait
-        super().__init__(doing, request=request, got=f"{status} {message!r}", next_step=next_step)
-
-
-class BadRequestError(ResponseError):
-    """400: the service did not understand the request."""
-
-
-class AuthenticationError(ResponseError):
-    """401 or 403: the token is missing, wrong, expired, or not allowed to do this."""
-
-
-class NotFoundError(ResponseError):
-    """404: what was requested does not exist (any more)."""
-
-
-class UnprocessableError(ResponseError):
-    """422: understood, but impossible for this index (its dimension, its kind, its missing model)."""
-
-
-class RateLimitError(ResponseError):
-    """429: too many requests a second.
-
-    Attributes
-    ----------
-    limit : int or None
-        Requests a second that the service allows, where it names a limit.
-    """
-
-    retriable = True
-
-    def __init__(self, doing: str, *, limit: int | None = None, **response: Any) -> None:
-        self.limit = limit
-        super().__init__(doing, **response)
-
-
-class DailyLimitError(RateLimitError):
-    """429: the day's budget is used up. Waiting seconds does not help."""
-
-    retriable = False
-
-
-class ServerError(ResponseError):
-    """5xx: the service failed."""
-
-    retriable = True
-
-
-class NotEnoughMemoryError(ToolkitError):
-    """The result would not fit into memory. Nothing, or next to nothing, was read."""
-
-
-class IncompleteLoadError(ToolkitError):
-    """A load ended early.
-
-    Attributes
-    ----------
-    partial : object
-        The part that was read (a frame, or None when nothing was).
-    """
-
-    def __init__(
-        self, doing: str, *, partial: object = None, got: str | None = None, next_step: str | None = None
-    ) -> None:
-        self.partial = partial
-        super().__init__(doing, got=got, expected="every entry", next_step=next_step)
-
-
-class SignatureError(ToolkitError):
-    """A callback's signature does not verify. The request must not be trusted."""
-
-
-class SnapshotError(ToolkitError):
-    """A snapshot cannot be used as requested."""
-
-
-class SnapshotDamagedError(SnapshotError):
-    """A file of the snapshot is missing, truncated or edited."""
-
-
-class SnapshotLockedError(SnapshotError):
-    """Another writer holds the snapshot."""
-
-
-class SnapshotConflictError(SnapshotError):
-    """Another writer changed the snapshot while this one was writing; the other writer's version is kept."""
-
-
-class SnapshotBindingError(SnapshotError):
-    """The snapshot belongs to another service, index or filter."""
-
-
-class LedgerLockedError(ToolkitError):
-    """Another process runs a plan with the ledger of redrives."""
-
-
-class LocalServiceError(ToolkitError):
-    """The embedded service did not start, or ended while it was needed."""
-
-
-class _MaskedWarning(UserWarning):
-    """A warning without a live token of ours in its text, and without invisible characters."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(visible(masked(text)))
-
-
-class IncompleteLoadWarning(_MaskedWarning):
-    """Entries changed while they were read; the receipt says why the result may be incomplete."""
-
-
-class UnexpectedResultWarning(_MaskedWarning):
-    """A call succeeded without effect, probably by mistake: a mistyped label, ids that no longer exist."""
+"""Errors and warnings that the toolkit raises: one tree below `ToolkitError`."""
+
+from toolkit.base import errors as _errors
+from toolkit.base.errors import (
+    AuthenticationError,
+    BadRequestError,
+    CursorLoopError,
+    DailyLimitError,
+    DeadlineError,
+    FilterSyntaxError,
+    IncompleteLoadError,
+    IncompleteLoadWarning,
+    InputError,
+    LedgerLockedError,
+    LocalServiceError,
+    MalformedResponseError,
+    NotEnoughMemoryError,
+    NotFoundError,
+    ProtocolError,
+    RateLimitError,
+    RedirectError,
+    ResponseError,
+    ServerError,
+    ServiceError,
+    SettingsError,
+    SignatureError,
+    SnapshotBindingError,
+    SnapshotConflictError,
+    SnapshotDamagedError,
+    SnapshotError,
+    SnapshotLockedError,
+    ToolkitError,
+    TransportError,
+    UnexpectedResultWarning,
+    UnprocessableError,
+)
+
+__all__ = [
+    "AuthenticationError",
+    "BadRequestError",
+    "CursorLoopError",
+    "DailyLimitError",
+    "DeadlineError",
+    "FilterSyntaxError",
+    "IncompleteLoadError",
+    "IncompleteLoadWarning",
+    "InputError",
+    "LedgerLockedError",
+    "LocalServiceError",
+    "MalformedResponseError",
+    "NotEnoughMemoryError",
+    "NotFoundError",
+    "ProtocolError",
+    "RateLimitError",
+    "RedirectError",
+    "ResponseError",
+    "ServerError",
+    "ServiceError",
+    "SettingsError",
+    "SignatureError",
+    "SnapshotBindingError",
+    "SnapshotConflictError",
+    "SnapshotDamagedError",
+    "SnapshotError",
+    "SnapshotLockedError",
+    "ToolkitError",
+    "TransportError",
+    "UnexpectedResultWarning",
+    "UnprocessableError",
+]
+
+__doc__ = _errors.__doc__  # with a drawing of the tree

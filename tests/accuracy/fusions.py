@@ -10,7 +10,7 @@ import pandas as pd
 import requests
 
 import toolkit as tk
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 DIMENSION, DOCUMENTS = 32, 400
 

@@ -21,8 +21,8 @@ import pandas as pd
 
 from tests.accuracy.measures import agreement
 from toolkit.analysis import error_signatures, explain_change
-from toolkit.analysis.seen_before import _SEEN
-from toolkit.analysis.text_index import TextIndex
+from toolkit.failures.seen_before import _SEEN
+from toolkit.failures.text_index import TextIndex
 
 _NEAREST = 5
 _SATURATED = re.compile(r"(?<=\| )(?:0\.99\d|1\.000)(?= \|)")

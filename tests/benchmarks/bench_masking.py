@@ -88,7 +88,7 @@ def measured() -> dict[str, float]:
     """Return CPU seconds of masking with the package that is imported."""
     import pyarrow as pa  # noqa: PLC0415 - in the measured process alone
 
-    from toolkit.redaction import Redactor  # noqa: PLC0415
+    from toolkit.secrets.redaction import Redactor  # noqa: PLC0415
     from toolkit.tables.masking import ColumnMasker  # noqa: PLC0415
 
     redactor = Redactor(key=b"benchmark")

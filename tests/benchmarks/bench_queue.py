@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import httpx
 from counting import Destination, bare_application, counting
 
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 BODY = json.dumps({"order": 4711, "note": "x" * 200}).encode()
 CONNECTIONS = 16

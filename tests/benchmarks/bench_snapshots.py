@@ -26,7 +26,7 @@ from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.snapshots.transaction import damages
-from toolkit_demo.history import wire_entries
+from toolkit_service.demo.history import wire_entries
 
 SYNCS = 365
 A_DAY = 40

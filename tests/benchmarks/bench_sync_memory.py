@@ -22,7 +22,7 @@ from listings import DAY, END, TOKEN
 from measuring import against, options
 from replay import Endless, replaying
 
-from toolkit_demo.history import wire_entries
+from toolkit_service.demo.history import wire_entries
 
 DAYS = 7
 MOST = 3_000
@@ -73,9 +73,9 @@ def generated(rows: int, folder: str) -> None:
     import pyarrow as pa  # noqa: PLC0415
     from bench_any_size import failures  # noqa: PLC0415
 
+    from toolkit.base.progress import ProgressBar  # noqa: PLC0415
     from toolkit.loading.identities import identities  # noqa: PLC0415
     from toolkit.loading.load import Batch, Load, LoadState, Plan  # noqa: PLC0415
-    from toolkit.progress import ProgressBar  # noqa: PLC0415
     from toolkit.snapshots.store import SnapshotStore  # noqa: PLC0415
     from toolkit.snapshots.syncing import sync_load  # noqa: PLC0415
     from toolkit.tables.schemas import FAILURES  # noqa: PLC0415

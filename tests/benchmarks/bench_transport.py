@@ -20,7 +20,7 @@ from measuring import against, in_turns, options
 from replay import replaying
 
 import toolkit as tk
-from toolkit.client.transport import Request, Transport
+from toolkit.service.transport import Request, Transport
 
 PATH = "/v2/workflows/dlq"
 

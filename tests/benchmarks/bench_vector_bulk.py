@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from clusters import clustered
 
-from toolkit.local.vectors.bodies import Included, IndexQuery
-from toolkit.local.vectors.specs import IndexSpec
-from toolkit.local.vectors.vector_index import IndexRegistry
+from toolkit_service.vectors.bodies import Included, IndexQuery
+from toolkit_service.vectors.specs import IndexSpec
+from toolkit_service.vectors.vector_index import IndexRegistry
 
 DIMENSION = 384
 BATCH = 1000

@@ -28,7 +28,7 @@ from measuring import against, options
 
 import toolkit as tk
 from toolkit.tables.vector_dtype import VectorDtype
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 DIMENSION = 64
 BLOCK = 50_000

@@ -24,11 +24,11 @@ import numpy as np
 from clusters import clustered
 
 from toolkit.filters.metadata import parse
-from toolkit.local.vectors.bodies import Included, IndexQuery, RangePage
-from toolkit.local.vectors.sparse import SparseArray
-from toolkit.local.vectors.specs import IndexSpec
-from toolkit.local.vectors.vector_index import IndexRegistry, VectorIndex
-from toolkit.local.vectors.vector_routes import Call, range_page
+from toolkit_service.vectors.bodies import Included, IndexQuery, RangePage
+from toolkit_service.vectors.sparse import SparseArray
+from toolkit_service.vectors.specs import IndexSpec
+from toolkit_service.vectors.vector_index import IndexRegistry, VectorIndex
+from toolkit_service.vectors.vector_routes import Call, range_page
 
 DIMENSION = 384
 TOP_K = 10

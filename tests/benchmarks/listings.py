@@ -10,7 +10,7 @@ import pandas as pd
 import requests
 from replay import Listing
 
-from toolkit_demo.history import wire_entries
+from toolkit_service.demo.history import wire_entries
 
 TOKEN = "token-of-the-benchmark"
 PAGE = 100

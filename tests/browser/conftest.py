@@ -23,8 +23,8 @@ import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, sync_playwright
 
-from toolkit.settings import Service
-from toolkit_demo.run import environment_for
+from toolkit.service.settings import Service
+from toolkit_service.demo.run import environment_for
 
 _PATIENCE = 60.0  # seconds; a few suffice on an idle machine
 _FOLDERS = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")

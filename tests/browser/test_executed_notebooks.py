@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from playwright.sync_api import expect
 
-from toolkit_demo.notebooks import remove_widgets
+from toolkit_service.demo.notebooks import remove_widgets
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

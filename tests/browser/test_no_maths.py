@@ -28,7 +28,7 @@ from datetime import UTC, datetime, timedelta
 import IPython.display, pandas as pd
 import toolkit as tk
 from toolkit.analysis import explain_change
-from toolkit.receipt import Receipt
+from toolkit.tables.receipt import Receipt
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 TEXTS = {TEXTS!r}

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.redrive.conftest import open_shop
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 expect.set_options(timeout=60_000)
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

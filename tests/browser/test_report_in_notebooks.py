@@ -8,8 +8,8 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-from toolkit.redaction import Redactor
 from toolkit.reports import failure_report
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.redaction import Redactor
 from toolkit.reports import failure_report
 from toolkit.reports.page import print_page
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Browser
 
 import toolkit as tk
-from tests.test_secret_patterns import CANARY, SECRETS, SPELLINGS
-from toolkit.redaction import Redactor
+from tests.secrets.test_patterns import CANARY, SECRETS, SPELLINGS
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.failure_detail import detail_markup

@@ -25,7 +25,7 @@ from toolkit.errors import (
     ToolkitError,
     TransportError,
 )
-from toolkit.receipt import Receipt
+from toolkit.tables.receipt import Receipt
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

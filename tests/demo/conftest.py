@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolkit.children import first_line, running
+from toolkit.base.children import first_line, running
 
 
 @dataclass
@@ -112,7 +112,8 @@ def application(recording: Recorder, tmp_path_factory: pytest.TempPathFactory) -
     """Address of an application without signing keys, which has nothing to complain about to the end."""
     log = tmp_path_factory.mktemp("application") / "log"
     environment = recording.environment()
-    with running("toolkit_demo.application", "--with-parent", variables=environment, log=log) as process:
+    module = "toolkit_service.demo.application"
+    with running(module, "--with-parent", variables=environment, log=log) as process:
         yield first_line(process, what="the application", log=log)["url"]
     assert log.read_text() == ""
 

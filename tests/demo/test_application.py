@@ -16,13 +16,13 @@ import httpx
 import jwt
 import pytest
 
-from toolkit.children import first_line, running
+from toolkit.base.children import first_line, running
 from toolkit.errors import LocalServiceError
-from toolkit_demo.workflows import WORKFLOWS
+from toolkit_service.demo.workflows import WORKFLOWS
 
 PARENT = """
 import subprocess, sys, time
-command = [sys.executable, "-m", "toolkit_demo.application", "--with-parent"]
+command = [sys.executable, "-m", "toolkit_service.demo.application", "--with-parent"]
 child = subprocess.Popen(command, stdin=subprocess.PIPE)
 time.sleep(60)
 """
@@ -144,7 +144,7 @@ def test_the_second_step_of_the_payment_fails(application: str, recorder) -> Non
 def test_the_traceback_is_of_a_real_exception(application: str) -> None:
     """The Python failure is a real traceback: it names the line that raised."""
     response = deliver(application, "invoices/send", {"order": 1000})
-    assert 'toolkit_demo/workflows.py", line ' in response.text
+    assert 'toolkit_service/demo/workflows.py", line ' in response.text
 
 
 def test_the_flaky_workflow_succeeds_on_its_third_try(application: str) -> None:
@@ -227,7 +227,8 @@ def test_with_signing_keys_unsigned_requests_are_refused(recorder, tmp_path: Pat
     """Deliveries and callbacks must be signed with either key over exactly this body; starts need not be."""
     log = tmp_path / "log"
     environment = recorder.environment(*recorder.keys)
-    with running("toolkit_demo.application", "--with-parent", variables=environment, log=log) as process:
+    module = "toolkit_service.demo.application"
+    with running(module, "--with-parent", variables=environment, log=log) as process:
         address = first_line(process, what="the application", log=log)["url"]
         body = json.dumps([item({"order": 1})]).encode()
         url = f"{address}/flows/orders/fulfil"
@@ -266,6 +267,6 @@ def test_a_child_that_does_not_start_says_why(tmp_path: Path) -> None:
     }
     with (
         pytest.raises(LocalServiceError, match=r"starting the application: got .*no address and no token"),
-        running("toolkit_demo.application", variables=environment, log=log) as process,
+        running("toolkit_service.demo.application", variables=environment, log=log) as process,
     ):
         first_line(process, what="the application", log=log)

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit_demo.faults.script import FaultScript
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.faults.script import FaultScript
+from toolkit_service.demo.local_service import LocalService
 
 KEYS = "/v2/keys"
 DLQ = "/v2/dlq"

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.settings import Service
-from toolkit.settings.service import start_local
-from toolkit_demo.documents import NAMESPACES, documents
-from toolkit_demo.history import LOGGED, wire_entries, wire_runs
+from toolkit.service.settings import Service, start_local
+from toolkit_service.demo.documents import NAMESPACES, documents
+from toolkit_service.demo.history import LOGGED, wire_entries, wire_runs
 
 
 @pytest.fixture(scope="module")

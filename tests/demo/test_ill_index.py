@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import toolkit as tk
-from toolkit_demo.ill_index import ILLS, plant
+from toolkit_service.demo.ill_index import ILLS, plant
 
 
 def test_each_ill_is_planted_as_often_as_it_says(sample_service):

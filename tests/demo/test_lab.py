@@ -19,7 +19,7 @@ import pytest
 import requests
 from jupyter_client.blocking import BlockingKernelClient
 
-from toolkit_demo.lab import main
+from toolkit_service.demo.lab import main
 
 PROJECT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ class Lab:
         (folder / "notebooks" / "story.ipynb").write_bytes(
             (PROJECT / "notebooks" / "01_first_look.ipynb").read_bytes()
         )
-        command = [sys.executable, "-m", "toolkit_demo.lab", "--no-browser", "--port", str(port)]
+        command = [sys.executable, "-m", "toolkit_service.demo.lab", "--no-browser", "--port", str(port)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command,

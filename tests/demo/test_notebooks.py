@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from toolkit.children import running
+from toolkit.base.children import running
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def executed(source: Path, folder: Path) -> tuple[int, list[dict], str]:
     """Exit status, the lines on standard output, and the log."""
     log = folder / "log"
     arguments = (str(source), str(folder / "done.ipynb"), "--folder", str(folder))
-    with running("toolkit_demo.notebooks", *arguments, variables=os.environ, log=log) as process:
+    with running("toolkit_service.demo.notebooks", *arguments, variables=os.environ, log=log) as process:
         lines = [json.loads(line) for line in process.stdout]
         status = process.wait(60)
     return status, lines, log.read_text()
@@ -62,7 +62,7 @@ def test_no_kernel_is_left_behind(tmp_path: Path, marked, how: str | signal.Sign
     arguments = (str(source), str(tmp_path / "done.ipynb"), "--folder", str(tmp_path))
     environment = marked.environment
     with running(
-        "toolkit_demo.notebooks", *arguments, variables=environment, log=tmp_path / "log"
+        "toolkit_service.demo.notebooks", *arguments, variables=environment, log=tmp_path / "log"
     ) as process:
         process.stdout.readline()  # the first cell is done, the second one sleeps
         assert len(marked.processes()) >= 2

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolkit.errors import InputError
-from toolkit_demo.run import MARKER, run_demo
-from toolkit_demo.workflows import WORKFLOWS
+from toolkit_service.demo.run import MARKER, run_demo
+from toolkit_service.demo.workflows import WORKFLOWS
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import toolkit as tk
-from toolkit_demo.sample_application import REPAIRED
-from toolkit_demo.stories import occurrences
+from toolkit_service.demo.sample_application import REPAIRED
+from toolkit_service.demo.stories import occurrences
 
 
 def test_half_of_the_workflows_are_repaired() -> None:

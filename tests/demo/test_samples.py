@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from toolkit.errors import InputError
-from toolkit_demo.causes import CAUSES, cause
-from toolkit_demo.documents import NAMESPACES, documents
-from toolkit_demo.history import wire_entries, wire_runs
-from toolkit_demo.samples import read_occurrences, sample_files
-from toolkit_demo.stories import DAYS, HOUR, ODDITIES, RETRY_DELAYS, STATES, Occurrence, occurrences
+from toolkit_service.demo.causes import CAUSES, cause
+from toolkit_service.demo.documents import NAMESPACES, documents
+from toolkit_service.demo.history import wire_entries, wire_runs
+from toolkit_service.demo.samples import read_occurrences, sample_files
+from toolkit_service.demo.stories import DAYS, HOUR, ODDITIES, RETRY_DELAYS, STATES, Occurrence, occurrences
 
 NOW = 1_763_650_000_123
 DATA = Path(__file__).parents[2] / "data"

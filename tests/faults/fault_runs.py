@@ -43,17 +43,17 @@ from verdict import missing, problems, rows_of
 from wire import Server
 
 import toolkit as tk
-from toolkit.client.responses import RetryPolicy
-from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures
 from toolkit.loading.load import Checkpoint, Load
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.vectors import open_vectors
-from toolkit.receipt import Receipt
+from toolkit.service.responses import RetryPolicy
+from toolkit.service.transport import Transport
 from toolkit.snapshots import read_snapshot, verify_snapshot
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
+from toolkit.tables.receipt import Receipt
 
 MOST_BYTES = 8_000_000
 MOST_ATTEMPTS = 6

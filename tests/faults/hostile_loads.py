@@ -29,10 +29,10 @@ from verdict import problems, rows_of
 from wire import Exchange, Request, Server
 
 import toolkit as tk
-from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures
 from toolkit.loading.options import LoadOptions
+from toolkit.service.transport import Transport
 
 SHARES = (0.0, 0.05, 0.15, 0.3)
 SLOW = 0.4  # real seconds that a slow response waits in its middle

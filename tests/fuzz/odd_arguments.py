@@ -15,7 +15,7 @@ from odd_services import quick_retries
 from outcome import outcome
 
 import toolkit as tk
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 sys.path.append(str(Path(__file__).parent.parent))
 from test_public_calls import CALLED, CALLS, WRONG, World, call

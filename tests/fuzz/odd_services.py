@@ -18,8 +18,8 @@ from wire import Exchange, Request, Server
 
 import toolkit as tk
 from toolkit.cli import main
-from toolkit.client.responses import RetryPolicy
 from toolkit.errors import ToolkitError
+from toolkit.service.responses import RetryPolicy
 
 MOST_REQUESTS = 60
 """After as many in one case, every response is empty and right."""

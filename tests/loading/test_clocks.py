@@ -19,10 +19,10 @@ import pytest
 import toolkit as tk
 from tests.conftest import ScriptedServer
 from toolkit.analysis import clock_errors
-from toolkit.receipt import Receipt, clock_sentence
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
-from toolkit_demo.local_service import LocalService
+from toolkit.tables.receipt import Receipt, clock_sentence
+from toolkit_service.demo.local_service import LocalService
 
 _HOURS = 5
 _LATE = 60  # failures of the last four hours, of the destination whose clock is ahead

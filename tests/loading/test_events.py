@@ -11,7 +11,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import IncompleteLoadError, InputError, ProtocolError
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 
 def log(*events, cursor="", under="events") -> bytes:

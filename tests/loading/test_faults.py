@@ -10,8 +10,6 @@ import httpx
 import pytest
 
 import toolkit as tk
-from toolkit.client.responses import RetryPolicy
-from toolkit.client.transport import Request, Transport
 from toolkit.errors import (
     AuthenticationError,
     BadRequestError,
@@ -26,7 +24,9 @@ from toolkit.errors import (
     ToolkitError,
     TransportError,
 )
-from toolkit_demo.local_service import LocalService
+from toolkit.service.responses import RetryPolicy
+from toolkit.service.transport import Request, Transport
+from toolkit_service.demo.local_service import LocalService
 
 ENTRIES = 250
 DLQ = "/v2/dlq"

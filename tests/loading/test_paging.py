@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
-from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError, IncompleteLoadError, ToolkitError
 from toolkit.loading import paging
 from toolkit.loading.identities import identities_of
 from toolkit.loading.paging import MOST_EMPTY, MOST_REPEATED, CursorHistory, ProgressGuard, walk
+from toolkit.service.pages import Page
 
 
 def pages_of(cursors: dict[str | None, str | None]):

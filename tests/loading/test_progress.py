@@ -10,11 +10,11 @@ import termios
 
 import pytest
 
-from toolkit.progress import ProgressBar
+from toolkit.base.progress import ProgressBar
 
 _LOAD = """
 import time
-from toolkit.progress import ProgressBar
+from toolkit.base.progress import ProgressBar
 with ProgressBar(None, title="failures", unit="entries", total=300) as progress:
     for _ in range(3):
         progress.add(100, retries=1200)
@@ -64,7 +64,7 @@ def test_a_callable_receives_progress_and_total():
 @pytest.mark.parametrize("option", [False, True])
 def test_it_can_be_switched(option, capfd, monkeypatch):
     """False never shows anything; True shows a bar also without a terminal."""
-    monkeypatch.setattr("toolkit.progress._BAR_DELAY", 0.0)
+    monkeypatch.setattr("toolkit.base.progress._BAR_DELAY", 0.0)
     with ProgressBar(option, title="vectors", unit="vectors", total=10) as progress:
         progress.add(10)
     assert ("vectors" in capfd.readouterr().err) is option

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from tests.conftest import Asked, Reply, ScriptedServer
-from toolkit.client.transport import Transport
 from toolkit.errors import (
     AuthenticationError,
     IncompleteLoadError,
@@ -35,6 +34,7 @@ from toolkit.loading import ranges
 from toolkit.loading.load import Checkpoint, Load
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.vectors import open_vectors
+from toolkit.service.transport import Transport
 
 
 @dataclass

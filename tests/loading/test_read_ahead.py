@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError, ServerError
 from toolkit.loading.paging import walk
 from toolkit.loading.ranges import ReadAhead, Watch, in_turn
+from toolkit.service.pages import Page
 
 
 def page(name: str, after: str | None) -> Page:

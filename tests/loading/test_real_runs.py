@@ -13,7 +13,7 @@ import pytest
 
 import toolkit as tk
 from tests.conftest import Asked, Reply, ScriptedServer
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError, ProtocolError
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 
 def log(*runs, cursor="") -> bytes:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.loading.identities import EntryRecognizer
-from toolkit.redaction import Redactor, Secret
+from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder
 
 _REDACTOR = Redactor(key=b"example")

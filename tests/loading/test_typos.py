@@ -12,7 +12,7 @@ import toolkit as tk
 from toolkit.cli import main
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.query import VectorQuery
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 
 @pytest.mark.parametrize(

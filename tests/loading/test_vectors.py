@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import toolkit as tk
-from toolkit.client.responses import RetryPolicy
-from toolkit.client.transport import Transport
-from toolkit.client.vectors import query_bytes
 from toolkit.errors import InputError, MalformedResponseError, UnprocessableError
+from toolkit.service.responses import RetryPolicy
+from toolkit.service.transport import Transport
+from toolkit.service.vectors import query_bytes
 
 INFO = {
     "result": {

@@ -10,9 +10,6 @@ import warnings
 import pytest
 
 import toolkit as tk
-from toolkit.client.pages import Page
-from toolkit.client.responses import RetryPolicy
-from toolkit.client.transport import Transport
 from toolkit.errors import (
     AuthenticationError,
     BadRequestError,
@@ -27,6 +24,9 @@ from toolkit.loading.options import LoadOptions
 from toolkit.loading.rate_limiter import SharedRateLimiter
 from toolkit.loading.window_reader import WindowFetcher
 from toolkit.loading.windows import Window, WindowPlanner
+from toolkit.service.pages import Page
+from toolkit.service.responses import RetryPolicy
+from toolkit.service.transport import Transport
 
 NOW = 1_767_225_600_000
 SIZE = 10

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError, ResponseError
 from toolkit.loading.consistency import Partition
 from toolkit.loading.load import Checkpoint, LoadState
@@ -25,6 +24,7 @@ from toolkit.loading.windows import (
     timestamps,
     uncovered,
 )
+from toolkit.service.pages import Page
 
 NOW = 1_767_225_600_000
 DAY = 86_400_000

@@ -62,7 +62,7 @@ _RANGES = ("tests/loading/test_read_ahead.py", "tests/loading/test_ranges.py", *
 _STOPPED = ("tests/snapshots/test_stopped_writers.py",)
 _SYNCING = ("tests/snapshots/test_syncing.py", *_FAULTS)
 _CHECKPOINTS = ("tests/snapshots/test_checkpoints.py", *_CRASHES)
-_TRANSPORT = ("tests/client/test_transport.py", "tests/client/test_broken_responses.py")
+_TRANSPORT = ("tests/service/test_transport.py", "tests/service/test_broken_responses.py")
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "client/connections.py",
         "    if inside:\n",
         "    if False:\n",
-        ("tests/client/test_connections.py", *_FAULTS),
+        ("tests/service/test_connections.py", *_FAULTS),
     ),
     Mutant(
         "a response that ends with its connection never counts as truncated",
@@ -240,7 +240,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "client/responses.py",
         '    date = http_date_ms(headers.get("Date", ""))\n',
         "    date = None\n",
-        ("tests/client/test_retry.py", "tests/client/test_transport.py"),
+        ("tests/service/test_retry.py", "tests/service/test_transport.py"),
     ),
     Mutant(
         "redirects are followed",
@@ -250,28 +250,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "            retries=urllib3.Retry(\n"
         "                connect=False, read=False, other=0, respect_retry_after_header=False\n"
         "            ),\n            redirect=True,\n",
-        ("tests/client/test_transport.py::test_redirects_are_refused_and_nothing_is_forwarded",),
+        ("tests/service/test_transport.py::test_redirects_are_refused_and_nothing_is_forwarded",),
     ),
     Mutant(
         "an unreadable response is not retried",
         "errors.py",
         'or without its fields."""\n\n    retriable = True\n',
         'or without its fields."""\n\n    retriable = False\n',
-        ("tests/client/test_malformed_responses.py", "tests/test_errors.py"),
+        ("tests/service/test_malformed_responses.py", "tests/base/test_errors.py"),
     ),
     Mutant(
         "a 503 is retried without the delay it asks for",
         "client/responses.py",
         "retry_after(headers) if status == 503 else None",
         "None",
-        ("tests/client/test_transport.py",),
+        ("tests/service/test_transport.py",),
     ),
     Mutant(
         "a daily limit is retried",
         "errors.py",
         'Waiting seconds does not help."""\n\n    retriable = False\n',
         'Waiting seconds does not help."""\n\n    retriable = True\n',
-        ("tests/client/test_transport.py", "tests/test_errors.py"),
+        ("tests/service/test_transport.py", "tests/base/test_errors.py"),
     ),
     Mutant(
         "base64 is not decoded",
@@ -484,21 +484,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "serving.py",
         "            oldest.drop()\n",
         "            pass\n",
-        ("tests/local/test_idle_connections.py::test_idle_connections_are_closed_for_new_ones",),
+        ("tests/toolkit_service/test_idle_connections.py::test_idle_connections_are_closed_for_new_ones",),
     ),
     Mutant(
         "a filter continues after its caller has stopped",
         "local/vectors/rows.py",
         "        if self._ended or not self._wanted():\n",
         "        if False:\n",
-        ("tests/local/vectors/test_filter_budget.py",),
+        ("tests/toolkit_service/vectors/test_filter_budget.py",),
     ),
     Mutant(
         "a delivery whose outcome cannot be recorded does not count as an attempt",
         "local/queue/scheduler.py",
         "            await self._count_as_failed(message, sent, retried, type(error).__name__)\n",
         "            await asyncio.sleep(1)\n",
-        ("tests/local/queue/test_hostile_destinations.py",),
+        ("tests/toolkit_service/queue/test_hostile_destinations.py",),
     ),
     Mutant(
         "bodies are read before their signature is checked",

@@ -13,10 +13,9 @@ from typing import Any
 import nbformat
 import pytest
 
-from toolkit.children import running
-from toolkit.settings import Service
-from toolkit.settings.service import start_local
-from toolkit_demo.run import environment_for
+from toolkit.base.children import running
+from toolkit.service.settings import Service, start_local
+from toolkit_service.demo.run import environment_for
 
 FAMILIES = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
 
@@ -67,7 +66,7 @@ class Kitchen:
         target, log = self.folder / f"executed-{source.name}", self.folder / "log"
         arguments = (str(source), str(target), "--folder", str(work))
         environment = {**self.plain, **variables}
-        with running("toolkit_demo.notebooks", *arguments, variables=environment, log=log) as process:
+        with running("toolkit_service.demo.notebooks", *arguments, variables=environment, log=log) as process:
             steps = [json.loads(line) for line in process.stdout]
             status = process.wait()
         assert status == 0, log.read_text()

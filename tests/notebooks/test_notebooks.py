@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.settings.service import start_local
-from toolkit_demo.run import environment_for
+from toolkit.service.settings import start_local
+from toolkit_service.demo.run import environment_for
 
 from .conftest import plots_and_images
 

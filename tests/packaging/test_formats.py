@@ -6,13 +6,13 @@ from pathlib import Path
 
 import toolkit as tk
 from toolkit.cli import heartbeat
-from toolkit.local.queue import database
-from toolkit.local.vectors import index_database
 from toolkit.redrive import ledger_file, plan_file
 from toolkit.reports.failure_report import _SCHEMA as FAILURE_SCHEMA
 from toolkit.reports.index_report import _SCHEMA as INDEX_SCHEMA
 from toolkit.signatures.signing import RULES_VERSION
 from toolkit.snapshots import manifest
+from toolkit_service.queue import database
+from toolkit_service.vectors import index_database
 
 FORMATS = {
     "0.1.0": {

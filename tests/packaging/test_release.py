@@ -13,8 +13,8 @@ import pytest
 from packaging.metadata import Metadata
 
 import toolkit as tk
-from toolkit_demo.local_service import LocalService
-from toolkit_demo.run import environment_for
+from toolkit_service.demo.local_service import LocalService
+from toolkit_service.demo.run import environment_for
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -68,7 +68,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         (described,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = Metadata.from_email(archive.read(described))
-    packages = ("toolkit", "toolkit_demo")
+    packages = ("toolkit", "toolkit_service")
     files = {
         path.relative_to(ROOT).as_posix()
         for package in packages

@@ -176,7 +176,7 @@ def main() -> None:
     is_verbose = "-v" in sys.argv
     paths = [Path(argument) for argument in sys.argv[1:] if argument != "-v"]
     english = measure_english(
-        paths or [Path("toolkit"), Path("toolkit_demo"), Path("docs"), Path("README.md")]
+        paths or [Path("toolkit"), Path("toolkit_service"), Path("docs"), Path("README.md")]
     )
     broken = english.broken_limits() | english.broken_floors()
     print(f"{english.words:,} words; rates per {PER:,} words")

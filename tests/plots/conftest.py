@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 import toolkit as tk
 from toolkit.analysis import explain_change
 from toolkit.drawing.result_bars import draw_recall
-from toolkit.plots.hit_scores import draw_similarities
+from toolkit.vectors.score_plots import draw_similarities
 
 NOW = datetime(2026, 3, 20, tzinfo=UTC)
 KINDS = [

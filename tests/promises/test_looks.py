@@ -10,7 +10,7 @@ import pytest
 
 import toolkit as tk
 from tests.promises.canaries import LOOKS, planted, rows
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.lenient_rows import decode_callbacks, decode_runs

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 
 @dataclass

@@ -19,7 +19,7 @@ import toolkit as tk
 from tests.accuracy.service_bodies import FORMS
 from toolkit.cli import main
 from toolkit.cli.exit_status import ExitStatus
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 TEN = [
     form

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from tests.redrive.test_planning import URL, failures
-from toolkit.analysis.classes import CLASSES
 from toolkit.errors import InputError
+from toolkit.failures.classes import CLASSES
 from toolkit.redrive import plan_file
 from toolkit.redrive.choices import ACTIONS, LEAVE, LEFT_OUT, MARKS, Action, refusal
 from toolkit.redrive.ledger_file import Content, Entry, Step, replace_file

@@ -17,7 +17,7 @@ from tests.redrive.conftest import Shop
 from tests.redrive.lossy_proxy import Loss, proxy
 from toolkit.errors import InputError, LedgerLockedError
 from toolkit.redrive.running import new_run_id
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 
 def states(result: tk.RedriveResult) -> dict[str, int]:

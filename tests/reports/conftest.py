@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FAILURES
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)

@@ -14,13 +14,13 @@ import pytest
 import toolkit as tk
 from tests.reports.conftest import NOW, failures
 from toolkit.analysis import error_signatures, recent_failures
-from toolkit.analysis.over_time import failure_trend
 from toolkit.cli.command_line import main
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.receipt import Syncs
+from toolkit.failures.over_time import failure_trend
 from toolkit.reports import failure_report
 from toolkit.snapshots.manifest import read_manifest, write_manifest
 from toolkit.snapshots.object_store import open_store
+from toolkit.tables.receipt import Syncs
 
 HOUR = timedelta(hours=1)
 JUDGED = ["--fail-on", "new", "--fail-on", "worse"]

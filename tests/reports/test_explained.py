@@ -19,14 +19,14 @@ from tests.accuracy.histories import END, history
 from tests.reports.conftest import failures
 from toolkit.analysis import failure_functions, sample_failures
 from toolkit.drawing.style import THEMES, drawing
-from toolkit.redaction import Redactor, Secret
 from toolkit.redrive.choices import recommended
 from toolkit.reports import failure_report
 from toolkit.reports.sections import ReportCode, ReportFigure, ReportText
+from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import frame_from_rows, to_frame, to_table
 from toolkit.tables.schemas import FAILURES
-from toolkit_demo.history import APPLICATION, wire_entries
+from toolkit_service.demo.history import APPLICATION, wire_entries
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 STORIES = [  # workflow, what they share, hours before NOW: from, until

@@ -16,10 +16,10 @@ from jinja2 import Environment, PackageLoader
 from markdown_it import MarkdownIt
 
 from toolkit.errors import InputError, ToolkitError
-from toolkit.redaction import Redactor, Secret, visible
 from toolkit.reports import failure_report
 from toolkit.reports.markdown_form import escape_markdown
 from toolkit.reports.sections import ReportColumn
+from toolkit.secrets.redaction import Redactor, Secret, visible
 
 PAYLOADS = [
     "<script>alert(1)</script>",

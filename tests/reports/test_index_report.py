@@ -16,8 +16,8 @@ import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, ill_frame, to_frame
 from toolkit.drawing.style import THEMES
 from toolkit.errors import InputError
-from toolkit.redaction import Redactor
 from toolkit.reports.sections import ReportCode, ReportFigure, ReportTable
+from toolkit.secrets.redaction import Redactor
 
 from .conftest import NOW
 

@@ -16,12 +16,12 @@ from markdown_it import MarkdownIt
 
 from tests.reports.conftest import NOW, failures, ordinary
 from toolkit.errors import InputError
-from toolkit.redaction import Redactor
 from toolkit.reports import failure_report, index_report
 from toolkit.reports.email_form import MOST_BYTES
 from toolkit.reports.page import Report
 from toolkit.reports.sections import Notice, Section, table
 from toolkit.reports.short_form import MOST_CHARACTERS
+from toolkit.secrets.redaction import Redactor
 
 LINK = "https://ci.example.com/runs/17?attempt=2"
 ADDRESSED = {"to": ["ops@example.com", "dev@example.com"], "sender": "cron@example.com", "link": LINK}

@@ -15,13 +15,13 @@ import pytest
 
 import toolkit as tk
 from tests.accuracy.histories import history
-from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor
 from toolkit.reports import FailureReport, failure_report
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import frame_from_rows, to_frame
+from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FAILURES
-from toolkit_demo.history import wire_entries
+from toolkit_service.demo.history import wire_entries
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

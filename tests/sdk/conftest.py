@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 collect_ignore = ["applications"]  # programs of their own, run as their users run them
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from qstash import AsyncQStash, QStash
 
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 Server = Any
 Call = tuple[str, dict[str, Any]]

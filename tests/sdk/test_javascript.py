@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Asked, Reply, listening
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]  # `make test` needs no Node.js
 

@@ -18,7 +18,7 @@ from qstash.errors import QStashError, SignatureError
 from qstash.log import LogState
 
 import toolkit as tk
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 Server = Any
 Wait = Callable[..., Any]

@@ -14,7 +14,7 @@ from qstash import AsyncQStash, QStash
 from qstash.errors import QStashError
 from qstash.log import LogState
 
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 Server = Any
 Wait = Callable[..., Any]

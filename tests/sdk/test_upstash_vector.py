@@ -21,7 +21,7 @@ from upstash_vector.types import (
     WeightingStrategy,
 )
 
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 SPECS = (
     "plain:dense:2:COSINE",

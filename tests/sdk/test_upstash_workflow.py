@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 import toolkit as tk
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 pytestmark = pytest.mark.slow
 

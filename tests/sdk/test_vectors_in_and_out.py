@@ -16,7 +16,7 @@ from upstash_vector.types import SparseVector
 
 import toolkit as tk
 from toolkit.errors import ToolkitError
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 IDS = ("a", "b / ü?#", "A")
 METADATA: tuple[dict[str, Any] | None, ...] = ({"n": 2**53 + 1, "x": [None, {"y": 0.1}]}, {}, None)

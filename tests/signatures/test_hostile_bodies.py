@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.accuracy.service_bodies import FORMS
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.details import read_details
 from toolkit.signatures.document import LONGEST
 from toolkit.signatures.headlines import error_text, mask_text

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from toolkit.base.progress import ProgressBar
 from toolkit.loading.load import Load, LoadState, Plan
-from toolkit.progress import ProgressBar
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import Changes, sync_load
 from toolkit.tables.schemas import FAILURES, vectors

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from toolkit.errors import InputError
-from toolkit.receipt import OVERDUE, Gap, Receipt
 from toolkit.snapshots.coverage import Coverage, SyncTimes, extended
 from toolkit.snapshots.manifest import Manifest, read_manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import Changes, sync_load
+from toolkit.tables.receipt import OVERDUE, Gap, Receipt
 
 _NOW = datetime(2026, 3, 20, tzinfo=UTC)
 _DAY = timedelta(days=1)

@@ -21,11 +21,11 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, TransportError
-from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 from toolkit.snapshots.manifest import CHECKPOINT, MANIFEST
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
+from toolkit.tables.receipt import Receipt
 
 CODE = "5); __import__('os').system('id') #"
 NESTED = b"[" * 100_000 + b"]" * 100_000

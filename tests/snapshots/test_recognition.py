@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
-from toolkit.client.responses import RetryPolicy
-from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures
 from toolkit.loading.options import LoadOptions
+from toolkit.service.responses import RetryPolicy
+from toolkit.service.transport import Transport
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.failures import FailureDecoder

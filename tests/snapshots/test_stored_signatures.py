@@ -8,16 +8,17 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
-from toolkit.analysis.counts import stored_counts
-from toolkit.redaction import Redactor
-from toolkit.signatures import signed_rows, signing
+from toolkit.failures.counts import stored_counts
+from toolkit.secrets.redaction import Redactor
+from toolkit.signatures import signing
 from toolkit.signatures.reading import read_document
-from toolkit.signatures.signed_rows import BodyReader, with_signatures
 from toolkit.signatures.signing import Learned
 from toolkit.snapshots.manifest import read_manifest, write_manifest
 from toolkit.snapshots.object_store import open_store
+from toolkit.tables import signed_rows
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
+from toolkit.tables.signed_rows import BodyReader, with_signatures
 
 BODIES = ("no order 17", "disk full", '{"error": "no stock"}', "", "no order 4711")
 
@@ -81,7 +82,7 @@ def test_rows_signed_by_other_rules_are_signed_again_by_the_next_sync(sync, stor
     manifest = read_manifest(store)
     outdated = msgspec.structs.replace(manifest.learned, rules_version=0)
     write_manifest(store, msgspec.structs.replace(manifest, learned=outdated))
-    monkeypatch.setattr("toolkit.signatures.signed_rows._CURRENT", "s99-")  # the ids are those of older rules
+    monkeypatch.setattr("toolkit.tables.signed_rows._CURRENT", "s99-")  # the ids are those of older rules
     assert sync(_entries(made, *BODIES)).counts == {"added": 0, "changed": 0, "gone": 0}
     pd.testing.assert_frame_equal(tk.read_snapshot(store.path), frame)
     assert read_manifest(store).learned == manifest.learned
@@ -126,7 +127,7 @@ def test_failures_that_are_written_are_signed_once(tmp_path, made, monkeypatch):
     pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path), frame)
     counted = []
     monkeypatch.setattr(
-        "toolkit.analysis.grouping.stored_counts",
+        "toolkit.failures.grouping.stored_counts",
         lambda *values, **options: counted.append(stored_counts(*values, **options)) or counted[-1],
     )
     found = tk.group_failures(tmp_path)

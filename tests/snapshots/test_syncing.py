@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from toolkit.errors import SnapshotBindingError, SnapshotError, TransportError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
-from toolkit.receipt import receipt
 from toolkit.snapshots import Changes, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.snapshots.manifest import SCHEMA_VERSION
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import to_frame
+from toolkit.tables.receipt import receipt
 
 Sync = Callable[..., Changes]
 

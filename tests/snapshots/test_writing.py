@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotBindingError, SnapshotError
-from toolkit.receipt import Receipt, receipt
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.data_files import Part
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.frames import frame_from_rows, to_frame, to_table
+from toolkit.tables.receipt import Receipt, receipt
 from toolkit.tables.schemas import FAILURES, HEADERS_EXPLODED, LABELS_EXPLODED, hits, vectors
 
 _TEXT = st.none() | st.text(max_size=8)

@@ -1,4 +1,4 @@
-"""These are scripts: `make soak` runs them, and `tests/local/queue/test_durability.py` does, more briefly."""
+"""Scripts that `make soak` runs; `tests/toolkit_service/queue/test_durability.py` runs them more briefly."""
 
 from __future__ import annotations
 

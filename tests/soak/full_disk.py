@@ -26,9 +26,9 @@ from random import Random
 
 import pyarrow as pa
 
+from toolkit.base.progress import ProgressBar
 from toolkit.errors import SnapshotError
 from toolkit.loading.load import Load, LoadState, Plan
-from toolkit.progress import ProgressBar
 from toolkit.snapshots import read_snapshot, verify_snapshot
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load

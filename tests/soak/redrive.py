@@ -35,7 +35,7 @@ import toolkit as tk
 from tests.redrive.conftest import open_shop
 from tests.redrive.killed_clients import Clients, Kill, mixed_plan
 from toolkit.redrive.running import new_run_id
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 MENDED = ("mended-a", "mended-b", "mended-c", "mended-d")
 BROKEN = ("broken-a", "broken-b", "broken-c", "broken-d")

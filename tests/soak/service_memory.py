@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 QUIET = 2.0  # seconds after the last response
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)

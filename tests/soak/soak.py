@@ -34,7 +34,7 @@ from publisher import Ledger, Publishers
 from verdict import problems
 
 from toolkit.errors import LocalServiceError
-from toolkit_demo.local_service import LocalService
+from toolkit_service.demo.local_service import LocalService
 
 TIME_FACTOR = 10_000  # retries after 1 ms, 15 ms and 181 ms; half an hour's delay is 180 ms
 LONGEST_LIFE = 0.5  # seconds of a cycle, once it is started

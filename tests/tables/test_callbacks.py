@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError, ProtocolError
-from toolkit.redaction import Redactor, Secret
+from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.tables.frames import to_frame
 from toolkit.tables.lenient_rows import ReceivedCallback, callback_fields, decode_callbacks
 from toolkit.tables.schemas import CALLBACKS

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import ProtocolError
-from toolkit.redaction import Redactor, Secret
+from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder, decode_leniently
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
-from toolkit_demo.history import wire_entries
+from toolkit_service.demo.history import wire_entries
 
 REDACTOR = Redactor(key=b"test", own=[Secret("own-live-token-42")])
 

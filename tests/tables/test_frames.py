@@ -8,8 +8,8 @@ import pickle
 import pandas as pd
 import pytest
 
-from toolkit.receipt import Receipt
 from toolkit.tables.frames import ExactText, frame_from_rows, frame_html, to_frame, to_table
+from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FAILURES
 
 CANARY = "Zq7canary9XtR4vLm2"

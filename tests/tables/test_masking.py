@@ -10,12 +10,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit import own_tokens
-from toolkit.redaction import Redactor, Secret
+from toolkit.base import own_tokens
+from toolkit.base.times import http_date_ms
+from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.tables.header_maps import header_column
 from toolkit.tables.masking import ColumnMasker, holding_own
 from toolkit.tables.text import base64_text, http_dates, labels_json, unix_ms
-from toolkit.times import http_date_ms
 
 TOKEN = "own-live-token-42"
 REDACTOR = Redactor(key=b"test", own=[Secret(TOKEN)])

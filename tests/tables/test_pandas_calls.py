@@ -17,8 +17,8 @@ import pytest
 
 import toolkit as tk
 from toolkit.analysis import count_by, count_labels, explain_change, failure_trend, find_incidents
+from toolkit.base.progress import ProgressBar
 from toolkit.loading.load import Load, LoadState, Plan
-from toolkit.progress import ProgressBar
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import frame_from_rows

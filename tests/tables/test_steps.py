@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.redaction import Secret
+from toolkit.secrets.redaction import Secret
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES, RUNS, STEPS
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import toolkit as tk
-from toolkit.client.pages import cut_vectors
+from toolkit.base.cut_vectors import cut_vectors
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import floats as floats_module
 from toolkit.tables import schemas

@@ -19,7 +19,7 @@ from tests.widgets.payloads import PAYLOADS
 from toolkit import FailureBrowser, FailureFilterWidget, FailureView
 from toolkit.errors import InputError
 from toolkit.filters.failure import FailureFilter
-from toolkit.redaction import Redactor, visible
+from toolkit.secrets.redaction import Redactor, visible
 from toolkit.widgets.failure_detail import coloured, detail_markup
 from toolkit.widgets.failure_rows import SORTABLE
 

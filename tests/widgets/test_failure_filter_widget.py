@@ -18,11 +18,11 @@ import toolkit as tk
 from tests.filters.strategies import failure_filters
 from tests.widgets.page import send, tick, write
 from toolkit import FailureFilterWidget
+from toolkit.base.times import milliseconds
 from toolkit.errors import BadRequestError, InputError
 from toolkit.filters.failure import FailureFilter
 from toolkit.tables.frame_filters import count_values, match_failures
 from toolkit.tables.text import labels_json
-from toolkit.times import milliseconds
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 

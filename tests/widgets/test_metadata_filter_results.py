@@ -18,7 +18,7 @@ from toolkit.errors import (
     UnexpectedResultWarning,
 )
 from toolkit.filters.query import VectorQuery
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frame_filters import match_metadata, metadata_fields
 from toolkit.widgets.controls import Dropdown, TextField, is_count
 from toolkit.widgets.metadata_editor import MetadataEditor

@@ -21,7 +21,7 @@ from toolkit.filters.metadata import (
     Or,
     parse,
 )
-from toolkit.redaction import visible
+from toolkit.secrets.redaction import visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets.metadata_condition import OPERATORS, condition, typed_condition
 

@@ -11,10 +11,10 @@ import pytest
 import toolkit as tk
 from tests.widgets.conftest import ordinary
 from toolkit import FailureBrowser, FailureFilterWidget
+from toolkit.base.time_zones import VARIABLE, time_zone, zones_of_times
 from toolkit.cli import main
 from toolkit.errors import InputError
-from toolkit.redaction import Redactor
-from toolkit.time_zones import VARIABLE, time_zone, zones_of_times
+from toolkit.secrets.redaction import Redactor
 from toolkit.widgets.failure_rows import FailureRows, FailureView
 
 BERLIN = "Europe/Berlin"

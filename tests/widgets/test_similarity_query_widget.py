@@ -18,10 +18,10 @@ from tests.widgets.payloads import PAYLOADS
 from tests.widgets.responses import hits, last_request
 from toolkit import SimilarityQueryWidget
 from toolkit.analysis import score_moves
-from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
-from toolkit.redaction import Redactor, visible
+from toolkit.secrets.redaction import Redactor, visible
+from toolkit.service.vectors import IndexInfo
 from toolkit.widgets.similarity_controls import query_source, vectors_typed, written
 from toolkit.widgets.similarity_results import HitResults, hit_rows
 

@@ -18,11 +18,16 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, Final
 
+from toolkit.base.errors import (
+    IncompleteLoadError,
+    IncompleteLoadWarning,
+    ToolkitError,
+    UnexpectedResultWarning,
+)
 from toolkit.cli.exit_status import ExitStatus, exit_help, help_width
 from toolkit.cli.output import abandon_broken_streams, complain, log_format
 from toolkit.cli.shared_options import PATH_ARGUMENTS, CommandParser
 from toolkit.drawing.wording import counted
-from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError, UnexpectedResultWarning
 from toolkit.version import __version__
 
 COMMANDS: Final = {

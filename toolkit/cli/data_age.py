@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import toolkit as tk
+from toolkit.base.errors import InputError
+from toolkit.base.times import parse_time
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import complain
-from toolkit.errors import InputError
-from toolkit.freshness import span_text
-from toolkit.times import parse_time
+from toolkit.tables.freshness import span_text
 
 MAX_AGE_HELP: Final = (
     "how old the data may be: 2h, 1d, … Without it, three times the usual time between the syncs of a "

@@ -24,7 +24,7 @@ def add(commands: Any, summary: str) -> None:
 
 def _demo(given: argparse.Namespace) -> ExitStatus:
     with local_packages("running the demo"):
-        from toolkit_demo.run import run_demo  # noqa: PLC0415 - it needs the extra [local]
+        from toolkit_service.demo.run import run_demo  # noqa: PLC0415 - it needs the extra [local]
     notebooks = given.notebooks or Path("notebooks")
     done = run_demo(given.out, runs=given.runs, notebooks=notebooks if notebooks.is_dir() else None)
     for title, path in done.outputs():

@@ -15,13 +15,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from toolkit.errors import InputError, SnapshotError, ToolkitError
-from toolkit.own_tokens import masked
-from toolkit.private_files import read_file, write_file
-from toolkit.receipt import checked_instant
+from toolkit.base.errors import InputError, SnapshotError, ToolkitError
+from toolkit.base.own_tokens import masked
+from toolkit.base.private_files import read_file, write_file
 from toolkit.snapshots.manifest import HEARTBEAT, MANIFEST
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.store import LOCK, SnapshotStore
+from toolkit.tables.receipt import checked_instant
 
 FORMAT: Final = 1
 """Version of the names and meanings in the file."""

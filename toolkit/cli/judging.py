@@ -14,7 +14,7 @@ from toolkit.cli.data_age import unjudged
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import complain, say
 from toolkit.drawing.wording import counted
-from toolkit.redaction import visible
+from toolkit.secrets.redaction import visible
 
 FAILURES: Final = ("new", "worse")
 """Values of ``--fail-on`` for a report on failures."""

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from toolkit.errors import InputError, ToolkitError
+from toolkit.base.errors import InputError, ToolkitError
 from toolkit.snapshots.manifest import JUDGED
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.store import SnapshotStore

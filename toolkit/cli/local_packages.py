@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from toolkit.errors import LocalServiceError
+from toolkit.base.errors import LocalServiceError
 
 LOCAL_PACKAGES: Final = "cronsim h11 httpx starlette uvicorn"
 """The packages of the extra [local], by name, which install from any source of the toolkit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.receipt import Receipt
+from toolkit.tables.receipt import Receipt
 
 
 class Outcome(NamedTuple):

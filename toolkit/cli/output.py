@@ -18,10 +18,10 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
+from toolkit.base.errors import ToolkitError, UnexpectedResultWarning
+from toolkit.base.own_tokens import masked
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.errors import ToolkitError, UnexpectedResultWarning
-from toolkit.own_tokens import masked
-from toolkit.receipt import Receipt
+from toolkit.tables.receipt import Receipt
 
 LogFormat = Literal["plain", "time", "json"]
 

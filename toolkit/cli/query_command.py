@@ -13,7 +13,7 @@ from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command
 from toolkit.cli.terminal import say_shortened
 from toolkit.filters.query import QueryMode
-from toolkit.redaction import visible
+from toolkit.secrets.redaction import visible
 
 
 def add(commands: Any, summary: str) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import toolkit as tk
+from toolkit.base.errors import InputError
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import Progress, logged_progress, progress_lines, say, status_of
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
 from toolkit.cli.terminal import say_table, say_wrapped
-from toolkit.errors import InputError
-from toolkit.redaction import visible
 from toolkit.redrive.choices import ACTIONS, LEAVE
 from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.results import waiting_of
+from toolkit.secrets.redaction import visible
 
 _PROGRESS: Final = 10.0  # seconds between lines about a run
 _FIRST_PROGRESS: Final = 1.0  # seconds: whoever started a run sees at once that it waits

@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import toolkit as tk
+from toolkit.base.errors import InputError
+from toolkit.base.time_zones import shown_in, time_zone
 from toolkit.cli.data_age import MAX_AGE_HELP, complain_of_age, refuse_short_history
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
@@ -18,14 +20,12 @@ from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
 from toolkit.cli.terminal import say_wrapped
 from toolkit.drawing.wording import counted
-from toolkit.errors import InputError
-from toolkit.redaction import visible
-from toolkit.time_zones import shown_in, time_zone
+from toolkit.secrets.redaction import visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from toolkit.redaction import Redactor
+    from toolkit.secrets.redaction import Redactor
 
 _FORMS: Final[Mapping[str, Callable[[Any, argparse.Namespace], str | bytes]]] = {
     "html": lambda report, _: report.to_html(),

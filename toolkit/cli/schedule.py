@@ -26,11 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.heartbeat import Heartbeat, State, timestamp
-from toolkit.cli.outcome import Outcome
-from toolkit.cli.output import has_events, message_line, shortened, write_line
-from toolkit.errors import (
+from toolkit.base.errors import (
     AuthenticationError,
     InputError,
     SettingsError,
@@ -39,8 +35,12 @@ from toolkit.errors import (
     ToolkitError,
     UnexpectedResultWarning,
 )
+from toolkit.cli.exit_status import ExitStatus
+from toolkit.cli.heartbeat import Heartbeat, State, timestamp
+from toolkit.cli.outcome import Outcome
+from toolkit.cli.output import has_events, message_line, shortened, write_line
 
-_RETRY_LOG: Final = "toolkit.client.transport"
+_RETRY_LOG: Final = "toolkit.service.transport"
 _PERMANENT: Final = (InputError, SnapshotBindingError, UnexpectedResultWarning)
 _FOR_A_PERSON: Final = (AuthenticationError, SnapshotDamagedError, SettingsError)
 MOST_FOR_A_PERSON: Final = 3

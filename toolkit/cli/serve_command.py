@@ -11,11 +11,11 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
 
+from toolkit.base.progress import ProgressSteps
 from toolkit.cli.local_packages import local_packages
 from toolkit.cli.output import complain, has_events
 from toolkit.cli.shared_options import add_command
-from toolkit.local.startup import add_arguments
-from toolkit.progress import ProgressSteps
+from toolkit_service.startup import add_arguments
 
 SAMPLE_ROWS: Final = 5_000
 """Failures of the sample: enough to be told at once."""
@@ -29,10 +29,10 @@ def add(commands: Any, summary: str) -> None:
 
 def _serve(given: argparse.Namespace) -> int:
     with local_packages("running the embedded service"):
-        from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
-        from toolkit_demo.faults.middleware import Faults  # noqa: PLC0415 - the same
-        from toolkit_demo.filling import fill  # noqa: PLC0415 - the same
-        from toolkit_demo.sample_application import sample_application  # noqa: PLC0415 - the same
+        from toolkit_service.demo.faults.middleware import Faults  # noqa: PLC0415 - the same
+        from toolkit_service.demo.filling import fill  # noqa: PLC0415 - the same
+        from toolkit_service.demo.sample_application import sample_application  # noqa: PLC0415 - the same
+        from toolkit_service.serve import run  # noqa: PLC0415 - it needs the extra [local]
     began = time.monotonic()
     with _events_logged():
         _event("starting", event="starting")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 import toolkit as tk
-from toolkit.errors import SettingsError
-from toolkit.private_files import read_file
+from toolkit.base.errors import SettingsError
+from toolkit.base.private_files import read_file
 
 _LONGEST: Final = 4096  # bytes of a token file
 _VARIABLES: Final = {

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import toolkit as tk
+from toolkit.base.errors import InputError
+from toolkit.base.times import parse_duration
 from toolkit.cli.exit_status import exit_help
 from toolkit.cli.output import LogFormat, unknown_names_end
-from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS
-from toolkit.times import parse_duration
 
 PATH_ARGUMENTS: Final = frozenset(
     {
@@ -77,7 +77,7 @@ def add_command(
 
 def add_filters(command: argparse.ArgumentParser) -> None:
     """Add the options of a `FailureFilter`, and the kind of failures."""
-    from toolkit.client.failures import Kind  # noqa: PLC0415 - heavy
+    from toolkit.service.failures import Kind  # noqa: PLC0415 - heavy
 
     combined = "Different filters combine with AND, repeated ones with OR."
     group = command.add_argument_group("which failures", combined)

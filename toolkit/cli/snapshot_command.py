@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import toolkit as tk
+from toolkit.base.errors import InputError, ToolkitError
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.outcome import Outcome
 from toolkit.cli.output import progress_lines, status_of, unknown_names_end
@@ -21,7 +22,6 @@ from toolkit.cli.shared_options import (
 )
 from toolkit.cli.terminal import say_wrapped
 from toolkit.drawing.wording import counted
-from toolkit.errors import InputError, ToolkitError
 
 
 def add(commands: Any, summary: str) -> None:

@@ -14,18 +14,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from toolkit.base.errors import SnapshotError, ToolkitError
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.heartbeat import Heartbeat, read_heartbeat
 from toolkit.cli.output import complain, say
 from toolkit.cli.shared_options import add_command, seconds_of
 from toolkit.cli.terminal import say_wrapped
 from toolkit.drawing.wording import counted
-from toolkit.errors import SnapshotError, ToolkitError
-from toolkit.freshness import PUNCTUAL, default_max_age
-from toolkit.redaction import visible
+from toolkit.secrets.redaction import visible
 from toolkit.snapshots.manifest import Manifest, read_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.sync_times import syncs_of
+from toolkit.tables.freshness import PUNCTUAL, default_max_age
 
 _ENDED: Final = "ended with an error"
 

@@ -18,7 +18,7 @@ import pandas as pd
 from toolkit.cli.exit_status import NARROWEST
 from toolkit.cli.output import say
 from toolkit.drawing.wording import ROWS_SHOWN, counted, shorten
-from toolkit.redaction import visible
+from toolkit.secrets.redaction import visible
 
 _GAP: Final = "  "
 _NARROWEST_COLUMN: Final = 20

@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 import toolkit as tk
+from toolkit.base.errors import ToolkitError
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import complain
 from toolkit.cli.shared_options import add_command
 from toolkit.cli.terminal import say_wrapped
-from toolkit.errors import ToolkitError
 
 
 def add(commands: Any, summary: str) -> None:

@@ -26,7 +26,7 @@ from toolkit.drawing.axis import (
 from toolkit.drawing.counted_bars import draw_rows
 from toolkit.drawing.style import HATCHES, Theme, ThemeName, drawing, without_prefix
 from toolkit.drawing.wording import counted, describe_condition, percent, short_number
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 
 _CONDITIONS: Final = 6
 _OBSERVED, _EXPECTED, _MERGED = 3, -1, -1  # colours

@@ -31,8 +31,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from toolkit.arguments import choice, instance
-from toolkit.redaction import visible
+from toolkit.base.arguments import choice, instance
+from toolkit.secrets.redaction import visible
 
 ThemeName = Literal["light", "dark"]
 F = TypeVar("F", bound=Callable[..., Axes])

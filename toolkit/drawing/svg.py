@@ -11,7 +11,7 @@ from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure
 
 from toolkit.drawing.style import FONT, Theme
-from toolkit.redaction import escape_attribute, escape_html
+from toolkit.secrets.redaction import escape_attribute, escape_html
 
 _ELEMENTS: Final = frozenset({"svg", "g", "path", "defs", "use", "text", "tspan", "clipPath", "rect"})
 _IDS: Final = re.compile(r"url\(#([^)]+)\)")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from toolkit.redaction import escape_html, escape_wrapping, visible
+from toolkit.secrets.redaction import escape_html, escape_wrapping, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

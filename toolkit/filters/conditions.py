@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from toolkit.arguments import plain
-from toolkit.errors import InputError
+from toolkit.base.arguments import plain
+from toolkit.base.errors import InputError
 from toolkit.filters.glob_pattern import GlobPattern
 
 Value = str | int | float | bool

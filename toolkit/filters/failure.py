@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from toolkit.arguments import nearest, plain, plain_list, text, whole
-from toolkit.errors import InputError
-from toolkit.own_tokens import MASK_START
-from toolkit.python_code import PublicCall
+from toolkit.base.arguments import nearest, plain, plain_list, text, whole
+from toolkit.base.errors import InputError
+from toolkit.base.own_tokens import MASK_START
+from toolkit.base.python_code import PublicCall
+from toolkit.base.times import Time, milliseconds, parse_time
 from toolkit.signatures.headlines import binary_line, error_text
-from toolkit.times import Time, milliseconds, parse_time
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
 """States of the failure function in the specification. Other states are sent as you give them."""

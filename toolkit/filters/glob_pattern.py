@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.errors import InputError
+from toolkit.base.errors import InputError
 
 MAX_PATTERN: Final = 1000
 """Longest pattern of GLOB, in characters."""

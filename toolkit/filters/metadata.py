@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from toolkit.errors import FilterSyntaxError, InputError
+from toolkit.base.errors import FilterSyntaxError, InputError
 from toolkit.filters.conditions import (
     MAX_DEPTH,
     And,

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from toolkit.arguments import choice, flag, nearest, shown, text, unmasked, whole, wrong
-from toolkit.errors import InputError
+from toolkit.base.arguments import choice, flag, nearest, shown, text, unmasked, whole, wrong
+from toolkit.base.errors import InputError
+from toolkit.base.python_code import PublicCall
 from toolkit.filters.metadata import MetadataFilter
-from toolkit.python_code import PublicCall
 
 WeightingStrategy = Literal["IDF"]
 FusionAlgorithm = Literal["RRF", "DBSF"]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from toolkit.client.failures import Kind, get_entry
-from toolkit.client.transport import Transport
-from toolkit.errors import NotFoundError
-from toolkit.settings.service import Service
+from toolkit.base.errors import NotFoundError
+from toolkit.service.failures import Kind, get_entry
+from toolkit.service.settings import Service
+from toolkit.service.transport import Transport
 
 _TOKEN: Final = "token of a snapshot's account"  # noqa: S105 - the purpose of a hash
 _KEY: Final = "key of a snapshot's account"

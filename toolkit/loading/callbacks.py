@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import pandas as pd
 
-from toolkit import arguments
-from toolkit.client.members import elements, kind_of, read_json
-from toolkit.errors import IncompleteLoadWarning, InputError
+from toolkit.base import arguments
+from toolkit.base.errors import IncompleteLoadWarning, InputError
+from toolkit.base.members import elements, kind_of, read_json
 from toolkit.loading.receiver import CallbackReceiver
-from toolkit.receipt import Receipt, utc_now
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import to_frame
 from toolkit.tables.lenient_rows import Body, ReceivedCallback, callback_fields, decode_callbacks
+from toolkit.tables.receipt import Receipt, utc_now
 from toolkit.tables.text import no_json
 
 __all__ = ["CallbackReceiver", "load_callbacks"]

@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolkit.client.failures import Span
-from toolkit.errors import ResponseError
+from toolkit.base.errors import ResponseError
+from toolkit.base.times import from_milliseconds
 from toolkit.loading.identities import Identities
 from toolkit.loading.load import LoadState
 from toolkit.loading.paging import MOST_READINGS
 from toolkit.loading.window_states import Event, Origin, WindowState
 from toolkit.loading.windows import FetchResult, Window, merge_spans, uncovered
-from toolkit.times import from_milliseconds
+from toolkit.service.failures import Span
 
 
 class Partition:

@@ -13,27 +13,27 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from toolkit import arguments
-from toolkit.client.failures import Kind, get_entry, list_page
-from toolkit.client.responses import RetryPolicy
-from toolkit.client.transport import Transport
-from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
+from toolkit.base import arguments
+from toolkit.base.errors import InputError, ToolkitError, UnexpectedResultWarning
+from toolkit.base.own_tokens import MASK_START, map_json
+from toolkit.base.progress import ProgressBar, ProgressOption
+from toolkit.base.times import Time, parse_time
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
 from toolkit.loading.accounts import account_of
 from toolkit.loading.load import Batch, Load, LoadState, Plan
 from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.loading.rate_limiter import open_transport
 from toolkit.loading.window_reader import WindowReader
-from toolkit.own_tokens import MASK_START, map_json
-from toolkit.progress import ProgressBar, ProgressOption
-from toolkit.receipt import receipt
-from toolkit.redaction import Redactor
-from toolkit.settings.service import Service, endpoint_of
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.failures import Kind, get_entry, list_page
+from toolkit.service.responses import RetryPolicy
+from toolkit.service.settings import Service, endpoint_of
+from toolkit.service.transport import Transport
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frame_filters import unknown_values
 from toolkit.tables.frames import to_frame
+from toolkit.tables.receipt import receipt
 from toolkit.tables.schemas import FAILURES
-from toolkit.times import Time, parse_time
 
 _SEARCHED_PAGES: Final = 10  # of entries, in which the end of an address is looked for
 _HINT_SECONDS: Final = 5.0  # how long a hint may take

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.own_tokens import is_in
-from toolkit.redaction import Redactor
+from toolkit.base.own_tokens import is_in
+from toolkit.secrets.redaction import Redactor
 from toolkit.version import __version__
 
 IsStored = Callable[[bytes, bytes], npt.NDArray[np.bool_]]

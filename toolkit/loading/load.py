@@ -17,16 +17,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.pages import Page
-from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
+from toolkit.base.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
+from toolkit.base.own_tokens import masked_value
+from toolkit.base.progress import ProgressBar
 from toolkit.loading.accounts import Account
 from toolkit.loading.identities import DIGEST_BYTES, Identities, IsStored, identities, row_keys
 from toolkit.loading.paging import ProgressGuard
-from toolkit.own_tokens import masked_value
-from toolkit.progress import ProgressBar
-from toolkit.receipt import ClockError, Receipt, utc_now
+from toolkit.service.pages import Page
 from toolkit.tables.failure_times import ClockErrors
 from toolkit.tables.frames import to_frame
+from toolkit.tables.receipt import ClockError, Receipt, utc_now
 from toolkit.tables.schemas import STATED_FAILED_AT
 
 _Identities = list[bytes]

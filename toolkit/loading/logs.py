@@ -9,18 +9,18 @@ from typing import Final, Literal
 import pandas as pd
 import pyarrow as pa
 
-from toolkit import arguments
-from toolkit.client.failures import PAGE_LIMIT, list_log_page
-from toolkit.client.pages import Page
-from toolkit.client.transport import Transport
+from toolkit.base import arguments
+from toolkit.base.progress import ProgressBar, ProgressOption
+from toolkit.base.times import Time, milliseconds, parse_time
 from toolkit.loading.load import Load, LoadState, Plan
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import walk
-from toolkit.progress import ProgressBar, ProgressOption
-from toolkit.settings.service import Service, endpoint_of
+from toolkit.service.failures import PAGE_LIMIT, list_log_page
+from toolkit.service.pages import Page
+from toolkit.service.settings import Service, endpoint_of
+from toolkit.service.transport import Transport
 from toolkit.tables.lenient_rows import decode_events, decode_runs
 from toolkit.tables.schemas import EVENTS, RUNS
-from toolkit.times import Time, milliseconds, parse_time
 
 
 @dataclass(frozen=True)

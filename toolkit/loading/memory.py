@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.errors import NotEnoughMemoryError
+from toolkit.base.errors import NotEnoughMemoryError
 
 try:
     import resource

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from toolkit import arguments
-from toolkit.progress import ProgressOption, checked_progress
+from toolkit.base import arguments
+from toolkit.base.progress import ProgressOption, checked_progress
 
 CONNECTIONS: Final = 16
 """Default maximum of concurrent requests."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from toolkit.client.pages import Page
-from toolkit.errors import AuthenticationError, CursorLoopError, RateLimitError, ResponseError
+from toolkit.base.errors import AuthenticationError, CursorLoopError, RateLimitError, ResponseError
 from toolkit.loading.identities import Identities
+from toolkit.service.pages import Page
 
 MOST_EMPTY: Final = 1_000
 """Most consecutive empty pages: this number, plus one per page that had rows.

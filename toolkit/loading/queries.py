@@ -16,11 +16,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.arguments import instance, texts, whole, wrong
-from toolkit.client.pages import result_arrays, result_bytes
-from toolkit.client.responses import Request, Response, RetryPolicy, envelope, raise_malformed
-from toolkit.client.transport import Transport
-from toolkit.client.vectors import (
+from toolkit.base.arguments import instance, texts, whole, wrong
+from toolkit.base.errors import InputError, ProtocolError, ServiceError, ToolkitError, UnexpectedResultWarning
+from toolkit.base.own_tokens import masked_value
+from toolkit.filters.metadata import MetadataFilter, parse
+from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
+from toolkit.loading.vectors import FETCH_BATCH, batched, ids_in_namespaces, unknown_namespace
+from toolkit.service.pages import result_arrays, result_bytes
+from toolkit.service.responses import Request, Response, RetryPolicy, envelope, raise_malformed
+from toolkit.service.settings import Service, endpoint_of
+from toolkit.service.transport import Transport
+from toolkit.service.vectors import (
     IndexInfo,
     VectorParts,
     fetch_bytes,
@@ -31,12 +37,6 @@ from toolkit.client.vectors import (
     read_info,
     wire_query,
 )
-from toolkit.errors import InputError, ProtocolError, ServiceError, ToolkitError, UnexpectedResultWarning
-from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
-from toolkit.loading.vectors import FETCH_BATCH, batched, ids_in_namespaces, unknown_namespace
-from toolkit.own_tokens import masked_value
-from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.frame_filters import metadata_values, unknown_fields
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker

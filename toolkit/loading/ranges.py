@@ -18,17 +18,17 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from toolkit.client.pages import Page, head_cursor
-from toolkit.client.transport import Transport
-from toolkit.client.vectors import IndexInfo, VectorParts, list_page, namespace_title, read_info
-from toolkit.errors import ResponseError
+from toolkit.base.errors import ResponseError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, LoadState
 from toolkit.loading.memory import check_page, keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import MOST_READINGS, is_refusal, walk
 from toolkit.loading.rate_limiter import SharedRateLimiter
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.pages import Page, head_cursor
+from toolkit.service.transport import Transport
+from toolkit.service.vectors import IndexInfo, VectorParts, list_page, namespace_title, read_info
 from toolkit.tables.floats import read_numbers
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from statistics import median
 from typing import Final, Literal
 
-from toolkit.client.transport import Transport
-from toolkit.errors import DailyLimitError, RateLimitError, ServiceError
+from toolkit.base.errors import DailyLimitError, RateLimitError, ServiceError
 from toolkit.loading.options import LoadOptions
-from toolkit.settings.service import Service
+from toolkit.service.settings import Service
+from toolkit.service.transport import Transport
 
 _FIRST: Final = 4
 _MODEST: Final = 9

@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from toolkit.arguments import instance, text, whole, wrong
-from toolkit.client.signatures import (
+from toolkit.base.arguments import instance, text, whole, wrong
+from toolkit.base.errors import InputError, LocalServiceError, ProtocolError, SignatureError, ToolkitError
+from toolkit.base.times import from_milliseconds
+from toolkit.secrets.redaction import Redactor, Secret
+from toolkit.service.settings import Service
+from toolkit.service.signatures import (
     ReplayGuard,
     region_in,
     signature_in,
     verify_claims,
     verify_signature,
 )
-from toolkit.errors import InputError, LocalServiceError, ProtocolError, SignatureError, ToolkitError
-from toolkit.redaction import Redactor, Secret
-from toolkit.settings.service import Service
 from toolkit.tables.lenient_rows import ReceivedCallback, callback_fields
-from toolkit.times import from_milliseconds
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from toolkit.serving import Background, BoundedHttp
+    from toolkit.base.serving import Background, BoundedHttp
 
 _HOST: Final = "127.0.0.1"
 _METHODS: Final = ("POST", "PUT", "PATCH")
@@ -165,7 +165,7 @@ class CallbackReceiver:
         if self._serving is not None:
             return self
         try:
-            from toolkit.serving import Background, listen  # noqa: PLC0415 - it needs an extra
+            from toolkit.base.serving import Background, listen  # noqa: PLC0415 - it needs an extra
         except ImportError as error:
             raise LocalServiceError(
                 "receiving callbacks",

@@ -12,10 +12,18 @@ from typing import Any, Final
 import pandas as pd
 import pyarrow as pa
 
-from toolkit import arguments
-from toolkit.arguments import nearest
-from toolkit.client.transport import Transport
-from toolkit.client.vectors import (
+from toolkit.base import arguments
+from toolkit.base.arguments import nearest
+from toolkit.base.errors import InputError, UnexpectedResultWarning
+from toolkit.base.progress import ProgressBar, ProgressOption
+from toolkit.loading.load import Batch, Load, LoadState, Plan
+from toolkit.loading.memory import available_memory, check_memory, check_page
+from toolkit.loading.options import CONNECTIONS, LoadOptions
+from toolkit.loading.ranges import KEY, RangeReader, VectorRange
+from toolkit.loading.rate_limiter import open_transport
+from toolkit.service.settings import Service, endpoint_of
+from toolkit.service.transport import Transport
+from toolkit.service.vectors import (
     PREFIX_LIMIT,
     IndexInfo,
     VectorParts,
@@ -24,18 +32,10 @@ from toolkit.client.vectors import (
     namespace_title,
     read_info,
 )
-from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.loading.load import Batch, Load, LoadState, Plan
-from toolkit.loading.memory import available_memory, check_memory, check_page
-from toolkit.loading.options import CONNECTIONS, LoadOptions
-from toolkit.loading.ranges import KEY, RangeReader, VectorRange
-from toolkit.loading.rate_limiter import open_transport
-from toolkit.progress import ProgressBar, ProgressOption
-from toolkit.receipt import Receipt, utc_now
-from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables import schemas
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.receipt import Receipt, utc_now
 from toolkit.tables.vectors import decode_vectors
 
 Namespaces = str | Sequence[str]

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
-from toolkit.client.pages import Page
-from toolkit.client.transport import Transport
-from toolkit.errors import NotFoundError, ResponseError
+from toolkit.base.errors import NotFoundError, ResponseError
+from toolkit.base.own_tokens import MASK
+from toolkit.base.times import milliseconds, unix_milliseconds
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.consistency import Partition
 from toolkit.loading.identities import EntryRecognizer, PartlyStored, identities_of
@@ -28,10 +27,11 @@ from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
 from toolkit.loading.window_states import WindowState
 from toolkit.loading.windows import FetchResult, Window, WindowPlanner
-from toolkit.own_tokens import MASK
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.failures import PAGE_LIMIT, Kind, get_entry, list_page
+from toolkit.service.pages import Page
+from toolkit.service.transport import Transport
 from toolkit.tables.failures import FailureDecoder, Keep
-from toolkit.times import milliseconds, unix_milliseconds
 
 _MOST_PAGES: Final = 96  # pages that are buffered or requested while as many are decoded
 _MOST_BYTES: Final = 32 << 20  # bytes of buffered pages

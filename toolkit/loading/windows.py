@@ -22,12 +22,12 @@ from itertools import count, pairwise, takewhile
 from operator import gt
 from typing import Final, Literal, NamedTuple
 
-from toolkit.client.failures import Span
-from toolkit.client.pages import Page
-from toolkit.errors import ResponseError
+from toolkit.base.errors import ResponseError
+from toolkit.base.times import http_date_ms
 from toolkit.loading.paging import CursorHistory
 from toolkit.loading.window_states import WindowState
-from toolkit.times import http_date_ms
+from toolkit.service.failures import Span
+from toolkit.service.pages import Page
 
 Outcome = Literal["more", "end", "split", "lost", "refused"]
 """Result of a request for a page of a window.

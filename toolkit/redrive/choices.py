@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.classes import REFUSED
+from toolkit.failures.classes import REFUSED
 
 Action: TypeAlias = Literal["resume", "restart", "failure function", "delete", "leave"]
 ACTIONS: Final = ("resume", "restart", "failure function", "delete")

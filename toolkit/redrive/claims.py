@@ -19,8 +19,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from toolkit.errors import ToolkitError
-from toolkit.private_files import open_private, user_folder
+from toolkit.base.errors import ToolkitError
+from toolkit.base.private_files import open_private, user_folder
 
 EXPIRES_AFTER: Final = 24 * 3600
 """Seconds. If a run was killed, it is continued earlier or not at all."""

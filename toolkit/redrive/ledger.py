@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.selection import typed_frame
-from toolkit.arguments import file_path
-from toolkit.errors import InputError, LedgerLockedError, ToolkitError
-from toolkit.private_files import hold, open_private
+from toolkit.base.arguments import file_path
+from toolkit.base.errors import InputError, LedgerLockedError, ToolkitError
+from toolkit.base.private_files import hold, open_private
+from toolkit.failures.selection import typed_frame
 from toolkit.redrive import ledger_file
 from toolkit.redrive.ledger_file import STATES, Content, Entry, NotALedgerError, State, Step
 

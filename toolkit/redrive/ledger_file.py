@@ -28,7 +28,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
-from toolkit.private_files import check_unchanged, sync_folder
+from toolkit.base.private_files import check_unchanged, sync_folder
 
 APPLICATION_ID: Final = 0x746B6C67  # "tklg"
 VERSION: Final = 2

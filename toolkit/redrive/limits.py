@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from toolkit.arguments import plain, positive, whole, wrong
-from toolkit.times import parse_duration
+from toolkit.base.arguments import plain, positive, whole, wrong
+from toolkit.base.times import parse_duration
 
 _MOST: Final = 1_000_000_000
 _LONGEST: Final = parse_duration("36500d").total_seconds()

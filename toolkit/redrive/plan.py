@@ -12,11 +12,12 @@ from typing import Any, Final, Self
 import msgspec
 import pandas as pd
 
-from toolkit.arguments import file_path, instance
+from toolkit.base.arguments import file_path, instance
+from toolkit.base.errors import InputError
+from toolkit.base.private_files import read_file, write_file
+from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
+from toolkit.base.visible_text import visible
 from toolkit.drawing.wording import ROWS_SHOWN, HasFrame, counted, frame_table, headline
-from toolkit.errors import InputError
-from toolkit.private_files import read_file, write_file
-from toolkit.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.redrive.choices import LEAVE, Choices, recommended
 from toolkit.redrive.limits import Limits
 from toolkit.redrive.plan_file import (
@@ -29,7 +30,6 @@ from toolkit.redrive.plan_file import (
     read_parts,
     unreadable,
 )
-from toolkit.visible_text import visible
 
 UNCHANGED: Final = ("workflow_run_id", "created_at", "response_status", "failure_function_state")
 """Columns that must be as planned when an entry is read again."""

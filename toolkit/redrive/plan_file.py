@@ -17,11 +17,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import pandas as pd
 
-from toolkit.errors import InputError
+from toolkit.base.errors import InputError
+from toolkit.base.times import parse_duration
 from toolkit.redrive.choices import Action, joined_marks, split_marks
 from toolkit.redrive.limits import Limits
 from toolkit.signatures.signing import Learned
-from toolkit.times import parse_duration
 
 FORMAT: Final = "redrive-plan/2"
 """Raised when a key, a reason or an action changes."""

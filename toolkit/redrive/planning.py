@@ -11,21 +11,21 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.classes import classify_failures
-from toolkit.analysis.grouping import grouped
-from toolkit.analysis.lifetimes import expiring
-from toolkit.analysis.retention import retention_of
-from toolkit.analysis.selection import opened, select
-from toolkit.analysis.sources import AnyFrame
-from toolkit.arguments import choice, nearest, texts
-from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.base.arguments import choice, nearest, texts
+from toolkit.base.errors import InputError, UnexpectedResultWarning
+from toolkit.base.times import parse_duration
+from toolkit.failures.classes import classify_failures
+from toolkit.failures.grouping import grouped
+from toolkit.failures.lifetimes import expiring
+from toolkit.failures.retention import retention_of
+from toolkit.failures.selection import opened, select
+from toolkit.failures.sources import AnyFrame
 from toolkit.redrive.choices import ACTIONS, LEAVE, LEFT_OUT, Action, Choices, marks_of
 from toolkit.redrive.ledger import returned_entries
 from toolkit.redrive.limits import Limits
 from toolkit.redrive.plan import RedrivePlan, duration_text
 from toolkit.redrive.plan_file import COLUMNS
 from toolkit.tables.frames import to_frame
-from toolkit.times import parse_duration
 
 _DOING: Final = "planning a redrive"
 _NEEDED: Final = (

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from toolkit.arguments import nearest, text
+from toolkit.base.arguments import nearest, text
+from toolkit.base.errors import InputError
+from toolkit.base.visible_text import visible
 from toolkit.drawing.wording import ROWS_SHOWN, Plotted, frame_table, headline, shorten, span
-from toolkit.errors import InputError
 from toolkit.redrive.choices import LEAVE
 from toolkit.redrive.ledger import Ledger, entry_frame
 from toolkit.redrive.plan import RedrivePlan
-from toolkit.visible_text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

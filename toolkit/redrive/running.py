@@ -28,19 +28,8 @@ from typing import Any, Final, Literal
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.grouping import group_failures
-from toolkit.arguments import instance, wrong
-from toolkit.client.failures import (
-    call_failure_function,
-    delete_entry,
-    get_entry,
-    list_log_page,
-    start_again,
-)
-from toolkit.client.transport import Transport
-from toolkit.drawing.wording import counted, percent, shorten
-from toolkit.errors import (
+from toolkit.base.arguments import instance, wrong
+from toolkit.base.errors import (
     InputError,
     NotFoundError,
     RateLimitError,
@@ -49,14 +38,25 @@ from toolkit.errors import (
     ServiceError,
     ToolkitError,
 )
-from toolkit.progress import ProgressBar, ProgressOption
+from toolkit.base.progress import ProgressBar, ProgressOption
+from toolkit.drawing.wording import counted, percent, shorten
+from toolkit.failures.group_rules import GroupRules
+from toolkit.failures.grouping import group_failures
 from toolkit.redrive.choices import refusal
 from toolkit.redrive.claims import Claims
 from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.ledger_file import State
 from toolkit.redrive.plan import UNCHANGED, RedrivePlan
 from toolkit.redrive.results import LAST_ERROR, RedriveResult, result_of
-from toolkit.settings.service import Service, endpoint_of
+from toolkit.service.failures import (
+    call_failure_function,
+    delete_entry,
+    get_entry,
+    list_log_page,
+    start_again,
+)
+from toolkit.service.settings import Service, endpoint_of
+from toolkit.service.transport import Transport
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 

@@ -10,24 +10,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.analysis import (
-    count_by,
-    count_labels,
-    count_matrix,
-    count_states,
-    expiry_bins,
-    failure_calendar,
-)
-from toolkit.analysis.calendars import WEEKDAYS
-from toolkit.analysis.gaps import gaps_of
-from toolkit.analysis.lifetimes import times_left
-from toolkit.analysis.selection import select
-from toolkit.analysis.sources import AnyFrame, SelectedRows
+from toolkit.base.python_code import Code, PublicCall, fill, variable
+from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import counted, short_number, span
-from toolkit.plots.failure_counts import draw_calendar, draw_expiry, draw_matrix
-from toolkit.plots.failure_trend import draw_trend
-from toolkit.python_code import Code, PublicCall, fill, variable
-from toolkit.redaction import Redactor
+from toolkit.failures.calendars import WEEKDAYS, failure_calendar
+from toolkit.failures.count_plots import draw_calendar, draw_expiry, draw_matrix
+from toolkit.failures.counts import count_by, count_labels, count_matrix, count_states
+from toolkit.failures.gaps import gaps_of
+from toolkit.failures.lifetimes import expiry_bins, times_left
+from toolkit.failures.selection import select
+from toolkit.failures.sources import AnyFrame, SelectedRows
+from toolkit.failures.trend_plots import draw_trend
 from toolkit.reports.findings import CAPS, ONCE, Counts, zone_option
 from toolkit.reports.sections import (
     Part,
@@ -40,7 +33,7 @@ from toolkit.reports.sections import (
     read_time,
     table,
 )
-from toolkit.time_zones import time_text
+from toolkit.secrets.redaction import Redactor
 
 _TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers", "tz"))
 _CALENDAR: Final = PublicCall("plot_failure_calendar", ("tz",))

@@ -18,10 +18,10 @@ from markupsafe import Markup
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from toolkit.arguments import wrong
+from toolkit.base.arguments import wrong
+from toolkit.base.time_zones import time_text
 from toolkit.drawing.style import drawing
 from toolkit.drawing.wording import shorten
-from toolkit.redaction import visible
 from toolkit.reports.html_form import environment
 from toolkit.reports.link import web_link
 from toolkit.reports.sections import (
@@ -37,7 +37,7 @@ from toolkit.reports.sections import (
     number_text,
     read_time,
 )
-from toolkit.time_zones import time_text
+from toolkit.secrets.redaction import visible
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report

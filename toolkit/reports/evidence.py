@@ -10,41 +10,31 @@ from typing import Any, Final
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.analysis import (
-    FailureComparison,
-    FailureGroups,
-    RetryOutcomes,
-    SimilarFailures,
-    classify_failures,
-    failure_functions,
-    group_failures,
-    repeat_offenders,
-    retry_outcomes,
-    sample_failures,
-    select_failures,
-    similar_failures,
-)
-from toolkit.analysis.comparing import compare_grouped
-from toolkit.analysis.conditions import plainest
-from toolkit.analysis.failure_attributes import MENTIONED
-from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.grouping import grouped
-from toolkit.analysis.incidents import WithRows, incidents_with_rows
-from toolkit.analysis.retention import Retention
-from toolkit.analysis.seen_before import similar_grouped
-from toolkit.analysis.selection import (
+from toolkit.drawing.wording import counted, describe_condition
+from toolkit.failures.classes import classify_failures
+from toolkit.failures.comparing import FailureComparison, compare_grouped
+from toolkit.failures.conditions import plainest
+from toolkit.failures.failure_attributes import MENTIONED, select_failures
+from toolkit.failures.group_rules import GroupRules
+from toolkit.failures.grouping import FailureGroups, group_failures, grouped
+from toolkit.failures.incidents import WithRows, incidents_with_rows
+from toolkit.failures.outcomes import RetryOutcomes, retry_outcomes
+from toolkit.failures.repeating import failure_functions, repeat_offenders
+from toolkit.failures.retention import Retention
+from toolkit.failures.seen_before import SimilarFailures, similar_failures, similar_grouped
+from toolkit.failures.selection import (
     opened,
+    sample_failures,
     select_retained,
     select_timed,
     with_time,
 )
-from toolkit.analysis.sources import AnyFrame
-from toolkit.drawing.wording import counted, describe_condition
-from toolkit.freshness import Freshness
+from toolkit.failures.sources import AnyFrame
 from toolkit.reports.group_changes import changes_of_groups, grown_groups
 from toolkit.reports.periods import Trend, trend_of
-from toolkit.signatures.signed_rows import SIGNATURE, are_signed
+from toolkit.tables.freshness import Freshness
 from toolkit.tables.schemas import GONE_BEFORE
+from toolkit.tables.signed_rows import SIGNATURE, are_signed
 
 MOST: Final = 20_000
 """Failures that are looked at one by one; of more, a sample."""

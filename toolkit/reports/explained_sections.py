@@ -9,15 +9,15 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.selection import NONE
+from toolkit.base.python_code import Code, PublicCall, fill, variable
+from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import counted, percent
-from toolkit.python_code import Code, PublicCall, fill, variable
+from toolkit.failures.selection import NONE
 from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import Counts
 from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText, Section, table
-from toolkit.time_zones import time_text
 
 _SHARE: Final = ReportColumn("share", "share")
 _CONFIDENCE: Final = ReportColumn("confidence", "percent")

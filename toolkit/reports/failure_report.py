@@ -7,14 +7,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, ClassVar, Final
 
-from toolkit.analysis.retention import retention_of, with_gaps
-from toolkit.analysis.selection import freshness_of
-from toolkit.analysis.sources import AnyFrame
-from toolkit.arguments import instance, text
+from toolkit.base.arguments import instance, text
+from toolkit.base.progress import ProgressSteps, StepOption, rows_of
+from toolkit.base.time_zones import shown_in, time_text, time_zone
+from toolkit.base.times import parse_time
 from toolkit.drawing.wording import counted, span
-from toolkit.freshness import Clock
-from toolkit.progress import ProgressSteps, StepOption, rows_of
-from toolkit.redaction import Redactor
+from toolkit.failures.retention import retention_of, with_gaps
+from toolkit.failures.selection import freshness_of
+from toolkit.failures.sources import AnyFrame
 from toolkit.redrive.results import RedriveResult
 from toolkit.reports.counted_sections import ABOUT, COUNTED, masked_columns
 from toolkit.reports.explained_sections import Explained, explained_in_words
@@ -25,8 +25,8 @@ from toolkit.reports.page import Report
 from toolkit.reports.periods import DAY
 from toolkit.reports.redrive_section import redrive_of, redrive_section
 from toolkit.reports.sections import Notice
-from toolkit.time_zones import shown_in, time_text, time_zone
-from toolkit.times import parse_time
+from toolkit.secrets.redaction import Redactor
+from toolkit.tables.freshness import Clock
 
 _SCHEMA: Final = "failure-report/6"
 _METHOD: Final = "How failures are grouped and explained: docs/groups-and-explanations.md."

@@ -19,31 +19,29 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from toolkit.analysis import (
+from toolkit.base.progress import silent
+from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
+from toolkit.base.time_zones import span_of_times, time_zone
+from toolkit.drawing.wording import counted, shorten
+from toolkit.failures.clocks import clock_errors
+from toolkit.failures.gaps import gaps_of, overlap
+from toolkit.failures.lifetimes import count_expiring, next_expiring
+from toolkit.failures.over_time import FailureTrend, failure_trend
+from toolkit.failures.overview import (
     FailureOverview,
-    FailureTrend,
     RecentFailures,
-    count_expiring,
     failure_overview,
-    failure_trend,
     new_and_gone,
     recent_failures,
 )
-from toolkit.analysis.clocks import clock_errors
-from toolkit.analysis.gaps import gaps_of, overlap
-from toolkit.analysis.lifetimes import next_expiring
-from toolkit.analysis.retention import Retention
-from toolkit.analysis.selection import opened, receipt_of, scanned, select
-from toolkit.analysis.sources import AnyFrame, SelectedRows
-from toolkit.drawing.wording import counted, shorten
+from toolkit.failures.retention import Retention
+from toolkit.failures.selection import opened, receipt_of, scanned, select
+from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.filters.failure import FailureFilter
-from toolkit.freshness import Freshness
-from toolkit.progress import silent
-from toolkit.python_code import Code, PublicCall, fill, joined, variable
-from toolkit.receipt import ClockError, Gap, Receipt, clock_sentence, requested_time
-from toolkit.redaction import Redactor
 from toolkit.reports.evidence import Evidence, gather
-from toolkit.time_zones import span_of_times, time_zone
+from toolkit.secrets.redaction import Redactor
+from toolkit.tables.freshness import Freshness
+from toolkit.tables.receipt import ClockError, Gap, Receipt, clock_sentence, requested_time
 
 CAPS: Final = {
     "workflows": 15, "labels": 25, "states": 15, "ids": 200, "expiring": 10, "worst": 8,

@@ -16,8 +16,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toolkit.analysis import FailureComparison
-from toolkit.analysis.comparing import CHANGES
+from toolkit.failures.comparing import CHANGES, FailureComparison
 from toolkit.reports.periods import CONFIDENT, Trend
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from toolkit.base.time_zones import span_of_times, time_text
 from toolkit.drawing.wording import counted, percent, span
-from toolkit.freshness import span_text
 from toolkit.reports.periods import Trend
 from toolkit.reports.sections import read_time
-from toolkit.time_zones import span_of_times, time_text
+from toolkit.tables.freshness import span_text
 
 _PARTS: Final = {
     "workflow_url": "workflow",

@@ -10,9 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from toolkit.base.time_zones import time_text
 from toolkit.drawing.style import drawing
 from toolkit.drawing.svg import inline_svg
-from toolkit.redaction import escape_attribute, escape_html
 from toolkit.reports.sections import (
     NUMBERS,
     ReportColumn,
@@ -21,7 +21,7 @@ from toolkit.reports.sections import (
     number_text,
     read_time,
 )
-from toolkit.time_zones import time_text
+from toolkit.secrets.redaction import escape_attribute, escape_html
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report

@@ -11,24 +11,15 @@ from typing import Any, Final, TypeAlias
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.analysis.overview import completeness
-from toolkit.analysis.selection import receipt_of, when_counted
-from toolkit.arguments import choice, instance, text, whole
-from toolkit.audits.calibration import Calibration, calibrate_threshold
-from toolkit.audits.exact_comparison import SIMILARITIES
-from toolkit.audits.health import VectorAudit, audit_vectors
-from toolkit.audits.projection import VectorProjection, project_vectors
-from toolkit.audits.recall_audit import RecallAudit, audit_recall
-from toolkit.audits.vector_changes import VectorChanges, compare_vectors
-from toolkit.audits.vector_rows import VectorSource, VectorTables
-from toolkit.client.vectors import IndexInfo, index_info
+from toolkit.base.arguments import choice, instance, text, whole
+from toolkit.base.errors import InputError
+from toolkit.base.progress import ProgressSteps, StepOption, rows_of
+from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.drawing.style import THEMES, Theme
 from toolkit.drawing.wording import counted, percent
-from toolkit.errors import InputError
+from toolkit.failures.overview import completeness
+from toolkit.failures.selection import receipt_of, when_counted
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
-from toolkit.progress import ProgressSteps, StepOption, rows_of
-from toolkit.python_code import Code, PublicCall, fill, joined, variable
-from toolkit.redaction import Redactor
 from toolkit.reports.findings import Cleaner
 from toolkit.reports.page import Report
 from toolkit.reports.sections import (
@@ -41,8 +32,17 @@ from toolkit.reports.sections import (
     Section,
     table,
 )
-from toolkit.settings.service import Service
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.settings import Service
+from toolkit.service.vectors import IndexInfo, index_info
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.vectors.calibration import Calibration, calibrate_threshold
+from toolkit.vectors.exact_comparison import SIMILARITIES
+from toolkit.vectors.health import VectorAudit, audit_vectors
+from toolkit.vectors.projection import VectorProjection, project_vectors
+from toolkit.vectors.recall_audit import RecallAudit, audit_recall
+from toolkit.vectors.vector_changes import VectorChanges, compare_vectors
+from toolkit.vectors.vector_rows import VectorSource, VectorTables
 
 _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/2"

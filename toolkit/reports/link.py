@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolkit.errors import InputError
+from toolkit.base.errors import InputError
 
 _LONGEST: Final = 400
 # no spaces, quotes, brackets or backslashes, which end an address in some form of text

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit.redaction import visible
+from toolkit.base.time_zones import time_text
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -20,7 +20,7 @@ from toolkit.reports.sections import (
     number_text,
     read_time,
 )
-from toolkit.time_zones import time_text
+from toolkit.secrets.redaction import visible
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report

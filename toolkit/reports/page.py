@@ -16,16 +16,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, ClassVar, Final
 
-from toolkit.arguments import file_path
-from toolkit.children import program_variables
-from toolkit.errors import InputError, ToolkitError
-from toolkit.private_files import full_disk, is_full, write_file
+from toolkit.base.arguments import file_path
+from toolkit.base.children import program_variables
+from toolkit.base.errors import InputError, ToolkitError
+from toolkit.base.private_files import full_disk, is_full, write_file
+from toolkit.base.time_zones import shown_in, time_zone
 from toolkit.reports.email_form import email_message
 from toolkit.reports.html_form import render_html
 from toolkit.reports.markdown_form import render_markdown
 from toolkit.reports.sections import Notice, Section
 from toolkit.reports.short_form import short_form
-from toolkit.time_zones import shown_in, time_zone
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

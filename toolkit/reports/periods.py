@@ -17,15 +17,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.analysis.change_points import dispersion
-from toolkit.analysis.gaps import Spans, bins_in, gaps_of, inside, overlap
-from toolkit.analysis.selection import opened, receipt_of, select_retained, select_timed, with_minute
-from toolkit.analysis.sources import AnyFrame
 from toolkit.drawing.wording import counted
-from toolkit.freshness import Freshness
-from toolkit.receipt import Receipt, requested_time
-from toolkit.signatures.signed_rows import SIGNATURE
+from toolkit.failures.change_points import dispersion
+from toolkit.failures.gaps import Spans, bins_in, gaps_of, inside, overlap
+from toolkit.failures.selection import opened, receipt_of, select_retained, select_timed, with_minute
+from toolkit.failures.sources import AnyFrame
+from toolkit.tables.freshness import Freshness
+from toolkit.tables.receipt import Receipt, requested_time
 from toolkit.tables.schemas import FIRST_SEEN_AT
+from toolkit.tables.signed_rows import SIGNATURE
 
 DAY: Final = timedelta(hours=24)
 CONFIDENT: Final = 0.997  # three standard deviations

@@ -10,12 +10,12 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.arguments import file_path, wrong
+from toolkit.base.arguments import file_path, wrong
+from toolkit.base.python_code import PublicCall, fill
 from toolkit.drawing.result_bars import draw_outcomes
-from toolkit.python_code import PublicCall, fill
-from toolkit.redaction import Redactor
 from toolkit.redrive.results import STATES, RedriveResult, redrive_status
 from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportFigure, Section, table
+from toolkit.secrets.redaction import Redactor
 
 _STATUS: Final = PublicCall("redrive_status", ("plan",))
 _DONE: Final = ("succeeded", "called", "deleted")

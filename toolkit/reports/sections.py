@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 from matplotlib.axes import Axes
 
+from toolkit.base.python_code import Code
+from toolkit.base.time_zones import time_text
 from toolkit.drawing.style import Theme
 from toolkit.drawing.wording import counted, percent, span
-from toolkit.python_code import Code
-from toolkit.time_zones import time_text
 
 Kind = Literal["text", "number", "digits", "share", "percent", "time", "hours", "id", "flag"]
 """What a column holds: texts; counts; numbers that are not counts; shares of 1, with a bar or without; times

@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkit.drawing.wording import shorten, span
-from toolkit.redaction import visible
 from toolkit.reports.link import web_link
 from toolkit.reports.markdown_form import escape_markdown
 from toolkit.reports.sections import ReportTable, change_in_words, number_text
+from toolkit.secrets.redaction import visible
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from toolkit.arguments import wrong
+from toolkit.base.arguments import wrong
 from toolkit.signatures.document import LONGEST, STATUS_PHRASES
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.reading import read_document

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pandas as pd
 
-from toolkit.arguments import wrong
+from toolkit.base.arguments import wrong
 from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.placeholders import CODE, with_placeholders
 from toolkit.signatures.reading import read_document

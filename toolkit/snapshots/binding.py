@@ -24,7 +24,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from toolkit.errors import SnapshotBindingError
+from toolkit.base.errors import SnapshotBindingError
 from toolkit.loading.accounts import Account
 
 ROTATED: Final = "the token is not the one of the last sync"

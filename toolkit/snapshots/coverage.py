@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from toolkit.receipt import OVERDUE, Gap, Pause
+from toolkit.tables.receipt import OVERDUE, Gap, Pause
 
 SHORTEST_RETENTION: Final = timedelta(days=3)  # of the public service's plans
 

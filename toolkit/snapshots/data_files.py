@@ -21,14 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from toolkit.errors import SnapshotDamagedError, SnapshotError
+from toolkit.base.errors import SnapshotDamagedError, SnapshotError
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile, Manifest, PendingFile
 from toolkit.snapshots.store import HashingFile, SnapshotStore, digest
 from toolkit.tables import schemas
 from toolkit.tables.failure_times import bounded_times
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, UNFIT
+from toolkit.tables.signed_rows import SIGNATURE
 from toolkit.tables.text import labels_json
 
 STORED_FAILURES: Final = pa.schema(

@@ -16,13 +16,13 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
-from toolkit.own_tokens import masked
-from toolkit.receipt import Pause, Receipt, checked_instant
+from toolkit.base.errors import InputError, SnapshotDamagedError, SnapshotError
+from toolkit.base.own_tokens import masked
 from toolkit.signatures.signing import RULES_VERSION, Learned
 from toolkit.snapshots.binding import AccountTag
 from toolkit.snapshots.coverage import Coverage
 from toolkit.snapshots.store import SnapshotStore
+from toolkit.tables.receipt import Pause, Receipt, checked_instant
 from toolkit.version import __version__
 
 MANIFEST: Final = "_manifest.json"

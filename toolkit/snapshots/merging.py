@@ -19,14 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.errors import SnapshotBindingError, SnapshotError
-from toolkit.freshness import stated_retention
+from toolkit.base.errors import SnapshotBindingError, SnapshotError
+from toolkit.base.times import DAY_MS, from_milliseconds, milliseconds
 from toolkit.loading.accounts import Account
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch
-from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor
-from toolkit.signatures.signed_rows import BodyReader, with_signatures
+from toolkit.secrets.redaction import Redactor
 from toolkit.snapshots.binding import AccountTag, SeenEntries, bound_accounts
 from toolkit.snapshots.coverage import Coverage, SyncTimes, extended, overdue_note, with_pause
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
@@ -49,8 +47,10 @@ from toolkit.snapshots.row_index import (
     repeated,
 )
 from toolkit.snapshots.transaction import Transaction
+from toolkit.tables.freshness import stated_retention
+from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
-from toolkit.times import DAY_MS, from_milliseconds, milliseconds
+from toolkit.tables.signed_rows import BodyReader, with_signatures
 
 SMALL_BYTES: Final = PART_BYTES // 4  # files below this are merged
 

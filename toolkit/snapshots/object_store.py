@@ -19,10 +19,10 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
 
-from toolkit.arguments import text as checked_text
-from toolkit.arguments import wrong
-from toolkit.errors import InputError, SnapshotError
-from toolkit.secret_names import is_secret_name
+from toolkit.base.arguments import text as checked_text
+from toolkit.base.arguments import wrong
+from toolkit.base.errors import InputError, SnapshotError
+from toolkit.secrets.names import is_secret_name
 from toolkit.snapshots.store import FileState, HashingFile, SnapshotStore, Step, no_step
 
 _BLOCK: Final = 16 << 20  # bytes per request, up or down, which are in memory

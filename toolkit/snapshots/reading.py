@@ -18,12 +18,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from toolkit import arguments
-from toolkit.errors import SnapshotDamagedError, SnapshotError, ToolkitError
-from toolkit.freshness import Clock, freshness
+from toolkit.base import arguments
+from toolkit.base.errors import SnapshotDamagedError, SnapshotError, ToolkitError
+from toolkit.base.visible_text import visible
 from toolkit.loading.memory import available_memory, check_memory, memory_errors_named
-from toolkit.receipt import Receipt, facts_html
-from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots.data_files import (
     RESTORE,
     check_data_file,
@@ -40,8 +38,10 @@ from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.sync_times import syncs_of
 from toolkit.snapshots.transaction import unlisted
 from toolkit.tables.frames import to_frame
+from toolkit.tables.freshness import Clock, freshness
+from toolkit.tables.receipt import Receipt, facts_html
 from toolkit.tables.schemas import UNFIT
-from toolkit.visible_text import visible
+from toolkit.tables.signed_rows import SIGNATURE
 
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 10

@@ -28,7 +28,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from toolkit.errors import SnapshotDamagedError
+from toolkit.base.errors import SnapshotDamagedError
+from toolkit.base.times import from_milliseconds
 from toolkit.snapshots import data_files
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, DataFile, Part
 from toolkit.snapshots.manifest import REPAIRED, ListedFile, Manifest, StoredCheckpoint
@@ -45,7 +46,6 @@ from toolkit.snapshots.row_index import (
     read_index,
 )
 from toolkit.snapshots.transaction import Damage, Transaction
-from toolkit.times import from_milliseconds
 
 _BATCH_ROWS: Final = 1_000
 """Rows that are read at once. If a page is damaged, the batches before it are recovered."""

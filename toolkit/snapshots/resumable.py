@@ -18,17 +18,17 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from toolkit.errors import SnapshotError
+from toolkit.base.errors import SnapshotError
+from toolkit.base.own_tokens import MASK
 from toolkit.loading.identities import Identities, IsStored
 from toolkit.loading.load import Batch, Checkpoint, Load, join_batches
-from toolkit.own_tokens import MASK
-from toolkit.receipt import Receipt
 from toolkit.snapshots.binding import any_is_there, may_be_other, tag_of
 from toolkit.snapshots.data_files import damage_error, problem_of, read_checked
 from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
 from toolkit.snapshots.row_index import WIDTH, Mask
 from toolkit.snapshots.store import HashingFile
 from toolkit.snapshots.transaction import Transaction
+from toolkit.tables.receipt import Receipt
 
 _STORED_BYTES: Final = 64  # bytes of memory for the identity of a stored row
 _REQUESTED: Final = 5  # entries of a checkpoint that are requested, to tell whose it is

@@ -24,14 +24,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.errors import SnapshotDamagedError
+from toolkit.base.errors import SnapshotDamagedError
+from toolkit.base.times import from_milliseconds
 from toolkit.loading.identities import identities
 from toolkit.loading.memory import available_memory, check_memory
 from toolkit.snapshots.data_files import RESTORE, damage_error, open_checked, read_checked, stored_failures
 from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.schemas import FAILED_AT, FAILURES, FIRST_SEEN_AT, GONE_BEFORE, STATED_FAILED_AT
-from toolkit.times import from_milliseconds
 
 KEY: Final = ("dlq_id",)  # the columns that identify failures
 

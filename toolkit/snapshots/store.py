@@ -20,9 +20,9 @@ from typing import BinaryIO, ClassVar, Final, NamedTuple
 
 from pyarrow.fs import FileSystem, LocalFileSystem
 
-from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
+from toolkit.base.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
+from toolkit.base.private_files import hold, sync_folder
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.private_files import hold, sync_folder
 
 LOCK: Final = ".lock"
 WRITING: Final = "writing"

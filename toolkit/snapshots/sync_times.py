@@ -8,8 +8,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from toolkit.receipt import Syncs
 from toolkit.snapshots.manifest import Manifest
+from toolkit.tables.receipt import Syncs
 
 Span = tuple[datetime, datetime]
 

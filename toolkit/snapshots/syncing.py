@@ -18,16 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from toolkit import arguments
-from toolkit.client.failures import Kind
-from toolkit.errors import IncompleteLoadWarning, SnapshotError
+from toolkit.base import arguments
+from toolkit.base.errors import IncompleteLoadWarning, SnapshotError
+from toolkit.base.progress import ProgressOption
+from toolkit.base.times import parse_duration
+from toolkit.base.visible_text import visible
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.failures import open_failures, warn_of_mistaken_values
 from toolkit.loading.load import Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions
-from toolkit.progress import ProgressOption
-from toolkit.receipt import Receipt, facts_html
-from toolkit.settings.service import Service
+from toolkit.service.failures import Kind
+from toolkit.service.settings import Service
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.snapshots.manifest import REPAIRED, repairs
 from toolkit.snapshots.merging import Binding, FileRows, RowComparison
@@ -38,8 +39,7 @@ from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin, damages, raise_for_damage
 from toolkit.tables.frames import to_frame
-from toolkit.times import parse_duration
-from toolkit.visible_text import visible
+from toolkit.tables.receipt import Receipt, facts_html
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -21,7 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
+from toolkit.base.errors import (
+    SnapshotBindingError,
+    SnapshotConflictError,
+    SnapshotDamagedError,
+    SnapshotError,
+)
 from toolkit.signatures.signing import RULES_VERSION, Learned
 from toolkit.snapshots.binding import AccountTag
 from toolkit.snapshots.coverage import Coverage

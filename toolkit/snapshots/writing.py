@@ -13,18 +13,16 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
-from toolkit.arguments import instance
-from toolkit.client.vectors import VectorParts
-from toolkit.errors import IncompleteLoadWarning, InputError
+from toolkit.base.arguments import instance
+from toolkit.base.errors import IncompleteLoadWarning, InputError
+from toolkit.base.progress import ProgressOption
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
-from toolkit.progress import ProgressOption
-from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor
-from toolkit.settings.service import Service
-from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, can_be_signed, with_signatures
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.settings import Service
+from toolkit.service.vectors import VectorParts
 from toolkit.snapshots.data_files import TABLES, DataFile, Part, extension_column
 from toolkit.snapshots.manifest import PendingFile, StoredCheckpoint
 from toolkit.snapshots.object_store import open_store
@@ -35,6 +33,8 @@ from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, to_table, warn_of_index
+from toolkit.tables.receipt import Receipt
+from toolkit.tables.signed_rows import SIGNATURE, BodyReader, can_be_signed, with_signatures
 from toolkit.tables.text import JsonDict, JsonTuple, is_clean
 from toolkit.tables.vector_dtype import VectorDtype, is_vector, missing
 

@@ -14,10 +14,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.arguments import choice as checked_choice
-from toolkit.arguments import nearest
-from toolkit.arguments import texts as checked_texts
-from toolkit.errors import UnexpectedResultWarning
+from toolkit.base.arguments import choice as checked_choice
+from toolkit.base.arguments import nearest
+from toolkit.base.arguments import texts as checked_texts
+from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import checked_frame, label_lists, texts_of, to_frame, unreadable_column

@@ -23,16 +23,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.errors import ProtocolError
-from toolkit.own_tokens import TooDeepError, is_in
-from toolkit.redaction import Redactor
+from toolkit.base.errors import ProtocolError
+from toolkit.base.own_tokens import TooDeepError, is_in
+from toolkit.base.times import unix_milliseconds
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.failure_times import bounded_times
 from toolkit.tables.header_maps import distinct_header_maps
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.masking import ColumnMasker, holding_own
 from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, TIME, Kind
 from toolkit.tables.text import INT64, LATEST, base64_column, http_dates, parse_rows, text_and_bytes
-from toolkit.times import unix_milliseconds
 
 Keep = Callable[[dict[str, Any]], bool]
 Clock = Callable[[], int]

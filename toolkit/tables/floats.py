@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from toolkit.client.members import is_deep, read_json
+from toolkit.base.members import is_deep, read_json
 
 try:
     from simdjson import Parser

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from toolkit.arguments import as_json, nearest, shown, wrong
-from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.base.arguments import as_json, nearest, shown, wrong
+from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.conditions import is_path, parse_path, resolve
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
 from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
-from toolkit.redaction import Redactor
+from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.headlines import error_text
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, label_lists, texts_of

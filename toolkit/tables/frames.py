@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.arrays import ArrowStringArray
 
-from toolkit.arguments import nearest, wrong
-from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.base.arguments import nearest, wrong
+from toolkit.base.errors import InputError, UnexpectedResultWarning
+from toolkit.secrets.redaction import Redactor, escape_html, visible
 from toolkit.signatures.document import LONGEST
 from toolkit.signatures.headlines import LONGEST_READ, binary_line, error_text
 from toolkit.tables.arrow_input import arrow_table, conversion
 from toolkit.tables.masking import ColumnMasker, each_distinct
+from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES, UNFIT
 from toolkit.tables.vector_dtype import VectorDtype
 

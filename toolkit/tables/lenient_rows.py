@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from toolkit.arguments import as_json
-from toolkit.errors import InputError, ProtocolError
-from toolkit.own_tokens import is_in
-from toolkit.redaction import Redactor
+from toolkit.base.arguments import as_json
+from toolkit.base.errors import InputError, ProtocolError
+from toolkit.base.own_tokens import is_in
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import CALLBACK_COLUMNS, CALLBACKS, EVENT_COLUMNS, RUN_COLUMNS, TIME, Column, Kind

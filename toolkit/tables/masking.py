@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import read_json
-from toolkit.own_tokens import likely
-from toolkit.personal_data import PERSONAL_HINT
-from toolkit.redaction import Redactor
-from toolkit.secret_hints import LIKELY, SUSPICIOUS, SUSPICIOUS_URL
-from toolkit.secret_names import WORDS, is_secret_name
+from toolkit.base.members import read_json
+from toolkit.base.own_tokens import likely
+from toolkit.secrets.hints import LIKELY, SUSPICIOUS, SUSPICIOUS_URL
+from toolkit.secrets.names import WORDS, is_secret_name
+from toolkit.secrets.personal_data import PERSONAL_HINT
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.header_maps import HeaderColumn
 from toolkit.tables.schemas import JSON_COLUMNS, Column, Kind, schema
 from toolkit.tables.text import labels_json, masked_json

@@ -19,10 +19,10 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from toolkit.arguments import choice, file_path
-from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
-from toolkit.private_files import full_disk, is_full, write_file
-from toolkit.progress import ProgressBar, ProgressOption, checked_progress
+from toolkit.base.arguments import choice, file_path
+from toolkit.base.errors import InputError, SettingsError, UnexpectedResultWarning
+from toolkit.base.private_files import full_disk, is_full, write_file
+from toolkit.base.progress import ProgressBar, ProgressOption, checked_progress
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, warn_of_index
 from toolkit.tables.vector_dtype import VectorDtype, missing

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pandas as pd
 
-from toolkit.client.members import RawJson, read_json
-from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.redaction import Redactor
+from toolkit.base.errors import InputError, UnexpectedResultWarning
+from toolkit.base.members import RawJson, read_json
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, texts_of, to_frame
 from toolkit.tables.lenient_rows import LenientRows

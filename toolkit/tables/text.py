@@ -19,7 +19,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import (
+from toolkit.base.errors import MalformedResponseError, ProtocolError
+from toolkit.base.members import (
     MOST_DEPTH,
     RawJson,
     elements,
@@ -30,12 +31,11 @@ from toolkit.client.members import (
     read_json,
     shown,
 )
-from toolkit.errors import MalformedResponseError, ProtocolError
-from toolkit.own_tokens import is_in, is_in_truncated, map_json
-from toolkit.redaction import Redactor
-from toolkit.secret_names import secret_items, secret_members
+from toolkit.base.own_tokens import is_in, is_in_truncated, map_json
+from toolkit.base.times import http_date_ms
+from toolkit.secrets.names import secret_items, secret_members
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.schemas import TIME
-from toolkit.times import http_date_ms
 
 LATEST: Final = 253_402_300_799_999
 """Last millisecond of the year 9999."""

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.client.members import RawJson, elements, members, read_json, shown
-from toolkit.client.pages import CUT, uncut
-from toolkit.errors import InputError, ProtocolError
+from toolkit.base.cut_vectors import CUT, uncut
+from toolkit.base.errors import InputError, ProtocolError
+from toolkit.base.members import RawJson, elements, members, read_json, shown
 from toolkit.tables import schemas
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.floats import BEYOND_FLOAT32, Singles, as_value, dense_column

@@ -20,10 +20,10 @@ from zoneinfo import ZoneInfo
 import anywidget
 import traitlets
 
+from toolkit.base.errors import InputError
+from toolkit.base.times import parse_time
 from toolkit.drawing.style import without_prefix
-from toolkit.errors import InputError
-from toolkit.redaction import escape_wrapping, visible
-from toolkit.times import parse_time
+from toolkit.secrets.redaction import escape_wrapping, visible
 
 MESSAGE_LOCK: Final = RLock()
 """Held while a message of the page is processed, and while it changes a panel's value.

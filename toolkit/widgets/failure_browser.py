@@ -13,22 +13,22 @@ import ipywidgets as widgets
 import numpy as np
 import pandas as pd
 
-from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.grouping import FailureGroups
-from toolkit.analysis.selection import receipt_of
-from toolkit.arguments import instance
+from toolkit.base.arguments import instance
+from toolkit.base.errors import InputError, ToolkitError
+from toolkit.base.python_code import fill, listed
+from toolkit.base.time_zones import time_zone
+from toolkit.base.times import milliseconds
 from toolkit.drawing.wording import counted
-from toolkit.errors import InputError, ToolkitError
-from toolkit.freshness import Clock, freshness
-from toolkit.python_code import fill, listed
-from toolkit.redaction import Redactor
+from toolkit.failures.group_rules import GroupRules
+from toolkit.failures.grouping import FailureGroups
+from toolkit.failures.selection import receipt_of
 from toolkit.redrive.plan import RedrivePlan
 from toolkit.redrive.planning import plan_redrive
-from toolkit.settings.service import Service
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.settings import Service
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
-from toolkit.time_zones import time_zone
-from toolkit.times import milliseconds
+from toolkit.tables.freshness import Clock, freshness
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField, is_count, note
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList

@@ -11,25 +11,25 @@ from typing import Any, Final, get_args
 import ipywidgets as widgets
 import pandas as pd
 
-from toolkit.analysis import failure_trend
-from toolkit.arguments import choice as checked_choice
-from toolkit.arguments import wrong
-from toolkit.client.failures import Kind
+from toolkit.base.arguments import choice as checked_choice
+from toolkit.base.arguments import wrong
+from toolkit.base.errors import InputError
+from toolkit.base.own_tokens import MASK
+from toolkit.base.python_code import PublicCall
+from toolkit.base.time_zones import time_zone
+from toolkit.base.times import from_milliseconds, milliseconds
 from toolkit.drawing.wording import counted
-from toolkit.errors import InputError
+from toolkit.failures.over_time import failure_trend
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField
 from toolkit.loading.failures import mistaken_values, open_failures
 from toolkit.loading.options import LoadOptions
-from toolkit.own_tokens import MASK
-from toolkit.python_code import PublicCall
-from toolkit.receipt import receipt
-from toolkit.settings.service import Service
+from toolkit.service.failures import Kind
+from toolkit.service.settings import Service
 from toolkit.tables.arrow_input import FrameLike, conversion
 from toolkit.tables.frame_filters import count_choices, count_values, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
+from toolkit.tables.receipt import receipt
 from toolkit.tables.schemas import FAILURES
-from toolkit.time_zones import time_zone
-from toolkit.times import from_milliseconds, milliseconds
 from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.error_choices import ErrorChoices
 from toolkit.widgets.failure_grouping import Brush

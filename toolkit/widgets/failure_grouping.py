@@ -16,19 +16,19 @@ import pyarrow as pa
 import traitlets
 from numpy.typing import NDArray
 
-from toolkit.analysis import failure_trend, similar_texts
-from toolkit.analysis.gaps import gaps_of
-from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules, split_values, write_rules
-from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
-from toolkit.analysis.over_time import FailureTrend
-from toolkit.arguments import shown, wrong
+from toolkit.base.arguments import shown, wrong
+from toolkit.base.errors import InputError
+from toolkit.base.private_files import changing
+from toolkit.base.python_code import Code, PublicCall, fill, joined, listed, variable
+from toolkit.base.time_zones import zones_of_times
 from toolkit.drawing.wording import readable_top, value_text
-from toolkit.errors import InputError
-from toolkit.plots.failure_trend import times_and_groups
-from toolkit.private_files import changing
-from toolkit.python_code import Code, PublicCall, fill, joined, listed, variable
-from toolkit.redaction import visible
-from toolkit.time_zones import zones_of_times
+from toolkit.failures.gaps import gaps_of
+from toolkit.failures.group_rules import SPLIT_COLUMNS, GroupRules, split_values, write_rules
+from toolkit.failures.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
+from toolkit.failures.over_time import FailureTrend, failure_trend
+from toolkit.failures.seen_before import similar_texts
+from toolkit.failures.trend_plots import times_and_groups
+from toolkit.secrets.redaction import visible
 from toolkit.widgets.controls import Changed, CheckList, Control, is_count, module, synced
 from toolkit.widgets.shown_code import named_code
 

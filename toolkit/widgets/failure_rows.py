@@ -20,19 +20,19 @@ import pyarrow.compute as pc
 import traitlets
 from numpy.typing import NDArray
 
-from toolkit.analysis.counts import SHORT_STATES
-from toolkit.analysis.group_rules import GroupRules
-from toolkit.arguments import choice, flag, nearest, text, texts, wrong
+from toolkit.base.arguments import choice, flag, nearest, text, texts, wrong
+from toolkit.base.errors import InputError
+from toolkit.base.python_code import PublicCall
+from toolkit.base.time_zones import time_zone
+from toolkit.base.times import parse_time
 from toolkit.drawing.style import without_prefix
 from toolkit.drawing.wording import shorten
-from toolkit.errors import InputError
-from toolkit.python_code import PublicCall
-from toolkit.redaction import Redactor, visible
+from toolkit.failures.counts import SHORT_STATES
+from toolkit.failures.group_rules import GroupRules
+from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.frame_filters import count_values, error_lines
 from toolkit.tables.frames import label_lists
 from toolkit.tables.schemas import FAILURE_COLUMNS, STATED_FAILED_AT, UNFIT, Kind
-from toolkit.time_zones import time_zone
-from toolkit.times import parse_time
 from toolkit.widgets.controls import PageWidget, module, synced
 from toolkit.widgets.failure_grouping import FailureGrouping
 from toolkit.widgets.panel import is_missing

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from toolkit.errors import FilterSyntaxError, InputError
+from toolkit.base.errors import FilterSyntaxError, InputError
 from toolkit.filters.conditions import Condition, Value
 from toolkit.filters.metadata import Comparison, Contains, Glob, HasField, Membership, parse
-from toolkit.redaction import visible
+from toolkit.secrets.redaction import visible
 from toolkit.tables.frame_filters import MetadataField
 from toolkit.widgets.controls import Completion
 

@@ -11,12 +11,12 @@ from typing import Any, Final, cast
 import ipywidgets as widgets
 import pandas as pd
 
+from toolkit.base.errors import FilterSyntaxError, InputError
 from toolkit.drawing.wording import counted
-from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.conditions import Condition, parse_path
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse
-from toolkit.redaction import Redactor, escape_html
-from toolkit.secret_names import is_secret_name
+from toolkit.secrets.names import is_secret_name
+from toolkit.secrets.redaction import Redactor, escape_html
 from toolkit.tables.frame_filters import MetadataField, metadata_fields
 from toolkit.widgets.controls import Changed, Dropdown, TextField, note
 from toolkit.widgets.metadata_condition import (

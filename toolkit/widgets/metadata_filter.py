@@ -8,18 +8,18 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.arguments import text, wrong
-from toolkit.client.vectors import VectorParts
+from toolkit.base.arguments import text, wrong
+from toolkit.base.errors import IncompleteLoadError, UnexpectedResultWarning
+from toolkit.base.python_code import literal
 from toolkit.drawing.wording import counted
-from toolkit.errors import IncompleteLoadError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import open_vectors
-from toolkit.python_code import literal
-from toolkit.receipt import receipt
-from toolkit.settings.service import Service
+from toolkit.service.settings import Service
+from toolkit.service.vectors import VectorParts
 from toolkit.tables.arrow_input import FrameLike, conversion
 from toolkit.tables.frame_filters import match_metadata, metadata_values, unknown_fields, unknown_texts
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
+from toolkit.tables.receipt import receipt
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_editor import MetadataEditor

@@ -18,14 +18,14 @@ import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
-from toolkit.arguments import instance, text
+from toolkit.base.arguments import instance, text
+from toolkit.base.errors import IncompleteLoadError, InputError, ToolkitError
+from toolkit.base.visible_text import visible
 from toolkit.drawing.wording import counted, short_number, shorten, span
-from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
-from toolkit.redaction import Redactor, escape_html, escape_wrapping
-from toolkit.settings.service import Service
-from toolkit.visible_text import visible
+from toolkit.secrets.redaction import Redactor, escape_html, escape_wrapping
+from toolkit.service.settings import Service
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
 from toolkit.widgets.shown_code import code_markup
 

@@ -13,10 +13,11 @@ from typing import Any, Final
 import ipywidgets as widgets
 import pandas as pd
 
-from toolkit.analysis.sources import AnyFrame
-from toolkit.arguments import file_path, instance
-from toolkit.errors import InputError
-from toolkit.redaction import Redactor
+from toolkit.base.arguments import file_path, instance
+from toolkit.base.errors import InputError
+from toolkit.base.times import parse_duration
+from toolkit.base.visible_text import visible
+from toolkit.failures.sources import AnyFrame
 from toolkit.redrive.choices import ACTIONS, LEFT_OUT
 from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.limits import Limits
@@ -24,9 +25,8 @@ from toolkit.redrive.plan import RedrivePlan, duration_text
 from toolkit.redrive.planning import plan_redrive
 from toolkit.redrive.results import RedriveResult, redrive_status, waiting_of
 from toolkit.redrive.running import run_redrive
-from toolkit.settings.service import Service
-from toolkit.times import parse_duration
-from toolkit.visible_text import visible
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.settings import Service
 from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField, note
 from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
 from toolkit.widgets.shown_code import named_code

@@ -8,10 +8,10 @@ from typing import Final
 
 from IPython.core.getipython import get_ipython
 
-from toolkit.errors import InputError
-from toolkit.python_code import Code, fill, joined, variable
-from toolkit.redaction import escape_wrapping
-from toolkit.settings.service import Service
+from toolkit.base.errors import InputError
+from toolkit.base.python_code import Code, fill, joined, variable
+from toolkit.secrets.redaction import escape_wrapping
+from toolkit.service.settings import Service
 
 _LINES: Final = 300  # of code that is shown; what is copied is complete
 

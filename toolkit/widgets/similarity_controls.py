@@ -11,12 +11,12 @@ from typing import Any, Final, get_args
 import ipywidgets as widgets
 import pandas as pd
 
-from toolkit.client.vectors import IndexInfo
+from toolkit.base.errors import InputError
+from toolkit.base.own_tokens import MASK
 from toolkit.drawing.wording import counted, shorten
-from toolkit.errors import InputError
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
-from toolkit.own_tokens import MASK
-from toolkit.redaction import Redactor, visible
+from toolkit.secrets.redaction import Redactor, visible
+from toolkit.service.vectors import IndexInfo
 from toolkit.widgets.controls import Changed, CheckList, Dropdown, ReceiveFields, TextField, note
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import is_missing

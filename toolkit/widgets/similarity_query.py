@@ -8,19 +8,19 @@ from typing import Any, Final
 
 import pandas as pd
 
-from toolkit.analysis import score_moves
-from toolkit.arguments import instance, text
-from toolkit.client.vectors import IndexInfo, index_info
+from toolkit.base.arguments import instance, text
+from toolkit.base.errors import InputError
 from toolkit.drawing.wording import counted
-from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import run_queries
 from toolkit.loading.vectors import ABSENT, fetch_vectors
-from toolkit.redaction import Redactor
-from toolkit.settings.service import Service
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.settings import Service
+from toolkit.service.vectors import IndexInfo, index_info
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import hits
+from toolkit.vectors.scores import score_moves
 from toolkit.widgets.controls import Actions
 from toolkit.widgets.panel import Job, JobProgress, Panel
 from toolkit.widgets.similarity_controls import (

@@ -14,14 +14,14 @@ import traitlets
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from toolkit.analysis import score_moves
 from toolkit.drawing.style import THEMES
 from toolkit.drawing.svg import inline_svg
 from toolkit.drawing.wording import counted, shorten
-from toolkit.plots.hit_scores import plot_score_comparison, plot_score_distribution
-from toolkit.redaction import Redactor, visible
-from toolkit.secret_names import is_secret_name
+from toolkit.secrets.names import is_secret_name
+from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.text import json_value
+from toolkit.vectors.score_plots import plot_score_comparison, plot_score_distribution
+from toolkit.vectors.scores import score_moves
 from toolkit.widgets.controls import PageWidget, ReceiveFields, module, note, synced
 from toolkit.widgets.panel import masked_text
 

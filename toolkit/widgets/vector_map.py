@@ -13,14 +13,14 @@ import pandas as pd
 import traitlets
 from matplotlib.path import Path
 
-from toolkit.arguments import instance, nearest, wrong
-from toolkit.audits.projection import MapSource, VectorProjection, project_vectors
+from toolkit.base.arguments import instance, nearest, wrong
+from toolkit.base.errors import ToolkitError
+from toolkit.base.python_code import Code, fill, listed
 from toolkit.drawing.wording import counted
-from toolkit.errors import ToolkitError
-from toolkit.plots.vector_points import MISSING, as_categories, as_numbers
-from toolkit.python_code import Code, fill, listed
-from toolkit.redaction import Redactor, visible
+from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
+from toolkit.vectors.point_plots import MISSING, as_categories, as_numbers
+from toolkit.vectors.projection import MapSource, VectorProjection, project_vectors
 from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note, synced
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import Job, Panel

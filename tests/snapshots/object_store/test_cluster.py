@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster, get_worker
 
 import toolkit as tk
-from toolkit.analysis.selection import select
+from toolkit.failures.selection import select
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.syncing import sync_load
 

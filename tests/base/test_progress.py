@@ -1,0 +1,118 @@
+"""Slow calls tell which step they are at, in a terminal and in a notebook; a pipe stays quiet."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import toolkit as tk
+from tests.reports.conftest import failures
+from toolkit.errors import InputError
+
+SLOW_CALLS = """
+import numpy as np, pandas as pd, toolkit as tk, toolkit.base.progress
+toolkit.base.progress._BAR_DELAY = 0.0  # a fast machine would be done before a bar is shown
+times = pd.date_range("2026-03-01", periods=1500, freq="10min", tz="UTC")
+frame = pd.DataFrame({"dlq_id": [f"d{number}" for number in range(1500)], "failed_at": times,
+    "created_at": times, "workflow_url": "https://shop.example/pay", "workflow_run_id": None,
+    "response_status": 500, "response_body": "late", "response_body_base64": None,
+    "failure_function_state": None, "labels": None})
+vectors = pd.DataFrame({"id": frame["dlq_id"], "namespace": "", "vector": list(np.eye(1500, 8))})
+tk.failure_report(frame, now=times[-1])
+tk.explain_spike(frame)
+tk.index_report(vectors)
+tk.to_excel(frame[["dlq_id", "failed_at"]], "rows.xlsx", progress=PROGRESS)
+print("done")
+"""
+STEPS = (
+    "report: grouping 1,500 failures",
+    "report: comparing with the time before",
+    "report: classifying the groups",
+    "report: looking for what 1,500 failures have in common",
+    "report: writing the sections",
+    "spike: comparing 1,500 failures",
+    "index report: auditing vectors",
+    "index report: measuring recall",
+)
+
+
+def in_terminal(command: list[str], folder: Path, until: str, seconds: float = 400) -> str:
+    """What a command writes to a real terminal, until it writes this."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (30, 120))  # a terminal without a width has no room for a bar
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "120"}
+    )
+    os.close(theirs)
+    written, end = b"", time.monotonic() + seconds
+    try:
+        while until.encode() not in written and time.monotonic() < end:
+            written += os.read(ours, 65_536)
+    except OSError:  # the terminal is closed when the program ends
+        pass
+    finally:
+        process.terminate()
+        process.wait(30)
+        os.close(ours)
+    return written.decode(errors="replace")
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_each_step_and_a_pipe_nothing(tmp_path: Path) -> None:
+    """Of the report, an explanation, an index report and a workbook."""
+    code = SLOW_CALLS.replace("PROGRESS", "None")
+    shown = in_terminal([sys.executable, "-c", SLOW_CALLS.replace("PROGRESS", "True")], tmp_path, "done")
+    assert [step for step in STEPS if step not in shown] == []
+    piped = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=400
+    )
+    assert (piped.stdout, piped.stderr) == ("done\n", "")
+
+
+@pytest.mark.slow
+def test_serving_the_sample_tells_a_terminal_what_it_does(tmp_path: Path) -> None:
+    """Before the address, which comes after some seconds."""
+    command = [sys.executable, "-m", "toolkit", "serve", "--temporary", "--port", "0", "--sample"]
+    shown = in_terminal(command, tmp_path, "http://")
+    assert "sample history" in shown.partition("http://")[0]
+
+
+@pytest.mark.slow
+def test_a_notebook_shows_each_step(tmp_path: Path) -> None:
+    """In the widget of the loaders' bar, which the page draws."""
+    code = SLOW_CALLS.replace("PROGRESS", "None")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    messages: list[str] = []
+
+    class Listening(NotebookClient):
+        def process_message(self, msg: dict[str, Any], *rest: Any) -> Any:
+            messages.append(json.dumps(msg["content"], default=str))
+            return super().process_message(msg, *rest)
+
+    Listening(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    told = "\n".join(messages).replace("\\u2007", " ")  # the bar has spaces as wide as figures
+    assert [step for step in STEPS if step not in told] == []
+    assert '"danger"' not in told  # a bar that ends before its total turns red, and stays
+
+
+def test_a_callable_gets_each_step() -> None:
+    """With its number, how many there are, and its name; a wrong value is an error."""
+    frame = failures([{"workflow_url": "https://shop.example/pay", "response_body": "late"}] * 3)
+    told: list[tuple[int, int, str]] = []
+    tk.failure_report(frame, progress=lambda *step: told.append(step))
+    assert [number for number, _, _ in told] == list(range(6))
+    assert {total for _, total, _ in told} == {6}
+    assert told[1][2] == "grouping 3 failures"
+    with pytest.raises(InputError, match="progress"):
+        tk.failure_report(frame, progress="yes")

@@ -1,0 +1,167 @@
+"""Failed runs of a real service beside its successful ones: what differs except for how they ended."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from tests.conftest import Asked, Reply, ScriptedServer, listening
+from toolkit.errors import InputError
+from toolkit_service.demo.local_service import LocalService
+
+RUNS = 24
+REASONS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "/by-label": lambda order: order["number"] % 3 == 0,
+    "/by-payload": lambda order: order["plan"] == "team",
+    "/by-step": lambda order: order["gift"],
+    "/by-chance": lambda order: order["number"] * 7 % 24 < 8,
+}
+"""Which orders fail, by the path of the workflow."""
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[LocalService]:
+    """An embedded service with a quick clock."""
+    with LocalService(time_factor=1_000, indexes=[]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def runs(local: LocalService) -> pd.DataFrame:
+    """The run log of four workflows, a third of whose runs fail for one reason each."""
+    with listening() as server:
+        serve(server, local)
+        for path in REASONS:
+            for number in range(RUNS):
+                start(local, f"{server.url}{path}", number)
+        service = tk.connect(queue_url=local.url, queue_token=local.token)
+        deadline = time.monotonic() + 120
+        while True:
+            log = tk.load_runs(service, progress=False)
+            if len(log) == RUNS * len(REASONS) and log["completed_at"].notna().all():
+                return log
+            assert time.monotonic() < deadline, log["state"].value_counts()
+            time.sleep(0.2)
+
+
+def serve(server: ScriptedServer, local: LocalService) -> None:
+    """Serve an application: charge, wrap if the order is a gift, and then ship or fail."""
+    bearer = {"Authorization": f"Bearer {local.token}"}
+
+    def respond(asked: Asked) -> Reply:
+        history = json.loads(asked.body)
+        order = json.loads(base64.b64decode(history[0]["body"]))
+        run = next(value for name, value in asked.headers.items() if name.lower() == "service-workflow-runid")
+        steps = ["charge", *(["wrap"] if order["gift"] else []), "ship"]
+        done = len(history) - 1
+        if done == len(steps) - 1 and REASONS[asked.path](order):
+            return Reply(500, {}, b'{"error": "no carrier"}')
+        if done == len(steps):
+            address = f"{local.url}/v2/workflows/runs/{run}"
+            httpx.delete(address, params={"cancel": "false"}, headers=bearer).raise_for_status()
+            return Reply(200, {}, b"{}")
+        step = {"stepId": done + 1, "stepName": steps[done], "stepType": "Run", "concurrent": 1}
+        step["out"] = json.dumps({"plan": order["plan"], "number": order["number"]})
+        headers = {"Service-Workflow-RunId": run, "Service-Workflow-Init": "false"}
+        headers["Service-Workflow-Url"] = f"{server.url}{asked.path}"
+        item = {"destination": f"{server.url}{asked.path}", "headers": headers, "body": json.dumps(step)}
+        httpx.post(f"{local.url}/v2/batch", json=[item], headers=bearer).raise_for_status()
+        return Reply(200, {}, b"{}")
+
+    server.respond = respond
+
+
+def start(local: LocalService, url: str, number: int) -> None:
+    """Start a run without retries, with a label, a payload and perhaps a gift."""
+    label = "batch" if number % 3 == 0 else "web"
+    order = {"number": number, "plan": "team" if number % 4 == 1 else "free", "gift": number % 5 in (0, 1)}
+    headers = {"Authorization": f"Bearer {local.token}", "Service-Retries": "0", "Service-Label": label}
+    httpx.post(f"{local.url}/v2/trigger/{url}", json=order, headers=headers).raise_for_status()
+
+
+def sides(runs: pd.DataFrame, path: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Divide the runs of a workflow by how they ended."""
+    own = runs[runs["workflow_url"].str.endswith(path)]
+    failed = own["state"] == "RUN_FAILED"
+    return own[failed], own[~failed]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "condition"),
+    [
+        ("/by-label", {"label": "batch"}),
+        ("/by-payload", {"output of charge plan": "team"}),
+        ("/by-step", {"step": "wrap"}),
+    ],
+)
+def test_the_planted_reason_is_named(runs: pd.DataFrame, path: str, condition: dict[str, str]) -> None:
+    """A label, a field of the payload or a step, and not the state that divides the two sides."""
+    failed, succeeded = sides(runs, path)
+    found = tk.explain_change(failed, succeeded)
+    first = found.frame.iloc[0]
+    assert found.stands_out, found.frame
+    assert condition in [first["condition"], *first["alternatives"]]
+    assert first["observed"] == len(failed)
+    assert {"state", "workflow_run_id"} & set(found.left_out)
+    named = {name for each in found.frame["condition"] for name in each}
+    assert not named & {"state", "completed_at", "dlq_id", "workflow_run_id", "created_at"}
+
+
+@pytest.mark.slow
+def test_runs_that_differ_in_nothing_else_are_reported_as_that(runs: pd.DataFrame) -> None:
+    """The sentence names the columns that divide the sides, and nothing stands out."""
+    found = tk.explain_change(*sides(runs, "/by-chance"))
+    assert not found.stands_out
+    assert "nothing differs" in repr(found)
+    assert "state" in repr(found)
+
+
+@pytest.mark.slow
+def test_the_caller_names_what_divides_the_sides(runs: pd.DataFrame) -> None:
+    """Without the label that was used to divide them, nothing differs."""
+    own = runs[runs["workflow_url"].str.endswith("/by-chance")].drop(columns="state")
+    is_batch = own["labels"].str.contains("batch")
+    divided = own[is_batch], own[~is_batch]
+    assert tk.explain_change(*divided, exposure=2).frame["condition"][0] == {"label": "batch"}
+    found = tk.explain_change(*divided, apart_by=["label", "extra label"])
+    assert found.left_out[:2] == ["label", "extra label"]
+    assert not {"label", "extra label"} & {name for each in found.frame["condition"] for name in each}
+    assert not found.stands_out
+
+
+@pytest.mark.parametrize("apart_by", ["no such", ["state", "no such"], 5])
+def test_an_unknown_column_is_named(apart_by: Any) -> None:
+    """An `apart_by` that no frame has is an InputError that names it."""
+    runs = pd.DataFrame({"state": ["a", "b"], "step": ["x", "y"]})
+    with pytest.raises(InputError, match="apart_by"):
+        tk.explain_change(runs[:1], runs[1:], apart_by=apart_by)
+
+
+def test_sides_are_compared_by_shares() -> None:
+    """Of 20 failed runs all have the label, of 400 others a tenth: fewer in number, and more in share."""
+    failed = pd.DataFrame({"state": "RUN_FAILED", "label": ["beta"] * 20})
+    others = pd.DataFrame({"state": "RUN_SUCCESS", "label": ["beta"] * 40 + ["stable"] * 360})
+    found = tk.explain_change(failed, others)
+    first = found.frame.iloc[0]
+    assert found.stands_out
+    assert (first["condition"], first["observed"]) == ({"label": "beta"}, 20)
+    assert first["expected"] == pytest.approx(2)
+    assert len(found.select(others)) == 40
+
+
+def test_named_attributes_are_compared_whatever_divides_the_sides() -> None:
+    """The state explains itself if it is asked for."""
+    failed = pd.DataFrame({"state": ["RUN_FAILED"] * 20})
+    others = pd.DataFrame({"state": ["RUN_SUCCESS"] * 80 + ["RUN_FAILED"]})
+    found = tk.explain_change(failed, others, attributes=["state"], exposure=4)
+    assert found.frame["condition"][0] == {"state": "RUN_FAILED"}
+    assert found.left_out == []

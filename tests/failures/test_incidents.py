@@ -1,0 +1,211 @@
+"""Incidents: what rose, when, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from tests.accuracy.histories import history, names_the_root
+from toolkit.analysis import find_incidents
+from toolkit.errors import InputError
+from toolkit.failures.change_points import surprise
+from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.frames import to_frame
+from toolkit_service.demo.history import APPLICATION, wire_entries
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    """The sample history, as it ends at NOW."""
+    entries = wire_entries(int(NOW.timestamp() * 1000))
+    return to_frame(FailureDecoder(None).decode(json.dumps(entries).encode()))
+
+
+@pytest.mark.slow
+def test_the_five_stories_of_the_sample_are_named(sample):
+    """Each story is an incident: its workflow, what its failures share, and from when to when."""
+    found = find_incidents(sample, now=NOW)
+    titles = tk.group_failures(sample).frame.set_index("group")["title"]
+    stories = [
+        ("orders/fulfil", "reading 'currency'", "rise", 124, 120.5, 1),  # hours before NOW: from, until
+        ("stock/reserve", "requests a minute", "rise", 329, 41, 5),
+        ("reports/render", "OutOfMemoryError", "rise", 240, 0, 1),
+        ("payments/capture", "nil pointer", "rise", 3, 0, 1),
+        ("legacy/sync", "Something went wrong", "steady", 336, 0, 1),
+    ]
+    for workflow, text, kind, start, stop, episodes in stories:
+        match = [
+            row
+            for row in found.itertuples()
+            if row.kind == kind and text in titles.get(row.shared.get("signature"), "")
+        ]
+        assert len(match) == 1, workflow
+        row = match[0]
+        assert f"{APPLICATION}/{workflow}" in row.workflows
+        length = timedelta(hours=start - stop)
+        assert abs(row.from_at - (NOW - timedelta(hours=start))) <= max(length / 5, timedelta(hours=1))
+        assert abs(row.until_at - (NOW - timedelta(hours=stop))) <= max(length / 5, timedelta(hours=1))
+        assert row.goes_on == (stop == 0)
+        assert len(row.episodes) == episodes
+    assert found["excess"][found["kind"] == "rise"].is_monotonic_decreasing
+    noisy = next(row for row in found.itertuples() if len(row.episodes) == 5)
+    assert noisy.shared["flow_control_key"] == "tenant-bulk-4411"
+    assert noisy.shared["caller_ip"] == "203.0.113.77"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 3, 8, 9, 10, 11])
+def test_incidents_with_known_roots_are_found(seed):
+    """The first condition is the root, and its time is that of the incident."""
+    case = history(seed)
+    row = next(find_incidents(case.failures).itertuples())
+    assert names_the_root([row.condition, *row.alternatives], case)
+    near = max((case.stop - case.start) / 4, pd.Timedelta("30min"))
+    assert abs(row.from_at - case.start) <= near
+    assert abs(row.until_at - case.stop) <= near
+    explanation = tk.explain_spike(case.failures)
+    assert explanation.stands_out
+    assert explanation.window == (row.from_at, row.until_at)
+    assert explanation.frame["condition"].iloc[0] == row.condition
+
+
+@pytest.mark.parametrize("seed", [4, 7, 15, 68, 500001, 500004, 500005, 500009])
+def test_nothing_is_said_of_quiet_histories(seed):
+    """No incident, and an explanation that does not stand out."""
+    quiet = history(seed, quiet=True).failures
+    assert find_incidents(quiet).empty
+    assert not tk.explain_spike(quiet).stands_out
+
+
+def _hourly(count, **columns):
+    times = pd.date_range("2026-03-01", periods=count, freq="h", tz="UTC")
+    return pd.DataFrame({"failed_at": times, "created_at": times, **columns})
+
+
+def test_a_window_is_explained_beside_a_baseline():
+    """Given times are taken as they are: counts by hand, and the ratio of their lengths."""
+    rows = _hourly(240, workflow_url=["pay", "mail"] * 120)
+    burst = _hourly(100, workflow_url="pay")
+    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(np.arange(100), unit="min")
+    frame = pd.concat([rows, burst], ignore_index=True)
+    window = (datetime(2026, 3, 5, tzinfo=UTC), datetime(2026, 3, 5, 2, tzinfo=UTC))
+    baseline = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC))
+    found = tk.explain_spike(frame, window, baseline)
+    assert (found.observed, found.expected) == (102, 2)  # 48 in 48 hours
+    assert found.frame["condition"].iloc[0] == {"workflow_url": "pay"}
+    assert found.window == window
+    assert repr(found).startswith("2026-03-05 00:00 to 2026-03-05 02:00 UTC: 102 observed, 2 expected: ")
+    assert tk.explain_spike(frame, window).expected == pytest.approx(238 / 237.0 * 2, rel=0.02)
+
+
+def test_a_small_step_of_one_workflow_is_found():
+    """A workflow that fails four times as often for a day, beside a hundred times as many others."""
+    random = np.random.default_rng(5)
+    minutes = np.sort(random.integers(0, 14 * 1440, 6000))
+    step = 9 * 1440 + random.integers(0, 1440, 40)
+    quiet = random.integers(0, 14 * 1440, 60)
+    times = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(
+        np.concatenate([minutes, step, quiet]), unit="min"
+    )
+    names = [*(f"w{number}" for number in random.integers(0, 9, 6000)), *["small"] * 100]
+    frame = pd.DataFrame({"failed_at": times, "created_at": times, "workflow_url": names})
+    found = find_incidents(frame)
+    assert found["condition"].tolist() == [{"workflow_url": "small"}]
+    assert abs(found["from_at"].iloc[0] - pd.Timestamp("2026-03-10", tz="UTC")) < pd.Timedelta("3h")
+
+
+def test_a_rise_that_no_condition_explains_at_other_times_is_no_error():
+    """Failures of some days, looked at months later, whose times together no condition explains."""
+    some, count = np.random.default_rng(0), 600
+    failed = pd.Timestamp("2026-03-14", tz="UTC") + pd.to_timedelta(some.uniform(0, 5, count), unit="D")
+    frame = pd.DataFrame(
+        {
+            "workflow_url": [f"https://a.example/{number}" for number in some.integers(0, 14, count)],
+            "failed_at": failed,
+            "created_at": failed - pd.to_timedelta(some.exponential(9000, count), unit="s"),
+            "response_status": some.choice([404, 429, 500, 502], count),
+            "max_retries": some.integers(0, 6, count),
+            "failure_function_state": [f"S{number}" for number in range(count)],
+            "response_body": [f"text {number % 10} {number}" for number in range(count)],
+        }
+    ).assign(workflow_run_id="w", labels=None)
+    found = find_incidents(frame, now=datetime(2026, 11, 23, tzinfo=UTC))
+    assert {"incident", "condition"} & set(found.columns)
+
+
+def test_labels_are_found_one_by_one():
+    """A label that rose is named, however many others stand beside it."""
+    labels = [json.dumps(["a"] + ["b"] * (number % 2)) for number in range(240)]
+    rows = _hourly(240, workflow_url=["x", "y", "z"] * 80, labels=labels)
+    burst = _hourly(60, workflow_url=["x", "y", "z"] * 20, labels=['["a", "release"]', '["release"]'] * 30)
+    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(np.arange(60), unit="min")
+    found = find_incidents(pd.concat([rows, burst], ignore_index=True))
+    assert found["condition"].tolist() == [{"label": "release"}]
+
+
+def test_secrets_are_in_no_condition():
+    """Values of secret headers and tokens in JSON fields are masked in conditions and what is shared."""
+    rows = _hourly(240, workflow_url=["x", "y"] * 120, headers=json.dumps({"X-Api-Key": ["hunter2-hunter2"]}))
+    burst = _hourly(80, workflow_url="x", headers=json.dumps({"X-Api-Key": ["swordfish-swordfish"]}))
+    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(np.arange(80), unit="min")
+    found = find_incidents(pd.concat([rows, burst], ignore_index=True))
+    assert len(found) == 1
+    assert "swordfish" not in str(found.to_dict("records"))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 9, 200])
+def test_hostile_frames_have_a_result(rows):
+    """Nulls, no rows, one row, equal times, broken JSON, huge and odd texts: no incident, all columns."""
+    odd = ["{", '{"a":' * 3000, "\x00", "[1]", "x" * 300_000, None, '{"a": {"b": 1e999}}']
+    frame = _hourly(rows, **{
+        name: pd.Series([odd[number % len(odd)] for number in range(rows)], dtype="str")
+        for name in ("workflow_url", "labels", "label", "headers", "body", "extra", "caller_ip")
+    })  # fmt: skip
+    for times in (frame["failed_at"], pd.NaT, pd.Timestamp("2026-03-01", tz="UTC")):
+        when = pd.Series(times, index=frame.index, dtype="datetime64[ms, UTC]")
+        found = find_incidents(frame.assign(failed_at=when, created_at=when))
+        assert list(found.columns[:4]) == ["rank", "kind", "condition", "workflows"]
+        assert found.query("kind == 'rise'").empty
+
+
+def test_the_same_frame_in_another_order_has_the_same_incidents():
+    """Rows in any order, and any index: the same result."""
+    case = history(3).failures
+    found = find_incidents(case)
+    again = find_incidents(case.sample(frac=1, random_state=1))
+    pd.testing.assert_frame_equal(found, again)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"window": 5},
+        {"window": (NOW, NOW)},
+        {"window": (NOW,)},
+        {"window": (NOW - timedelta(1), NOW), "baseline": "x"},
+    ],
+)
+def test_wrong_times_are_refused(arguments):
+    """Times that are no pair in order are an InputError that names the argument."""
+    with pytest.raises(InputError):
+        tk.explain_spike(_hourly(5, workflow_url="x"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("usual", "mean", "observed"), [(0, 1.0, 2), (3, 1.0, 3), (2, 4.0, 9), (40, 2.5, 14)]
+)
+def test_the_chance_of_bursts_is_that_of_a_simulation(usual: int, mean: float, observed: int) -> None:
+    """Of so many failures in a tenth of the time in which some bursts of geometric sizes came."""
+    rng = np.random.default_rng(4)
+    bursts = rng.poisson(rng.gamma(usual + 1, 1 / 10, 200_000))
+    sizes = bursts + rng.negative_binomial(np.maximum(bursts, 1), 1 / mean) * (bursts > 0)
+    chance = float((sizes >= observed).mean())
+    assert chance > 0.001
+    assert surprise(observed, usual, 10.0, mean) == pytest.approx(-np.log(chance), abs=0.1)

@@ -1,0 +1,153 @@
+"""Calibrated thresholds: what chance reaches, what labels promise, and where none is promised."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from tests.accuracy.ill_indexes import healthy_rows, to_frame
+from toolkit.analysis import threshold_for_precision
+from toolkit.errors import InputError
+from toolkit_service.demo.local_service import LocalService
+
+
+def labelled(count, *, seed=0):
+    """Scores from 0.5 to 1, the share of matches rising from 0 to 1."""
+    rng = np.random.default_rng(seed)
+    scores = rng.uniform(0.5, 1, count)
+    return pd.DataFrame({"score": scores, "match": rng.random(count) < 2 * scores - 1})
+
+
+def test_without_labels_the_threshold_is_what_chance_does_not_reach():
+    """One random pair in 1,000 is at or above it; pairs with the same text are."""
+    rows = healthy_rows(1000, seed=1)
+    for one, two in zip(rows[:40:2], rows[1:40:2], strict=True):
+        two["data"], two["vector"] = one["data"], one["vector"]
+    (row,) = tk.calibrate_threshold(to_frame(rows)).frame.to_dict("records")
+    assert row["random_share"] == pytest.approx(0.001, rel=0.1)
+    assert row["duplicate_share"] == 1
+    assert 0.5 < row["random_median"] < row["random_high"] == row["threshold"] < 1
+
+
+def test_labels_promise_a_precision_and_too_few_do_not():
+    """From the threshold on at least 80 % are matches; twenty labels promise nothing."""
+    vectors = to_frame(healthy_rows(300, seed=1))
+    found = tk.calibrate_threshold(vectors, labelled(3000), precision=0.8)
+    (row,) = found.frame.to_dict("records")
+    fresh = labelled(20_000, seed=9)
+    assert fresh["match"][fresh["score"] >= row["threshold"]].mean() >= 0.8
+    assert "at least 80 % with 95 % confidence" in found.verdict
+    precision = found.curve["precision"]
+    assert precision.is_monotonic_increasing
+    near = (found.curve["score"] - 0.75).abs().argmin()
+    assert precision[near] == pytest.approx(0.5, abs=0.1)
+    few = tk.calibrate_threshold(vectors, labelled(20), precision=0.8)
+    assert few.frame["threshold"].isna().all()
+    assert "no threshold: " in few.verdict
+
+
+def test_namespaces_are_apart():
+    """Labels of one say nothing of the other; an unknown one is an error."""
+    rows = healthy_rows(400, seed=2)
+    for row in rows[200:]:
+        row["namespace"] = "other"
+    found = tk.calibrate_threshold(to_frame(rows), labelled(3000).assign(namespace="other"), precision=0.8)
+    threshold = found.frame.set_index("namespace")["threshold"]
+    assert threshold.isna().to_dict() == {"": True, "other": False}
+    with pytest.raises(InputError, match=r"'nope'.*'other'"):
+        tk.calibrate_threshold(to_frame(rows), labelled(50).assign(namespace="nope"))
+
+
+def test_labels_without_a_namespace_are_of_the_only_one():
+    """Whatever its name; of several, the namespace is missing."""
+    rows = healthy_rows(400, seed=2)
+    for row in rows:
+        row["namespace"] = "docs"
+    found = tk.calibrate_threshold(to_frame(rows), labelled(3000), precision=0.8)
+    assert found.frame[["namespace", "labels"]].to_numpy().tolist() == [["docs", 3000]]
+    report = tk.index_report(to_frame(rows), labels=labelled(300), precision=0.6)
+    assert "labelled scores are matches" in next(
+        section.sentence for section in report.sections if section.name == "scores"
+    )
+    for row in rows[:100]:
+        row["namespace"] = ""
+    with pytest.raises(InputError, match=r"reading labels: got no column namespace.*Known: '', 'docs'"):
+        tk.calibrate_threshold(to_frame(rows), labelled(50))
+
+
+@pytest.mark.parametrize("kind", ["boolean", "float64", "object", "Int8"])
+def test_what_is_not_judged_is_left_out_and_said(kind):
+    """Of every type that can miss a value; thresholds themselves need a label for each score."""
+    vectors, labels = to_frame(healthy_rows(300, seed=1)), labelled(3000)
+    some = labels.assign(match=labels["match"].astype(kind))
+    some.loc[:3, "match"] = None
+    found = tk.calibrate_threshold(vectors, some, precision=0.8)
+    assert found.frame["labels"].tolist() == [2996]
+    assert found.frame["threshold"].notna().all()
+    assert found.verdict.endswith(" Left out: 4 rows of labels whose match is missing.")
+    with pytest.raises(InputError, match=r"4 of 3,000 scores without a label.*dropna"):
+        threshold_for_precision(some["score"], some["match"], precision=0.8)
+    with pytest.raises(InputError, match="true or false for each score"):
+        threshold_for_precision([0.5, 0.6], [np.zeros(2), pd.NaT], precision=0.8)
+    none = tk.calibrate_threshold(vectors, labels.assign(match=None), precision=0.8)
+    assert none.frame["labels"].tolist() == [0]
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA, pd.Categorical([None] * 50)])
+def test_missing_namespaces_of_labels_are_the_default_one(missing):
+    """Whatever the type of the column, and without a warning of pandas."""
+    vectors = to_frame(healthy_rows(100, seed=1))
+    found = tk.calibrate_threshold(vectors, labelled(50).assign(namespace=missing))
+    assert found.frame["labels"].tolist() == [50]
+
+
+@pytest.mark.slow
+def test_scores_are_those_of_the_service():
+    """By each similarity, random pairs have the scores that queries return; other kinds are refused."""
+    rng = np.random.default_rng(3)
+    matrix = rng.normal(size=(60, 16)).astype(np.float32)
+    specs = [f"{name.lower()}:dense:16:{name}" for name in ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")]
+    with LocalService(indexes=[*specs, "both:hybrid:16:COSINE"]) as local:
+        services = {
+            name: tk.connect(vector_url=url, vector_token=local.token)
+            for name, url in local.vector_urls.items()
+        }
+        rows = [{"id": str(n), "vector": vector.tolist()} for n, vector in enumerate(matrix)]
+        for name in ("cosine", "euclidean", "dot_product"):
+            tk.upsert_vectors(services[name], rows)
+            (row,) = tk.calibrate_threshold(services[name]).frame.to_dict("records")
+            hits = tk.query(services[name], vector=matrix, top_k=60)
+            others = hits["score"][hits["id"] != hits["query"].astype("str")]
+            assert row["similarity"] == name.upper()
+            assert row["random_median"] == pytest.approx(others.median(), abs=0.02)
+        with pytest.raises(InputError, match="fused scores"):
+            tk.calibrate_threshold(services["both"])
+        with pytest.raises(InputError, match="similarity"):
+            tk.calibrate_threshold(services["cosine"], similarity="EUCLIDEAN")
+
+
+@pytest.mark.parametrize(
+    "labels", [pd.DataFrame({"score": [1.0]}), [0.5], pd.DataFrame({"score": ["a"], "match": [True]})]
+)
+def test_labels_that_cannot_be_read_are_an_error(labels):
+    """Without a column, no frame, no numbers."""
+    with pytest.raises(InputError):
+        tk.calibrate_threshold(np.eye(20), labels)
+
+
+@pytest.mark.parametrize(
+    "matrix", [np.zeros((0, 3)), np.zeros((5, 3)), np.ones((1, 3)), np.full((4, 2), np.nan)]
+)
+def test_odd_vectors_have_no_namespace_to_speak_of(matrix):
+    """Nothing to compare gives empty frames."""
+    found = tk.calibrate_threshold(matrix)
+    assert found.frame.empty
+    assert found.curve.empty
+    assert found._repr_html_()
+
+
+def test_it_is_drawn():
+    """Random pairs and both kinds of labels have a row each."""
+    ax = tk.calibrate_threshold(to_frame(healthy_rows(200, seed=1)), labelled(500)).plot()
+    names = [label.get_text().split(" (")[0] for label in ax.get_yticklabels()]
+    assert names == ["labelled matches", "labelled others", "random pairs"]

@@ -1,1 +1,0 @@
-"""Audits that check whether a vector index, and the scores that it returns, can be trusted."""

@@ -1,0 +1,1 @@
+"""What every other package may use: errors, checked arguments, times, files that only the user can read."""

@@ -1,0 +1,264 @@
+"""Check the arguments of public functions, with errors of the form ``reading NAME: got …``."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from toolkit.base.errors import InputError
+from toolkit.base.own_tokens import MASK
+
+T = TypeVar("T")
+
+_LONGEST: Final = 80
+_LONGEST_PATH: Final = 4_096  # the most that Linux accepts
+_MOST_KNOWN: Final = 12
+
+
+def wrong(name: str, value: object, expected: str, next_step: str | None = None) -> InputError:
+    """Return the error for an argument that cannot be used."""
+    return InputError(f"reading {name}", got=shown(value), expected=expected, next_step=next_step)
+
+
+def shown(value: object) -> str:
+    """Return a value as errors show it: short, and never a whole frame or the repr of an unknown object.
+
+    >>> shown("x" * 100)[-4:], shown([1, 2]), shown(None)
+    ("xxx'", 'list of 2', 'None')
+    """
+    if isinstance(value, str):
+        return repr(value[:_LONGEST])
+    if value is None or isinstance(value, bool | float):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if abs(value) < 10**_LONGEST else "an int of many digits"
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return f"{type(value).__name__} of {len(value):,}"
+    return type(value).__name__
+
+
+def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
+    """Return suggestions for an unknown value, as the next step of an error or warning.
+
+    >>> nearest("runbook", ["incidents", "runbooks"])
+    "Did you mean 'runbooks'? Known: 'incidents', 'runbooks'."
+    """
+    names = list(dict.fromkeys(map(str, known)))
+    close = get_close_matches(str(value)[:200], [name[:200] for name in names[:5_000]], n=1, cutoff=0.6)
+    listed = ", ".join(repr(name[:_LONGEST]) for name in names[:_MOST_KNOWN]) or "none"
+    more = f" and {len(names) - _MOST_KNOWN:,} more" if len(names) > _MOST_KNOWN else ""
+    return f"{f'Did you mean {close[0][:_LONGEST]!r}? ' if close else ''}{what}: {listed}{more}."
+
+
+def plain(value: Any) -> Any:
+    """Return a scalar of numpy as a value of Python, for example of an array; other values are unchanged.
+
+    >>> import numpy as np
+    >>> plain(np.int64(3)), plain(np.float64(0.5)), plain("text")
+    (3, 0.5, 'text')
+    """
+    numpy = sys.modules.get("numpy")  # not imported here: if it is not loaded, the value cannot come from it
+    if numpy is not None and isinstance(value, numpy.ndarray) and not value.ndim:
+        value = value[()]
+    if numpy is not None and isinstance(value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_):
+        return value.item()
+    return value
+
+
+def plain_list(value: Any) -> Any:
+    """Return the values of an Arrow array as a list of Python values; other values are unchanged."""
+    pyarrow = sys.modules.get("pyarrow")
+    return value.to_pylist() if pyarrow and isinstance(value, pyarrow.Array | pyarrow.ChunkedArray) else value
+
+
+def as_json(value: object) -> str:
+    """Return any value as JSON, also if it has numbers of numpy.
+
+    Raises ValueError for NaN and infinity, TypeError for what JSON cannot hold, and RecursionError.
+
+    >>> import numpy as np
+    >>> as_json({"count": np.int64(3)})
+    '{"count": 3}'
+    """
+
+    def other(item: object) -> object:
+        if (result := plain(item)) is item:
+            raise TypeError(f"{type(item).__name__} is not a type of JSON")
+        return result
+
+    try:
+        return json.dumps(value, allow_nan=False, default=other)
+    except ValueError as error:
+        if "JSON compliant" in str(error):
+            raise ValueError("a number that is NaN or infinite, which JSON does not have") from None
+        raise
+
+
+def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1, optional: str = "") -> Any:
+    """Return a whole number from `least` to `most`, or None if `optional` names the meaning of None.
+
+    >>> whole("limit", 5), whole("limit", None, optional="for all")
+    (5, None)
+    """
+    if value is None and optional:
+        return None
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if not least <= number <= most:
+        bounds = f"from {least}" + f" to {most:,}" * (most < 1 << 62)
+        raise wrong(name, value, f"a whole number {bounds}" + f", or None {optional}" * bool(optional))
+    return number
+
+
+def positive(name: str, value: object, *, optional: str = "", finite: bool = True) -> Any:
+    """Return a number above 0, or None if `optional` names the meaning of None."""
+    if value is None and optional:
+        return None
+    try:
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not number > 0 or (finite and math.isinf(number)):
+        raise wrong(name, value, "a number above 0" + f", or None {optional}" * bool(optional))
+    return value if isinstance(value, int) else number
+
+
+def flag(name: str, value: object) -> bool:
+    """Return True or False. Raise InputError for values that are only truthy or falsy, for example 1."""
+    value = plain(value)
+    if not isinstance(value, bool):
+        raise wrong(name, value, "True or False")
+    return value
+
+
+def confirmed(doing: str, confirm: object, next_step: str) -> None:
+    """Raise the error of a destructive function, unless the caller has confirmed it."""
+    if plain(confirm) is not True:
+        raise InputError(
+            doing,
+            got="no confirmation" if confirm is False else f"confirm={shown(confirm)}",
+            expected="confirm=True",
+            next_step=next_step,
+        )
+
+
+def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> Any:
+    """Return one of a few names, or None if that is allowed (`optional`)."""
+    names = list(allowed)
+    if value is None and optional:
+        return None
+    if not isinstance(value, str) or value not in names:
+        *others, last = [*map(repr, names), *(["None"] if optional else [])]
+        expected = f"{', '.join(others)} or {last}" if others else last
+        close = get_close_matches(str(value)[:_LONGEST].lower(), [item.lower() for item in names], n=1)
+        meant = next((item for item in names if item.lower() in close), None)
+        raise wrong(name, value, expected, meant and f"Did you mean {meant!r}?")
+    return str(value)
+
+
+def text(name: str, value: object, *, empty: bool = True) -> str:
+    """Return a string that can be sent as UTF-8."""
+    expected = "text" if empty else "text of at least one character"
+    if not isinstance(value, str) or not (value or empty):
+        raise wrong(name, value, expected)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"reading {name}", got=f"a lone surrogate in {value[:_LONGEST]!r}", expected=expected
+        ) from None
+    return str(value)
+
+
+def texts(name: str, value: object, *, column: str | None = None, empty: bool = False) -> list[str]:
+    """Return the strings of one string, of an iterable, or of a column of a frame.
+
+    Their order and duplicates are kept; a set is sorted. Without `column`, a frame is an error, because
+    iterating over a frame gives the names of the columns.
+    """
+    expected = "text, or several texts" + f", or a frame with a column {column!r}" * bool(column)
+    if isinstance(value, str):
+        return [text(name, value, empty=empty)]
+    is_stream = hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc")
+    if hasattr(value, "columns") or (is_stream and not isinstance(value, Iterable)):
+        if column is None:
+            raise wrong(name, value, expected)
+        if is_stream:
+            value = import_module("pyarrow").table(value)
+        names: Any = getattr(value, "column_names", None) or getattr(value, "columns", ())
+        if column not in names:
+            raise InputError(
+                f"reading {name}",
+                got=f"a frame without the column {column!r}",
+                expected=expected,
+                next_step=nearest(column, names, what="It has"),
+            )
+        value = value[column]  # type: ignore[index]
+    value = plain_list(value)
+    if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        raise wrong(name, value, expected)
+    items = enumerate(value)
+    result = [text(f"{name} at position {index:,}", item, empty=empty) for index, item in items]
+    return sorted(result) if isinstance(value, set | frozenset) else result
+
+
+def file_path(name: str, value: object) -> Path:
+    """Return the path of a file that the system can encode."""
+    text = ""
+    if isinstance(value, str | os.PathLike):
+        with suppress(UnicodeEncodeError):
+            text = os.fsdecode(os.fsencode(value))
+    if not text or "\0" in text or len(text) > _LONGEST_PATH:
+        raise wrong(name, value, f"the path of a file, of at most {_LONGEST_PATH:,} characters")
+    return Path(text)
+
+
+def unmasked(name: str, value: str) -> str:
+    """Return a name. Raise InputError if it is masked, because another name can have the same mask.
+
+    >>> unmasked("namespace", "docs")
+    'docs'
+    """
+    if MASK.search(value):
+        raise wrong(
+            name,
+            value,
+            "text as the service has it",
+            "A token of ours, or another secret, is masked in it, so the service does not know it.",
+        )
+    return value
+
+
+def mapping(name: str, value: object) -> Mapping[Any, Any]:
+    """Return a mapping, for example a dict."""
+    if not isinstance(value, Mapping):
+        raise wrong(name, value, "a mapping")
+    return value
+
+
+def instance(
+    name: str,
+    value: object,
+    kind: type[T],
+    expected: str,
+    next_step: str | None = None,
+    *,
+    optional: bool = False,
+) -> T | Any:
+    """Return a value of one class, or None if that is allowed (`optional`)."""
+    if value is None and optional:
+        return None
+    if not isinstance(value, kind):
+        raise wrong(name, value, expected, next_step)
+    return value

@@ -1,0 +1,130 @@
+"""Show how far a long call is, in a terminal or a notebook: rows that are read, or the steps of an analysis.
+
+Nothing is shown if neither is there, for example on a pipe, unless the caller asks for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+from toolkit.base.arguments import plain, wrong
+
+ProgressOption: TypeAlias = bool | Callable[[int, int | None], None] | None
+"""None shows a bar in a notebook or terminal, True always, False never; a callable gets (done, total)."""
+
+StepOption: TypeAlias = bool | Callable[[int, int, str], None] | None
+"""Like `ProgressOption`; a callable gets (steps done, steps in all, name of the step that begins)."""
+
+AnyOption = TypeVar("AnyOption", ProgressOption, StepOption)
+
+_BAR_DELAY: Final = 1.0  # seconds before a bar appears, so that quick loads stay quiet
+_MANY_ROWS: Final = 1_000  # an analysis of so many takes longer than that: its first step is shown at once
+
+
+class ProgressBar:
+    """Counts what has been read, and shows it as the `ProgressOption` says; used as a context manager."""
+
+    def __init__(self, option: ProgressOption, *, title: str, unit: str, total: int | None = None) -> None:
+        self._report = option if callable(option) else None
+        self._done = 0
+        self._total = total
+        self._bar = _tqdm(title, unit, total) if _is_shown(option) else None
+
+    def add(self, count: int, *, retries: int = 0) -> None:
+        """Count more rows; `retries` is the number of retries so far."""
+        self._done += count
+        if self._bar is not None:
+            if retries:
+                text = "1 retry" if retries == 1 else f"{retries:,} retries"
+                self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(count)
+        if self._report is not None:
+            self._report(self._done, self._total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
+        if self._bar is not None:
+            _close(self._bar, is_done=problem is None)
+
+
+class ProgressSteps:
+    """Shows the name of each step when it begins; a context manager that is called with the name.
+
+    >>> with ProgressSteps(lambda *told: print(*told), title="report", total=2) as step:
+    ...     step("grouping 12,000 failures")
+    ...     step("writing the sections")
+    0 2 grouping 12,000 failures
+    1 2 writing the sections
+    """
+
+    def __init__(self, option: StepOption, *, title: str, total: int, rows: int = 0) -> None:
+        option = checked_progress(option)
+        self._report = option if callable(option) else None
+        self._title, self._total, self._begun = title, total, 0
+        self._visible_from = time.monotonic() + (0.0 if rows >= _MANY_ROWS else _BAR_DELAY)
+        self._bar = _tqdm(title, "steps", total) if _is_shown(option) else None
+
+    def __call__(self, name: str) -> None:
+        """Begin a step."""
+        if self._report is not None:
+            self._report(self._begun, self._total, name)
+        if self._bar is not None:
+            self._bar.set_description_str(f"{self._title}: {name}", refresh=False)
+            self._bar.n = self._begun
+            if time.monotonic() >= self._visible_from:
+                self._bar.refresh()
+        self._begun += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
+        if self._bar is not None:
+            _close(self._bar, is_done=problem is None)
+
+
+def _close(bar: Any, *, is_done: bool) -> None:
+    """Remove a bar. In a notebook, one that ends before its total stays, in red, as if work had failed."""
+    if is_done and bar.total is not None:
+        bar.total = bar.n
+    bar.close()
+
+
+def silent(name: str) -> None:
+    """Begin a step of which nobody is told."""
+
+
+def checked_progress(option: AnyOption) -> AnyOption:
+    """Return the argument `progress`, if it can be used."""
+    known: AnyOption = plain(option)
+    if known is None or isinstance(known, bool) or callable(known):
+        return known
+    raise wrong("progress", known, "None, True, False or a callable")
+
+
+def rows_of(frame: Any) -> int:
+    """Return how many rows a frame has; of one whose length is not known before it is read, many."""
+    try:
+        return len(frame)
+    except (TypeError, AttributeError):
+        return _MANY_ROWS
+
+
+def _is_shown(option: object) -> bool:
+    return option is True or (option is None and _is_interactive())
+
+
+def _tqdm(title: str, unit: str, total: int | None) -> Any:
+    from tqdm.auto import tqdm  # noqa: PLC0415 - costs a tenth of a second, and is mostly not needed
+
+    return tqdm(desc=title, unit=f" {unit}", total=total, delay=_BAR_DELAY, leave=False, dynamic_ncols=True)
+
+
+def _is_interactive() -> bool:
+    """Whether this is a notebook's kernel (JupyterLab, VS Code) or a terminal."""
+    return "ipykernel" in sys.modules or sys.stderr.isatty()

@@ -1,1 +1,0 @@
-"""Requests to the service, whose responses become bytes or small values."""

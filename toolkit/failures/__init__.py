@@ -1,0 +1,1 @@
+"""Analyses of failures: counts, groups, classes, incidents, explanations, and their plots."""

@@ -1,0 +1,226 @@
+"""Read the attributes that two frames share as codes, so that a change between them can be explained.
+
+Most attributes have one value per row: columns, and fields of JSON such as `header X-Region`. Labels of
+failures and steps of runs have several. The scan needs one, so each row gets the one of its values that rose
+most.
+
+If the two frames are failed and successful runs, some columns differ by definition: the state, how the run
+ended, when it ended. They would explain everything and tell nothing: see `SharedAttributes.outcomes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from toolkit.failures.conditions import Column
+from toolkit.failures.failure_attributes import (
+    JSON_FIELDS,
+    LABEL,
+    column_texts,
+    json_fields,
+    labels_of,
+    rising_values,
+)
+from toolkit.failures.run_attributes import STEP, has_steps, steps_and_outputs
+from toolkit.failures.selection import NONE
+from toolkit.secrets.redaction import Redactor
+from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
+
+_Floats = NDArray[np.float64]
+_Encoded = tuple[NDArray[np.int64], pd.Series]
+"""The code of each row (-1 if the value is missing), and the distinct values."""
+
+_FEW: Final = 20
+"""Values of a column, none of which needs to repeat: so many are compared in any frame."""
+
+_REPEATED: Final = 4
+"""Rows per value, on average, from which on a column is an attribute and no id."""
+
+_OF_SYNCS: Final = frozenset((FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE))
+"""Columns of a snapshot about its syncs, not about what failed."""
+
+_READ_AS_FIELDS: Final = frozenset(("labels", "headers", "response_headers", "body", "extra"))
+"""Columns of JSON that are compared by their values."""
+
+_STATES: Final = ("state", "status")
+
+_OUTCOMES: Final = frozenset((
+    "state", "status", "error", "completed_at", "failed_at", "dlq_id", "workflow_run_id", "message_id",
+    "response_status", "response_body", "response_headers", "response_body_base64",
+    "failure_function_state", "retried", "next_delivery_time",
+))  # fmt: skip
+"""Columns that follow from how a run or a message ended."""
+
+_OUTCOME_FIELDS: Final = ("response header ", "response body ")
+_EXTRA: Final = "extra "
+
+
+@dataclass(frozen=True)
+class SharedAttributes:
+    """Attributes of the rows of two frames, one after the other."""
+
+    columns: dict[str, Column]
+    listed: dict[str, NDArray[np.object_]]
+    """Attributes with several values per row, as tuples of texts."""
+    rows_after: int
+    """Rows of the first frame."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all attributes."""
+        return [*self.columns, *self.listed]
+
+    @property
+    def are_outcomes(self) -> bool:
+        """Whether the two frames have no state in common, as failed and successful runs."""
+        return any(self._are_apart(name) for name in _STATES if name in self.columns)
+
+    def chosen(self, names: Collection[str]) -> SharedAttributes:
+        """Return some of the attributes."""
+        columns = {name: column for name, column in self.columns.items() if name in names}
+        listed = {name: values for name, values in self.listed.items() if name in names}
+        return SharedAttributes(columns, listed, self.rows_after)
+
+    def outcomes(self) -> list[str]:
+        """Return the attributes that follow from how a run ended: in themselves, or missing on one side."""
+        by_name = [name for name in self.names if name in _OUTCOMES or name.startswith(_OUTCOME_FIELDS)]
+        extra = [name for name in self.columns if name.startswith(_EXTRA)]
+        return by_name + [name for name in extra if self._is_missing_on_one_side(name)]
+
+    def single_valued(self, observed: _Floats, expected: _Floats) -> dict[str, Column]:
+        """Return all attributes, those with several values by the one that rose most in each row."""
+        columns: dict[str, Column] = {}
+        for name, values in self.listed.items():
+            codes, texts = pd.factorize(rising_values(values, observed, expected))
+            # a failed run always lacks the steps that follow the failure
+            unstated = NONE if name == STEP else None
+            columns[name] = Column(codes.astype(np.int64), [str(text) for text in texts], unstated)
+        return columns | self.columns  # of conditions with the same rows, the first is named
+
+    def meeting(self, condition: Mapping[str, str]) -> NDArray[np.bool_]:
+        """Return which rows meet a condition, by any of their values."""
+        masks = [self._having(name, value) for name, value in condition.items()]
+        met: NDArray[np.bool_] = np.logical_and.reduce(masks)
+        return met
+
+    def _having(self, name: str, value: str) -> NDArray[np.bool_]:
+        if name not in self.listed:
+            column = self.columns[name]
+            return np.asarray(column.codes == list(column.texts).index(value))
+        if value == NONE:
+            return np.array([not own for own in self.listed[name]], dtype=bool)
+        return np.array([value in own for own in self.listed[name]], dtype=bool)
+
+    def _sides(self, name: str) -> tuple[set[str], set[str]]:
+        """Return the values of each of the two frames."""
+        column = self.columns[name]
+        after, before = np.split(column.codes, [self.rows_after])
+        texts = np.asarray(column.texts, dtype=object)
+        return set(texts[np.unique(after)]), set(texts[np.unique(before)])
+
+    def _are_apart(self, name: str) -> bool:
+        after, before = self._sides(name)
+        return bool(after) and bool(before) and after.isdisjoint(before)
+
+    def _is_missing_on_one_side(self, name: str) -> bool:
+        after, before = self._sides(name)
+        return (after == {NONE}) != (before == {NONE})
+
+
+def shared_attributes(
+    after: pa.Table, before: pa.Table, attributes: Sequence[str] | None, weight: str | None
+) -> SharedAttributes:
+    """Return the named attributes of two tables; by default all whose values repeat.
+
+    Times are no attributes by default: two spans of time have none in common.
+    """
+    tables = after, before
+    shared = [name for name in after.column_names if name in before.column_names and name != weight]
+    listed, fields = _within_columns([table.select(shared) for table in tables])
+    most = max(_FEW, (after.num_rows + before.num_rows) // _REPEATED)
+    if attributes is None:
+        left_out = {*_OF_SYNCS, *listed, *(_READ_AS_FIELDS if listed or fields else ())}
+        shared = [name for name in shared if name not in left_out]
+        shared = [name for name in shared if not pa.types.is_temporal(after.schema.field(name).type)]
+    else:
+        shared = [name for name in attributes if name in shared and name not in listed]
+    columns: dict[str, Column] = {}
+    for name in shared:
+        parts = [_encoded(table[name]) for table in tables]
+        if attributes is not None or max(len(values) for _, values in parts) <= most:
+            columns[name] = _joined(*parts)
+    columns |= fields
+    found = SharedAttributes(columns, listed, after.num_rows)
+    if attributes is not None:
+        return found.chosen(attributes)
+    repeating = [name for name, column in columns.items() if 1 < len(column.texts) <= most]
+    varying = [name for name, values in listed.items() if len(set(values)) > 1]
+    return found.chosen([*repeating, *varying])
+
+
+def _within_columns(
+    tables: Sequence[pa.Table],
+) -> tuple[dict[str, NDArray[np.object_]], dict[str, Column]]:
+    """Read what columns of JSON contain: labels, steps, and fields of few values."""
+    names = tables[0].column_names
+    texts = [name for name in ("labels", LABEL, *JSON_FIELDS) if name in names]
+    if not all(_is_text(table.schema.field(name).type) for table in tables for name in texts):
+        return {}, {}
+    redactor = Redactor()
+    listed: dict[str, NDArray[np.object_]] = {}
+    fields: dict[str, pd.Categorical] = {}
+    of_steps: dict[str, Column] = {}
+    if "labels" in names:
+        listed[LABEL] = pd.concat([labels_of(table, redactor) for table in tables]).to_numpy(dtype=object)
+    for name, prefix in JSON_FIELDS.items():
+        if name in names:
+            chunks = [chunk for table in tables for chunk in table[name].cast(pa.string()).chunks]
+            fields |= dict(json_fields(pa.chunked_array(chunks, pa.string()), prefix, redactor))
+    if has_steps(names):
+        listed[STEP], outputs = steps_and_outputs(tables)
+        of_steps = {name: category_column(values, unstated=NONE) for name, values in outputs.items()}
+    columns = {name: category_column(values) for name, values in fields.items()}
+    return listed, columns | of_steps
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+
+
+def category_column(values: pd.Categorical, unstated: str | None = None) -> Column:
+    """Return categories as a column."""
+    return Column(values.codes.astype(np.int64), [str(text) for text in values.categories], unstated)
+
+
+def _encoded(column: pa.ChunkedArray) -> _Encoded:
+    """Encode a column in Arrow: a million rows are then read as fast as they are counted."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        encoded = column.dictionary_encode().unify_dictionaries()
+    except pa.ArrowNotImplementedError:  # lists and maps
+        texts = column_texts(column.to_pandas())
+        return texts.codes.astype(np.int64), pd.Series(texts.categories, dtype=object)
+    if not encoded.num_chunks:
+        return np.empty(0, np.int64), pd.Series(dtype=object)
+    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+    # whole numbers stay whole if some are missing: 500 and 500.0 would be two values
+    distinct = encoded.chunk(0).dictionary.to_pandas(integer_object_nulls=True)
+    return np.concatenate(codes).astype(np.int64), distinct.astype(object)
+
+
+def _joined(one: _Encoded, two: _Encoded) -> Column:
+    """Join the rows of two frames. Values with one text are one value, also if their types differ."""
+    missing = pd.Series([None], dtype=object)
+    texts = column_texts(pd.concat([one[1], two[1], missing], ignore_index=True))
+    numbers = texts.codes.astype(np.int64)  # the last is that of a missing value, which has the code -1
+    later = np.where(two[0] < 0, -1, two[0] + len(one[1]))
+    used, distinct = pd.factorize(numbers[np.concatenate([one[0], later])])
+    return Column(used.astype(np.int64), [str(texts.categories[number]) for number in distinct])

@@ -1,0 +1,331 @@
+"""What kind of failure a response is: throttled, a bug, a dependency that is down, and what says so."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toolkit.drawing.wording import Plotted, counted, frame_table, percent, shorten
+from toolkit.failures.class_rules import NAMES, STATUSES, WORDS
+from toolkit.failures.refusals import refusal_in_body, refused_by_headers
+from toolkit.failures.selection import opened, select, tallied
+from toolkit.failures.sources import AnyFrame
+from toolkit.secrets.redaction import Redactor, visible
+from toolkit.signatures.details import Details, read_details
+from toolkit.signatures.document import Document, its_ends
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
+
+UNKNOWN: Final = "unknown"
+REFUSED: Final = "refused"
+CLASSES: Final = (
+    REFUSED,
+    "transient", "throttled", "poison input", "contract drift", "authentication", "configuration",
+    "resource exhaustion", "dependency down", "bug", UNKNOWN,
+)  # fmt: skip
+"""Every class that a failure can have."""
+
+_ENOUGH: Final = 0.5  # evidence weaker than this names no class
+_CLEAR: Final = 0.1  # the best class must be this much ahead of the second
+_FURTHER: Final = 0.04  # what each further piece of evidence adds, two at most
+_WRAPPED: Final = 0.8  # weight of an exception that another one of its chain caused
+_DOUBT: Final = 0.3  # how much of the second class's evidence is taken from the confidence
+_READ: Final = 4_000  # characters of messages that are searched
+_TOKENS: Final = 120  # names that are looked up
+_BATCH: Final = 20_000  # bodies that are read together
+_SHOWN: Final = 80  # characters of one piece of evidence
+_TYPES: Final = {"class": "str", "evidence": "str", "confidence": "float64"}
+
+
+def _either(lines: str, around: str = "") -> str:
+    """One expression of alternatives that stand on several lines."""
+    return f"{around}(?:{'|'.join(line.strip() for line in lines.splitlines() if line.strip())}){around}"
+
+
+_NAME_RULES: Final = tuple(
+    (found, weight, re.compile("|".join([_either(whole), *[_either(parts, ".*")] * bool(parts)])))
+    for found, weight, whole, parts in NAMES
+)
+_WORD_RULES: Final = tuple(
+    (found, weight, re.compile(_either(lines), re.IGNORECASE)) for found, weight, lines in WORDS
+)
+_INNER_STATUS: Final = re.compile(
+    r"(?i:\bHTTP(?:/\d(?:\.\d)?)?|\bstatus(?:[ _]?code)?|\berror code|\bresponded with|\breturned(?: an?)?)"
+    r"\W{1,3}([45]\d\d)\b|^([45]\d\d) [A-Z]|\b([45]\d\d) (?:Client|Server) Error"
+)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_][\w.:\\#$/\-]*")
+_IDENTIFIER: Final = re.compile(r"[a-z][A-Z]|_|^[A-Z][A-Z0-9]{2,}$|^(?=.*\d)(?=.*[A-Za-z])")
+_ELEMENT: Final = re.compile(r"</?[A-Za-z][\w:.\-]{0,60}(?:\s[^<>=]{0,60}=[^<>]{0,300})?\s?/?>")
+"""Markup within a message. `<class 'decimal.ConversionSyntax'>` has no attribute, and is a name of Python."""
+_ADDRESS: Final = re.compile(r"(?<=://)\S+|\bxmlns(?::\w+)?=\S+")
+"""Addresses of the web and of namespaces, whose words name places, for example "http://schemas.example.com"."""
+_NEGATED: Final = re.compile(
+    r"\b(?:not|never|without|(?:is|was|are|were|did|does|has)n['\u2019]t)\s+"
+    r"(?:(?:a|an|any|been|caused by|due to) )?$",
+    re.IGNORECASE,
+)
+"""A negation right before a word: "this is not a timeout"."""
+_LONGEST_NEGATION: Final = 25  # characters before a word that are searched for a negation
+_ANSWER: Final = re.compile(r"(?i:(?:HTTP )?(?:response|reply|answer)) (?:was |is )?$")
+"""What is malformed is the answer of another program, not the input: "the HTTP response was malformed"."""
+_FRAME: Final = re.compile(r"\s+(?:at |from |File |\.\.\. |\d+: )|#\d|goroutine |\w+\.\w+\(")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
+_SEPARATORS: Final = re.compile(r"[.:\\#$/]")
+
+
+_Pair = tuple[float | None, str | None]  # a status and a body
+_Verdict = tuple[str, str, float]  # a class, what decided it, and how sure that is (0 to 1)
+
+
+_STATED: Final = 0.99  # confidence of a marker, which is a statement rather than evidence
+_BY_HEADER: Final[_Verdict] = (REFUSED, "response header NonRetryable-Error", _STATED)
+
+
+class _Hit(NamedTuple):
+    found: str
+    weight: float
+    evidence: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FailureClasses(Plotted):
+    """What kind each failure is; made by `classify_failures`. `plot` draws a bar a class.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a failure, with the index of the failures: `class` (str), `evidence` (str: the status, codes,
+        exception types and words that decided, masked), `confidence` (float64, 0 to 1; 0 where unknown).
+    counts : pandas.DataFrame
+        `class` (str), `count` (Int64), `share` (float64), the largest count first and equal ones by class.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"response_status": [429, 500], "response_body": ["", "connection refused"],
+    ...     "response_body_base64": None})
+    >>> classify_failures(frame)
+    2 failures: 1 dependency down (50 %), 1 throttled (50 %)
+    """
+
+    frame: pd.DataFrame
+    counts: pd.DataFrame
+
+    def __repr__(self) -> str:
+        rows = self.counts.itertuples(index=False)
+        parts = [f"{count:,} {name} ({percent(share)})" for name, count, share in rows]
+        return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}" if parts else "0 failures"
+
+    def _repr_html_(self) -> str:
+        counts = self.counts.assign(share=self.counts["share"].map(percent))
+        return frame_table(f"Classes of {counted(len(self.frame), 'failure')}", counts)
+
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        from toolkit.drawing.result_bars import draw_classes  # noqa: PLC0415 - matplotlib is slow to import
+
+        return draw_classes(self.counts, ax, theme, unknown=UNKNOWN)
+
+
+def classify_failures(failures: AnyFrame) -> FailureClasses:
+    """Find the class of each failure: what its status, error codes, exception types and words say.
+
+    The classes are refused (the application asked not to retry), transient, throttled, poison input, contract
+    drift, authentication, configuration, resource exhaustion, dependency down, bug, and unknown if the
+    response tells too little or contradicts itself. A class is not proof of a cause: only the response is
+    read, and a wrong message makes a wrong class.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `response_status`, `response_body`, `response_body_base64`, and `response_headers` if
+        there are headers. The first and last 50,000 characters of a body are read.
+
+    Returns
+    -------
+    FailureClasses
+        `frame` has one row a failure, `counts` one row a class.
+
+    Raises
+    ------
+    InputError
+        When it is not a frame, or a column is missing.
+
+    Examples
+    --------
+    >>> bodies = ["TypeError: total is not a function", '{"error": "Something went wrong"}']
+    >>> frame = pd.DataFrame({"response_status": [500, 500], "response_body": bodies,
+    ...     "response_body_base64": [None, None]})
+    >>> classify_failures(frame).frame[["class", "confidence"]]
+         class  confidence
+    0      bug        0.89
+    1  unknown        0.00
+    """
+    doing = "classifying failures"
+    columns = ["response_status", "response_body", "response_body_base64"]
+    if "response_headers" in opened(failures, doing=doing).names:
+        columns.append("response_headers")
+    table = select(failures, columns, doing=doing).table()
+    pairs = list(zip(table["response_status"].to_pylist(), table["response_body"].to_pylist(), strict=True))
+    verdicts = _verdicts(pairs, Redactor().text)
+    rows = [verdicts[pair] for pair in pairs]
+    if "response_headers" in table.column_names:
+        for row, is_refused in enumerate(refused_by_headers(table["response_headers"])):
+            if is_refused:
+                rows[row] = _BY_HEADER
+    frame = pd.DataFrame(rows, columns=list(_TYPES)).astype(_TYPES)
+    counts = tallied(frame["class"])
+    if isinstance(failures, pd.DataFrame):
+        frame.index = failures.index
+    return FailureClasses(frame, counts)
+
+
+def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _Verdict]:
+    """The verdict of each pair of a status and a body; of each body, what it says is found once."""
+    statuses: dict[str | None, dict[float | None, None]] = defaultdict(dict)
+    for status, body in pairs:
+        statuses[body][status] = None
+    verdicts = {}
+    listed = list(statuses)
+    for start in range(0, len(listed), _BATCH):
+        bodies = listed[start : start + _BATCH]
+        parts = [_read(body, clean) for body in bodies]
+        documents = [document for details, head in parts for document in (details.document, head)]
+        read = list(zip(documents, _words(documents), strict=True))
+        for body, (details, _), whole, head in zip(bodies, parts, read[::2], read[1::2], strict=True):
+            marker = refusal_in_body(details)
+            for status in statuses[body]:
+                if marker is None:
+                    verdicts[status, body] = _verdict(status, whole, head, clean)
+                else:
+                    verdicts[status, body] = (REFUSED, visible(clean(marker)), _STATED)
+    return verdicts
+
+
+def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Details, Document]:
+    """Return the details of a masked body, and its first lines as plain text for bodies without a message."""
+    details = read_details(clean(its_ends(body)) if body else "")
+    lines = [line for line in details.texts.splitlines() if not _FRAME.match(line)]
+    return details, Document("message", (), ("\n".join(lines),))
+
+
+def _words(documents: list[Document]) -> list[list[_Hit]]:
+    """What the words of each document say.
+
+    Python searches those texts in which Arrow finds an expression, which takes a hundredth of the time, and
+    those that the two might read differently.
+    """
+    texts = [_text(document) for document in documents]
+    plain = np.array([text.isascii() and not _CONTROL.search(text) for text in texts], dtype=bool)
+    column = pa.array([text if known else "" for text, known in zip(texts, plain, strict=True)], pa.string())
+    hits: list[list[_Hit]] = [[] for _ in texts]
+    for found, weight, pattern in _WORD_RULES:
+        likely = pc.match_substring_regex(column, pattern.pattern, ignore_case=True)
+        for number in np.flatnonzero(likely.to_numpy(zero_copy_only=False) | ~plain):
+            if match := _affirmed(pattern, texts[number]):
+                hits[number].append(_Hit(found, weight, f'"{match[0]}"'))
+    return hits
+
+
+def _affirmed(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the first match of words that are not negated and that are about this failure."""
+    for match in pattern.finditer(text):
+        before = text[max(0, match.start() - _LONGEST_NEGATION) : match.start()]
+        is_about_answer = match[0].lower() == "malformed" and _ANSWER.search(before)
+        if not is_about_answer and not _NEGATED.search(before):
+            return match
+    return None
+
+
+def _text(document: Document) -> str:
+    """Return the messages of a document without markup and addresses."""
+    text = "\n".join(document.messages)
+    if "<" in text:
+        text = _ELEMENT.sub(" ", text)
+    if "://" in text or "xmlns" in text:
+        text = _ADDRESS.sub("", text)
+    return text[:_READ]
+
+
+def _verdict(
+    status: float | None,
+    whole: tuple[Document, list[_Hit]],
+    head: tuple[Document, list[_Hit]],
+    clean: Callable[[str], str],
+) -> _Verdict:
+    """Weigh the evidence: the best class, unless its evidence is weak or another class has as much."""
+    hits = [*_hits(status, whole[0]), *whole[1]]
+    by_class, best, score, second = _weighed(hits)
+    if score < _ENOUGH:
+        weaker = (hit._replace(weight=hit.weight * _WRAPPED) for hit in [*_hits(None, head[0]), *head[1]])
+        by_class, best, score, second = _weighed([*hits, *weaker])
+    if score < _ENOUGH:
+        return UNKNOWN, "", 0.0
+    shown = {
+        name: "; ".join(visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3])
+        for name, hits in by_class.items()
+    }
+    if score - second < _CLEAR:
+        both = " or ".join(f"{name} ({text})" for name, text in list(shown.items())[:2])
+        return UNKNOWN, f"contradictory: {both}", 0.0
+    return best, shown[best], round(score - _DOUBT * second, 2)
+
+
+def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, float]:
+    """The evidence by class, the best first; the best class, and the scores of the best two."""
+    by_class: dict[str, list[_Hit]] = defaultdict(list)
+    for hit in sorted({*hits}, key=lambda hit: (-hit.weight, hit.evidence)):
+        by_class[hit.found].append(hit)
+    scores = {
+        name: min(listed[0].weight + _FURTHER * min(len(listed) - 1, 2), 0.99)
+        for name, listed in by_class.items()
+    }
+    ranked = sorted(scores, key=lambda name: (-scores[name], name))
+    best, second = [*(scores[name] for name in ranked[:2]), 0.0, 0.0][:2]
+    return {name: by_class[name] for name in ranked}, (ranked or [UNKNOWN])[0], best, second
+
+
+def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
+    """Every piece of evidence in a response but its words."""
+    text = _text(document)
+    facts = [] if document.facts[:1] == ("keys",) else [fact for fact in document.facts if fact[:3] != "at "]
+    inner = [next(filter(None, name)) for name in _INNER_STATUS.findall(text)]
+    own = {int(number) for number in [*inner, *facts] if re.fullmatch("[45][0-9][0-9]", number)}
+    outer = {int(status)} if status is not None and math.isfinite(status) else set()
+    for number in own | outer:
+        name, weight = STATUSES.get(number, (UNKNOWN, 0.0))
+        if weight:  # a status that the body contradicts counts half
+            yield _Hit(name, weight if number in own or not own else weight / 2, f"status {number}")
+    for position, fact in enumerate(facts):
+        wrapped = document.kind == "trace" and position < len(facts) - 1
+        for token in _TOKEN.findall(fact)[:_TOKENS]:
+            for hit in _named(token):
+                yield hit._replace(weight=hit.weight * (_WRAPPED if wrapped else 1))
+    for token in _TOKEN.findall(text)[:_TOKENS]:
+        if _IDENTIFIER.search(_SEPARATORS.split(token.rstrip(".:"))[-1]):
+            yield from _named(token)
+
+
+_NOT_RETRYABLE: Final = re.compile("(?:non|not|un)retr(?:y|i)able")
+
+
+@lru_cache(maxsize=1 << 14)
+def _named(token: str) -> tuple[_Hit, ...]:
+    """What the name of an exception, or an error code, says."""
+    plain = re.sub(r"[^a-z0-9]", "", _SEPARATORS.split(token.rstrip(".:"))[-1].lower())[:_SHOWN]
+    if _NOT_RETRYABLE.search(plain):
+        return ()  # a marker, and no evidence that a retry could help
+    return tuple(
+        _Hit(name, weight, token.rstrip(".:")) for name, weight, rule in _NAME_RULES if rule.fullmatch(plain)
+    )

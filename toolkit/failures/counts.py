@@ -1,0 +1,431 @@
+"""How many failures: by columns, label, state, error text and stored signature."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from toolkit.base.arguments import texts, whole, wrong
+from toolkit.drawing.wording import shorten
+from toolkit.failures.selection import (
+    Counted,
+    largest_groups,
+    opened,
+    scanned,
+    select,
+    select_timed,
+    timestamps,
+    typed_frame,
+    with_minute,
+)
+from toolkit.failures.sources import AnyFrame, SelectedRows
+from toolkit.secrets.redaction import Redactor
+from toolkit.signatures.document import masked_part
+from toolkit.signatures.headlines import ErrorText, binary_line, error_text, mask_text
+from toolkit.tables.frames import label_lists, to_frame
+from toolkit.tables.signed_rows import SIGNATURE, are_signed
+
+CALLBACK_STATES: Final = {
+    "CALLBACK_FAIL": "the failure function failed to run",
+    "CALLBACK_INPROGRESS": "the failure function is in progress",
+    "CALLBACK_CANCELED": "the failure function was manually canceled",
+    "CALLBACK_SUCCESS": "the failure function ran successfully",
+}
+"""The states the service documents and what they mean, those that need a person first."""
+
+SHORT_STATES: Final = {
+    "CALLBACK_INPROGRESS": "in progress",
+    "CALLBACK_SUCCESS": "succeeded",
+    "CALLBACK_FAIL": "failed",
+    "CALLBACK_CANCELED": "canceled",
+}
+"""The same states in a word or two."""
+
+_UNKNOWN: Final = "a state unknown to this toolkit"
+_ABSENT: Final = "no failure function, or no state yet"
+_LONGEST: Final = 300  # characters of an error text or example
+
+
+def count_by(failures: AnyFrame, column: str | Sequence[str]) -> pd.DataFrame:
+    """Count rows by the values of one column, or by the combinations of several.
+
+    Parameters
+    ----------
+    failures : frame
+    column : str or sequence of str
+        Columns of single values. A missing value counts as a value.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns named, then `count` (Int64) and `share` (float64, of all rows), the largest count first
+        and equal ones by value.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or holds lists, maps or bytes.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> count_by(pd.DataFrame({"response_status": [500, 404, 500]}), "response_status")
+       response_status  count     share
+    0              500      2  0.666667
+    1              404      1  0.333333
+    """
+    doing = "counting failures by column"
+    columns = list(dict.fromkeys(texts("column", column)))
+    if not columns:
+        raise wrong("column", column, "a column, or several")
+    for one in columns:
+        select(failures, [], doing=doing, chosen={"column": one})  # raises an error that names the argument
+    counted = select(failures, columns, doing=doing).count(*columns)
+    counted = counted.sort_by([("count_", "descending"), *((name, "ascending") for name in columns)])
+    numbers = counted["count_"].to_numpy()
+    frame = to_frame(pa.table({name: counted[name] for name in columns}))
+    return frame.assign(
+        count=pd.Series(numbers, dtype="Int64"),
+        share=pd.Series(numbers / max(numbers.sum(), 1), dtype="float64"),
+    )
+
+
+def count_labels(failures: AnyFrame) -> pd.DataFrame:
+    """Count failures by label. One with two labels counts under both, one without under a missing label.
+
+    Parameters
+    ----------
+    failures : frame
+        With the column `labels` (lists of text).
+
+    Returns
+    -------
+    pandas.DataFrame
+        `label` (str), `count` (Int64), `share` (float64, of all failures: the shares can add up to more than
+        1), the largest count first and equal ones by label.
+
+    Raises
+    ------
+    InputError
+        When it is not a frame, or has no `labels`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> count_labels(pa.table({"labels": ['["a","b"]', '["a"]', None]}))
+      label  count     share
+    0     a      2  0.666667
+    1     b      1  0.333333
+    2   NaN      1  0.333333
+    """
+    counted = select(failures, ["labels"], doing="counting labels").count("labels")
+    counts = counted["count_"].to_pylist()
+    totals: Counter[str | None] = Counter()
+    for labels, count in zip(label_lists(counted["labels"]).to_pylist(), counts, strict=True):
+        for label in {label for label in labels or () if label is not None} or {None}:
+            totals[label] += count
+    ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
+    return typed_frame(
+        label=("str", [label for label, _ in ordered]),
+        count=("Int64", [count for _, count in ordered]),
+        share=("float64", [count / sum(counts) for _, count in ordered]),
+    )
+
+
+def count_states(failures: AnyFrame) -> pd.DataFrame:
+    """Count failures by the state of their failure callback, those that need a person first.
+
+    Parameters
+    ----------
+    failures : frame
+        With the column `failure_function_state`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `state` (str), `count` (Int64), `share` (float64, of all failures), `meaning` (str). Documented states
+        first in the order failed, in progress, canceled, succeeded; then unknown ones as they came; then
+        none.
+
+    Raises
+    ------
+    InputError
+        When it is not a frame, or has no `failure_function_state`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> states = pd.DataFrame({"failure_function_state": ["CALLBACK_SUCCESS", "CALLBACK_FAIL"]})
+    >>> count_states(states)["state"].tolist()
+    ['CALLBACK_FAIL', 'CALLBACK_SUCCESS']
+    """
+    counted = count_by(failures, "failure_function_state")
+    states = counted["failure_function_state"].fillna("")  # the service omits it, or sends it empty
+    found = counted.groupby(states, sort=False)[["count", "share"]].sum()
+    known = [state for state in CALLBACK_STATES if state in found.index]
+    others = [state for state in found.index if state not in CALLBACK_STATES]
+    order = [*known, *sorted(others, key=lambda state: state == "")]  # as they came, then none
+    return typed_frame(
+        state=("str", [state or None for state in order]),
+        count=("Int64", found["count"].loc[order].array),
+        share=("float64", found["share"].loc[order].array),
+        meaning=("str", [CALLBACK_STATES.get(state, _UNKNOWN) if state else _ABSENT for state in order]),
+    )
+
+
+def count_errors(
+    failures: AnyFrame, *, top: int | None = None, clean: Callable[[str], str] | None = None
+) -> pd.DataFrame:
+    """Count failures by error, with the latest example of each.
+
+    The error is the column ``error`` with placeholders. Use `group_failures` to compare errors with one
+    another: it also learns which words are values, and knows the frames of stack traces. If all signatures
+    are stored (a snapshot made by `sync_failures`), failures of one signature count under the error of the
+    latest.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`, `response_body`,
+        `response_body_base64`.
+    top : int, optional
+        How many texts, at least 1. Default: all.
+    clean : callable, optional
+        Applied to each body, and again to the line found in it. Default: what looks like a secret is masked,
+        in texts and in examples. ``str`` shows them as they are.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per error, the most frequent first and equal ones by text: `text` (str: the error line with
+        placeholders such as ``<num>``, as in the titles of groups), `kind` (str: ``json``, ``html``,
+        ``trace``, ``message``, ``empty`` or ``binary``), `count` (Int64),
+        `share` (float64, of all failures), `workflows` (Int64, how many different ones), `dlq_id`, `example`
+        (str: id and whole text of the latest failure), `last_at` (datetime64[ms, UTC], when that was).
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or `top` is below 1.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> bodies = ['{"error": "no user 1"}', '{"error": "no user 2"}', "timeout"]
+    >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times,
+    ...     "created_at": times, "response_body": bodies, "response_body_base64": [None] * 3})
+    >>> count_errors(frame)[["text", "count", "dlq_id"]]
+                text  count dlq_id
+    0  no user <num>      2      b
+    1        timeout      1      c
+    """
+    doing = "counting error texts"
+    top = whole("top", top, optional="for all")
+    if clean is not None and not callable(clean):
+        raise wrong("clean", clean, "a callable, or None")
+    columns = ["dlq_id", "workflow_url", "response_body", "response_body_base64"]
+    clean = Redactor().text if clean is None else clean
+    stored = _stored_errors(failures, columns, clean, doing)
+    if stored is not None:
+        return stored.head(len(stored) if top is None else top)
+    table = select_timed(failures, columns, doing=doing).table()
+    read = _error_texts(table, clean).assign(last_at=timestamps(table, "when_"))
+    rows = read.assign(workflow_url=pd.Series(table["workflow_url"].to_pylist(), dtype="str"), count_=1)
+    ordered = _by_text(read, rows)
+    return ordered.head(len(ordered) if top is None else top)
+
+
+def _stored_errors(
+    failures: AnyFrame, columns: list[str], clean: Callable[[str], str], doing: str
+) -> pd.DataFrame | None:
+    """The texts of failures with stored signatures: of each signature that of its latest failure."""
+    failures = scanned(failures, doing=doing)
+    if SIGNATURE not in opened(failures, doing=doing).names:
+        return None
+    counts = stored_counts(failures, (), (), doing=doing)
+    if counts is None:
+        return None
+    latest = latest_rows(select_timed(failures, [*columns, SIGNATURE], doing=doing), [SIGNATURE], most=1)
+    ids = pd.Series(latest[SIGNATURE].to_pylist(), dtype="str")
+    read = _error_texts(latest, clean).assign(signature=ids)
+    rows = counts.to_pandas().merge(read, on="signature")
+    last = rows.groupby("signature")["last_"].max().astype("datetime64[ms, UTC]")
+    return _by_text(read.assign(last_at=ids.map(last)), rows)
+
+
+def _error_texts(table: pa.Table, clean: Callable[[str], str]) -> pd.DataFrame:
+    """What is read in the body of each row, with its id."""
+    bodies = list(
+        zip(table["response_body"].to_pylist(), table["response_body_base64"].to_pylist(), strict=True)
+    )
+    read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}  # most bodies are equal to another
+    return typed_frame(
+        text=("str", [read[body][0] for body in bodies]),
+        kind=("str", [read[body][1].kind for body in bodies]),
+        example=("str", [read[body][1].text for body in bodies]),
+        dlq_id=("str", [found_id or "" for found_id in table["dlq_id"].to_pylist()]),
+    )
+
+
+def _by_text(read: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """What `count_errors` returns: of each text its latest failure, of equal times that of the greater id."""
+    latest = read.sort_values(["last_at", "dlq_id"], ascending=False).drop_duplicates("text")
+    groups = rows.groupby("text")
+    counted = latest.set_index("text").assign(
+        count=groups["count_"].sum(), workflows=groups["workflow_url"].nunique(dropna=False)
+    )
+    ordered = counted.reset_index().sort_values(["count", "text"], ascending=[False, True], ignore_index=True)
+    ordered = ordered.assign(share=ordered["count"] / max(ordered["count"].sum(), 1))
+    names = ["text", "kind", "count", "share", "workflows", "dlq_id", "example", "last_at"]
+    types = {"count": "Int64", "share": "float64", "workflows": "Int64", "last_at": "datetime64[ms, UTC]"}
+    return ordered[names].astype(types)
+
+
+def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tuple[str, ErrorText]:
+    """The pattern of a body's error text, and that text, both masked and shortened."""
+    if raw and not body:
+        found = ErrorText("binary", binary_line(raw))
+    elif not body:
+        found = error_text(body)
+    else:
+        # twice: a secret can be whole in the body only, or readable only once JSON is decoded
+        found = error_text(clean(masked_part(body)))
+        found = ErrorText(found.kind, clean(found.text))
+    return shorten(mask_text(found.text), _LONGEST), ErrorText(found.kind, shorten(found.text, _LONGEST))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CountMatrix(Counted):
+    """Counts by the values of two columns; where values were merged, the last name is ``other (n)``."""
+
+    rows: tuple[str, ...]  # names of the values, largest count first
+    columns: tuple[str, ...]
+    counts: NDArray[np.int64]  # shape (rows, columns)
+    merged_rows: int  # how many values the last row holds; 0 when none were merged
+    merged_columns: int
+
+    def to_frame(self) -> pd.DataFrame:
+        """The counts as a frame (Int64), named rows and columns."""
+        return pd.DataFrame(self.counts, index=list(self.rows), columns=list(self.columns), dtype="Int64")
+
+
+def count_matrix(
+    frame: AnyFrame, rows: str, columns: str, *, top_rows: int = 12, top_columns: int = 8
+) -> CountMatrix:
+    """Count rows by two columns of single values; the rarest beyond `top_rows` and `top_columns` are merged.
+
+    Parameters
+    ----------
+    frame : frame
+    rows, columns : str
+        Columns of single values. A missing value counts as a value.
+    top_rows, top_columns : int
+        How many values to keep of each, at least 1; the rarer ones are merged.
+
+    Returns
+    -------
+    CountMatrix
+
+    Raises
+    ------
+    InputError
+        When a column is missing or holds lists, maps or bytes, or a number is not a whole one.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"workflow_url": ["a", "a", "b"], "response_status": [500, 404, 500]})
+    >>> count_matrix(frame, "workflow_url", "response_status").to_frame()
+       500  404
+    a    1    1
+    b    1    0
+    """
+    doing = "counting by two columns"
+    top_rows = whole("top_rows", top_rows)
+    top_columns = whole("top_columns", top_columns)
+    selected = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
+    counted = selected.count(*selected.names)
+    numbers = np.array(counted["count_"].to_pylist(), dtype=np.int64)
+    row_names, row_positions, merged_rows = largest_groups(counted[rows].to_pylist(), numbers, top_rows)
+    column_names, column_positions, merged_columns = largest_groups(
+        counted[columns].to_pylist(), numbers, top_columns
+    )
+    counts = np.zeros((len(row_names), len(column_names)), dtype=np.int64)
+    np.add.at(counts, (row_positions, column_positions), numbers)
+    return CountMatrix(
+        rows=row_names, columns=column_names, counts=counts, merged_rows=merged_rows,
+        merged_columns=merged_columns,
+    )  # fmt: skip
+
+
+LATEST_ROWS: Final = 200
+"""Of each kind of failures, the rows that titles, examples and cohesion are taken from."""
+
+_KEY: Final = "key_"
+_NULL: Final = "\x00"
+
+
+def stored_counts(
+    failures: AnyFrame, columns: Iterable[str], parts: Iterable[str], *, doing: str
+) -> pa.Table | None:
+    """Failures counted by stored signature, status, workflow, further columns and what their bodies contain.
+
+    Beside these: `contains_` (the `parts` of bodies that are there, joined), `count_`, `first_` and `last_`.
+    None where there is no failure, or one without a signature of today's rules.
+    """
+    keys = list(dict.fromkeys([SIGNATURE, "response_status", "workflow_url", *columns]))
+    read = [*keys, "response_body"] if (parts := tuple(parts)) else keys
+    rows = select_timed(failures, read, doing=doing).then(partial(_with_parts, parts))
+    counts = rows.count(*keys, "contains_", first_=("when_", "min"), last_=("when_", "max"))
+    return counts if counts.num_rows and are_signed(counts[SIGNATURE]) else None
+
+
+def latest_rows(
+    rows: SelectedRows, keys: Iterable[str], parts: Iterable[str] = (), most: int = LATEST_ROWS
+) -> pa.Table:
+    """The latest rows of each combination of keys and `parts` of bodies: by `when_`, then the greater id.
+
+    Read twice: first the times alone, by the minute, then the rows since the minute that is early enough.
+    """
+    keys = tuple(keys)
+    if parts := tuple(parts):
+        rows, keys = rows.then(partial(_with_parts, parts)), (*keys, "contains_")
+    timed = rows.then(partial(_with_key, keys)).then(with_minute)
+    minutes = timed.count(_KEY, "minute_").to_pandas()
+    minutes = minutes.sort_values([_KEY, "minute_"], ascending=[True, False], na_position="last")
+    before = minutes.groupby(_KEY)["count_"].cumsum() - minutes["count_"]
+    starts = minutes[before < most].fillna({"minute_": -1}).groupby(_KEY)["minute_"].min()
+    known, since = pa.array(starts.index, pa.string()), pa.array(starts.astype("int64"))
+    found = timed.then(partial(_since, known, since)).table()
+    order = found.sort_by([(_KEY, "ascending"), ("when_", "descending"), ("dlq_id", "descending")])
+    rank = order.select([_KEY]).to_pandas().groupby(_KEY).cumcount().to_numpy()
+    return order.filter(pa.array(rank < most)).select(list(rows.names))
+
+
+def _with_parts(parts: tuple[str, ...], table: pa.Table) -> pa.Table:
+    found = pa.array([""] * table.num_rows, pa.string())
+    for part in parts:
+        here = pc.fill_null(pc.match_substring(table["response_body"], part), fill_value=False)
+        found = pc.binary_join_element_wise(found, pc.if_else(here, part, ""), _NULL)
+    return table.append_column("contains_", found)
+
+
+def _with_key(keys: tuple[str, ...], table: pa.Table) -> pa.Table:
+    texts = [table[key].cast(pa.string()) for key in keys]
+    joined = pc.binary_join_element_wise(*texts, _NULL, null_handling="replace", null_replacement=_NULL)
+    return table.append_column(_KEY, joined)
+
+
+def _since(known: pa.Array, since: pa.Array, table: pa.Table) -> pa.Table:
+    """The rows not before the minute of their key; those without a time where that is -1."""
+    starts = since.take(pc.index_in(table[_KEY], known))
+    return table.filter(pc.greater_equal(pc.fill_null(table["minute_"], -1), starts))

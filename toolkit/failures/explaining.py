@@ -1,0 +1,360 @@
+"""Which values of which attributes a rise of failures is concentrated in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from toolkit.base.arguments import nearest, positive, texts, wrong
+from toolkit.drawing.wording import Plotted, describe_condition, percent, result_table, share_text
+from toolkit.failures.change_columns import SharedAttributes, shared_attributes
+from toolkit.failures.conditions import TUNING, Column, Rise, plainest, scan_rises
+from toolkit.failures.failure_attributes import rows_meeting
+from toolkit.failures.selection import opened, select_timed, timestamps, typed_rows
+from toolkit.failures.sources import AnyFrame
+from toolkit.secrets.redaction import Redactor, escape_html, visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
+
+_Floats = NDArray[np.float64]
+_Meets = Callable[[dict[str, Any]], NDArray[np.bool_]]
+
+_SHOWN: Final = 5  # of them, in a notebook
+_NAMED: Final = 2  # conditions that describe the same, in the table of a notebook
+RANKED: Final = {
+    "rank": "Int64", "condition": "object", "observed": "float64", "expected": "float64", "excess": "float64",
+    "share": "float64", "lift": "float64", "confidence": "float64", "alternatives": "object",
+}  # fmt: skip
+_WHOLE: Final = 1.1  # of the change: more, as others rose less, is not worded as a share
+_FELL: Final = 3.0  # standard deviations of the difference of two counts
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Plotted):
+    """Conditions in which a change is concentrated. Association: what goes together, not what caused it.
+
+    `plot` draws the likeliest conditions, observed against expected.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a condition, the likeliest first: `rank` (Int64), ``condition`` (dict of attribute to value),
+        `observed` and `expected` (float64, events after, and before in as long a time),
+        `excess` (float64, their difference), `share` (float64, of the change), `lift` (float64, observed
+        over expected), `confidence` (float64, 0 to 1: how likely it is this condition rather than another of
+        the frame; the sum is 1), `alternatives` (list of dict: conditions that describe the same rows and
+        explain them as well, in front those that need all their attributes).
+    observed, expected : float
+        All events.
+    stands_out : bool
+        False when no condition rose more than the others beyond chance; `frame` then holds chance's best.
+    window : pair of datetime, optional
+        When it was (`explain_spike`): as given, until when not included, or the first and last failure of a
+        rise that was found.
+    episodes : list of pairs of datetime
+        The first and last failure of each part of a rise that was found. All counts are of these times, not
+        of those between them. Empty for a window that was given, and for `explain_change`.
+    left_out : list of str
+        Attributes that separate what `explain_change` compared by definition, for example ``state``.
+
+    Examples
+    --------
+    >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40})
+    >>> explain_change(before, before).stands_out
+    False
+    """
+
+    frame: pd.DataFrame
+    observed: float
+    expected: float
+    stands_out: bool
+    window: tuple[datetime, datetime] | None = None
+    episodes: list[tuple[datetime, datetime]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def select(self, failures: AnyFrame, *, rank: int = 1) -> pd.DataFrame:
+        """Select the rows of a frame that meet a condition, within the episodes or the window if there are.
+
+        Parameters
+        ----------
+        failures : frame
+            What was explained, or any frame with the same columns.
+        rank : int
+            Which condition of `frame`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`: of what
+            was explained, as many as were `observed`.
+
+        Raises
+        ------
+        InputError
+            When there is no such condition, or the frame has no such attribute.
+
+        Examples
+        --------
+        >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40})
+        >>> after = pd.DataFrame({"step": ["pay", "ship"] * 40 + ["pay"] * 200})
+        >>> len(explain_change(after, before).select(after))
+        240
+        """
+        ranks = self.frame["rank"].tolist()
+        if rank not in ranks:
+            raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
+        since, until = self.window or (None, None)
+        if until and not self.episodes:  # a window that was given ends before its end
+            until -= timedelta(milliseconds=1)
+        rows = rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
+        if len(self.episodes) <= 1:
+            return rows
+        table = select_timed(rows, [], doing="selecting failures").table()
+        when = timestamps(table, "when_").dt.floor("ms").array
+        return rows[np.logical_or.reduce([(when >= first) & (when <= last) for first, last in self.episodes])]
+
+    def __repr__(self) -> str:
+        change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
+        if self.window is not None:
+            since, until = (f"{time:%Y-%m-%d %H:%M}" for time in self.window)
+            times = f"{since} to {until} UTC"
+            if len(self.episodes) > 1:
+                times = f"in {len(self.episodes)} episodes between {since} and {until} UTC"
+            change = f"{times}: {change}"
+        if self.observed and not self.expected:
+            return f"{change}: nothing before to compare with"
+        if not self.stands_out and self.left_out:
+            return f"{change}: nothing differs but {', '.join(self.left_out)}"
+        if not self.stands_out:
+            return f"{change}: nothing stands out"
+        first = self.frame.iloc[0]
+        if not first["condition"]:
+            return f"{change}: all failures rose, none much more than the others"
+        said = f"{change}: {describe_condition(first['condition'])}"
+        if first["share"] <= _WHOLE:
+            return f"{said} holds {percent(min(first['share'], 1.0))} of the change"
+        # a share says little, and there is none where there are no more than before
+        others = self.observed - first["observed"], self.expected - first["expected"]
+        fell = others[1] - others[0] > _FELL * max(sum(others), 0.0) ** 0.5
+        rose = f"rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
+        return f"{said} {rose}{', as others fell' * bool(fell)}"
+
+    def _repr_html_(self) -> str:
+        clean = Redactor().text
+        said = clean(repr(self))
+        if not self.stands_out:
+            return f"<p>{escape_html(visible(said))}</p>"
+        head = ["condition", "observed", "expected", "lift", "share of change"]
+        head += ["confidence among these", "the same failures"]
+        rows = [
+            (
+                clean(describe_condition(row["condition"])), row["observed"], row["expected"],
+                "∞" if np.isinf(row["lift"]) else row["lift"],
+                share_text(row["share"]), f"{row['confidence']:.2f}", clean(_some(row["alternatives"])),
+            )
+            for row in self.frame.head(_SHOWN).to_dict("records")
+        ]  # fmt: skip
+        more = f" The first {_SHOWN} of {len(self.frame)} conditions:" if len(self.frame) > _SHOWN else ""
+        return result_table(f"{said}.{more}", head, rows)
+
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        from toolkit.drawing.result_bars import draw_explanation  # noqa: PLC0415 - matplotlib is slow to import
+
+        return draw_explanation(
+            self.frame, ax, theme,
+            observed=self.observed, expected=self.expected, stands_out=self.stands_out,
+        )  # fmt: skip
+
+
+def _some(conditions: Sequence[dict[str, Any]]) -> str:
+    """The first of the conditions as text, and how many more there are."""
+    more = [f"{len(conditions) - _NAMED:,} more"] if len(conditions) > _NAMED else []
+    return "; ".join([*map(describe_condition, conditions[:_NAMED]), *more])
+
+
+def explain_change(
+    after: AnyFrame,
+    before: AnyFrame,
+    *,
+    attributes: Sequence[str] | None = None,
+    weight: str | None = None,
+    exposure: float | None = None,
+    apart_by: str | Sequence[str] | None = None,
+) -> Explanation:
+    """Find the conditions on attributes in which a rise is concentrated, or what failed runs have in common.
+
+    Conditions on up to three attributes are compared: how well a rise of what meets a condition explains the
+    counts. Not proof of a cause: whatever changed together with the failures is found, too. The method, and
+    where it fails, is described in :doc:`/groups-and-explanations`.
+
+    Parameters
+    ----------
+    after, before : frame
+        One row per event, or rows with counts; of any engine. Or failed and successful runs: two frames that
+        have no value of `state` in common.
+    attributes : sequence of str, optional
+        Columns to look at, or ``label`` (any of the ``labels``), ``step`` (any of the steps that a run has
+        finished), or a field of JSON: ``header X-Region``, ``body plan``, ``output of charge plan`` (what a
+        step of a run returned). Default: all that both frames have and whose values repeat, without
+        `weight`, times, and the columns in which a snapshot keeps when it was synced. Other columns have no
+        influence.
+    weight : str, optional
+        A column with the count of each row. Default: each row counts one.
+    exposure : float, optional
+        How many times longer `before` is than `after`: 14 if one day is compared with two weeks. Default: 1,
+        or the ratio of the numbers of events if outcomes are compared.
+    apart_by : str or sequence of str, optional
+        Columns by which you divided the rows into the two frames. They explain nothing, and are left out.
+        `state` and columns that depend on it are known: see `Explanation.left_out`.
+
+    Returns
+    -------
+    Explanation
+        `.frame` with the ranked conditions, `.stands_out`.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, `weight` contains negative or missing numbers, or `exposure` is not positive.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40, "region": ["eu", "eu", "us", "us"] * 20})
+    >>> after = pd.concat([before, pd.DataFrame({"step": ["pay"] * 90, "region": ["eu", "us"] * 45})])
+    >>> explain_change(after, before)
+    170 observed, 80 expected: step = pay holds 100 % of the change
+
+    Failed runs beside successful ones: what differs except for the state?
+
+    >>> runs = pd.DataFrame({"state": ["RUN_FAILED"] * 20 + ["RUN_SUCCESS"] * 80,
+    ...     "plan": ["team"] * 25 + ["free"] * 75})
+    >>> failed = runs["state"] == "RUN_FAILED"
+    >>> found = explain_change(runs[failed], runs[~failed])
+    >>> found.frame["condition"][0], found.left_out
+    ({'plan': 'team'}, ['state'])
+    """
+    exposure = None if exposure is None else float(positive("exposure", exposure))
+    attributes = None if attributes is None else texts("attributes", attributes)
+    apart = (
+        [] if apart_by is None else texts("apart_by", [apart_by] if isinstance(apart_by, str) else apart_by)
+    )
+    read = [_read(frame, weight, name) for frame, name in ((after, "after"), (before, "before"))]
+    shared = shared_attributes(read[0][0], read[1][0], attributes, weight)
+    for name, given in (("attributes", attributes or []), ("apart_by", apart)):
+        _check_names(name, given, shared, [table for table, _ in read])
+    are_outcomes = bool(apart) or shared.are_outcomes
+    left_out = [name for name in shared.names if name in apart]
+    if are_outcomes and attributes is None:
+        left_out = list(dict.fromkeys([*apart, *shared.outcomes()]))
+    compared = shared.chosen([name for name in shared.names if name not in left_out])
+    seen, usual = (events for _, events in read)
+    if exposure is None:
+        exposure = float(usual.sum() / seen.sum()) if are_outcomes and seen.any() and usual.any() else 1.0
+    observed, expected = np.append(seen, 0 * usual), np.append(0 * seen, usual)
+    columns = compared.single_valued(observed, expected / exposure)
+    found = explain_columns(columns, observed, expected, exposure, by_shares=are_outcomes)
+    if compared.listed:
+        found = recounted(found, observed, expected, exposure, compared.meeting)
+    return replace(found, left_out=left_out)
+
+
+def explain_columns(
+    columns: Mapping[str, Column],
+    observed: _Floats,
+    usual: _Floats,
+    exposure: float,
+    *,
+    by_shares: bool = False,
+) -> Explanation:
+    """Explain a rise by columns of rows, each of which has events after and events before."""
+    found = scan_rises(columns, observed, usual, exposure, by_shares=by_shares)
+    total, expected = float(observed.sum()), float(usual.sum()) / exposure
+    frame = _ranked(found.rises, total - expected)
+    return Explanation(frame, total, expected, found.stands_out)
+
+
+def recounted(
+    found: Explanation, observed: _Floats, usual: _Floats, exposure: float, meets: _Meets
+) -> Explanation:
+    """Return an explanation with the counts of all rows that meet a condition, as `select` finds them.
+
+    It was found by one label of each row, and by rows around its window.
+    """
+    frame = found.frame.copy()
+    met = [meets(condition) for condition in frame["condition"]]
+    seen, before = (np.array([float(each[rows].sum()) for rows in met]) for each in (observed, usual))
+    total, expected = float(observed.sum()), float(usual.sum()) / exposure
+    frame["observed"], frame["expected"] = seen, before / exposure
+    frame["excess"] = frame["observed"] - frame["expected"]
+    frame["share"] = frame["excess"] / (total - expected) if total > expected else np.nan
+    frame["lift"] = np.where(before > 0, frame["observed"] / frame["expected"], np.inf)
+    return replace(found, frame=frame, observed=total, expected=expected)
+
+
+def _read(frame: AnyFrame, weight: str | None, name: str) -> tuple[pa.Table, _Floats]:
+    """Return all columns of a frame, and the count of each row."""
+    rows = opened(frame, doing="explaining a change", name=name)
+    known = list(rows.names)
+    if weight is not None and (not isinstance(weight, str) or weight not in known):
+        raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
+    table = rows.choose(known).table()
+    numbers = np.ones(table.num_rows)
+    if weight is not None:
+        try:
+            numbers = table[weight].to_pandas().to_numpy(dtype=np.float64, na_value=np.nan)
+        except (TypeError, ValueError, OverflowError):
+            raise wrong("weight", weight, "a column of numbers") from None
+        if not np.isfinite(numbers).all() or (numbers < 0).any():
+            raise wrong("weight", weight, "a column of counts, none of them negative or missing")
+    return table, numbers
+
+
+def _check_names(
+    argument: str, names: Sequence[str], shared: SharedAttributes, tables: Sequence[pa.Table]
+) -> None:
+    """Raise InputError if a name is no attribute of both frames."""
+    for name in names:
+        for table, side in zip(tables, ("after", "before"), strict=True):
+            known = [*dict.fromkeys([*table.column_names, *shared.names])]
+            if name not in known:
+                advice = nearest(name, known, what="It has")
+                raise wrong(argument, name, f"columns of {side}", advice)
+
+
+def _ranked(rises: Sequence[Rise], change: float) -> pd.DataFrame:
+    """Return one row per condition, the likeliest first."""
+    worths = np.array([rise.worth for rise in rises])
+    # a difference of one price is a factor of e: measured, of those with .9 or more 96 % are right
+    weights = np.exp((worths - worths.max(initial=-np.inf)) / TUNING.price)
+    rows = [
+        {
+            "rank": rank,
+            "condition": rise.condition,
+            "observed": rise.observed,
+            "expected": rise.expected,
+            "excess": rise.observed - rise.expected,
+            "share": (rise.observed - rise.expected) / change if change > 0 else np.nan,
+            "lift": rise.observed / rise.expected if rise.expected else np.inf,
+            "confidence": round(float(weights[rank - 1] / weights.sum()), 12),
+            "alternatives": _alternatives(rise),
+        }
+        for rank, rise in enumerate(rises, 1)
+    ]
+    return typed_rows(rows, RANKED)
+
+
+def _alternatives(rise: Rise) -> list[dict[str, str]]:
+    """Return other conditions of the same rows, first those that need all their attributes."""
+    plain = plainest([rise.condition, *rise.alternatives])
+    return sorted(rise.alternatives, key=lambda condition: condition not in plain)

@@ -1,0 +1,508 @@
+"""The search for incidents: windows in which failures rose, explained and taken out one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import compress
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from toolkit.failures.change_columns import category_column
+from toolkit.failures.change_points import (
+    FEWEST,
+    ExpectedShares,
+    cumulated,
+    episodes,
+    forerunners,
+    least_surprise,
+    spreads,
+    strongest,
+    surprise,
+    unlike_any,
+)
+from toolkit.failures.explaining import RANKED, Explanation, explain_columns, recounted
+from toolkit.failures.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
+from toolkit.failures.gaps import Nanoseconds, time_known, without_gaps
+from toolkit.failures.periods import period_in_words
+from toolkit.failures.selection import typed_rows
+
+_Floats = npt.NDArray[np.float64]
+_Bools = npt.NDArray[np.bool_]
+_Ints = npt.NDArray[np.int64]
+Span = tuple[int, int]
+"""From when (included) until when (not included), in ns since 1970."""
+
+_MINUTE: Final = 60_000_000_000  # nanoseconds
+_STEPS: Final = [
+    minutes * _MINUTE for minutes in (1, 2, 5, 10, 20, 30, 60, 180, 360, 1440, 7 * 1440, 28 * 1440)
+]
+
+_DAY: Final = 1440 * _MINUTE
+_FEW: Final = 500  # failures for each that may be apart from all others
+_HISTORY: Final = 30  # failures, and a day: from then on a history has ends
+_APART, _PART = 3, 10  # times the longest time without failures, part of all time: far from all others
+_BINS: Final = 1_100  # that windows are searched in
+_FINE_BINS: Final = 4_400  # that their ends are found in
+_VALUES: Final = 20  # of an attribute, the most frequent first
+_INCIDENTS: Final = 12
+_ROUNDS: Final = 24  # as ends of incidents are found by themselves
+_CLEAR: Final = 2.0  # times the least surprise: a condition that need not stand out of the others
+_LIKELY: Final = 0.6  # of the least surprise: a window that is looked at
+_REJECTED: Final = 12  # windows in which nothing stands out, before the search ends
+_RARE: Final = 100  # of as many bursts the largest is left out
+_FEWEST: Final = 3.0  # mean bursts in excess
+_FEWEST_BURSTS: Final = 5.0  # in excess, where their number alone is surprising
+_CHOSEN: Final = 1.0  # natural units: the condition was chosen for its rise, and two numbers are looked at
+_RETRIED: Final = 20 * 60 * 1_000_000_000  # ns between failures of one burst, at most
+_QUICK: Final = 0.1  # of the mean time between alike failures: one burst
+_USUAL: Final = 10  # episodes: a rise that comes as often is how these failures come
+_OF_RESPONSES: Final = (SIGNATURE, "response")  # attributes
+_SAME_WINDOW: Final = 0.5  # of two windows together
+_SAME_FAILURES: Final = 0.9
+_EDGE: Final = 0.25  # of the length of an incident
+_MINOR: Final = 0.2  # of the largest episode's failures
+_LONGER: Final = 20  # times the rest of the history: a rise of all failures that is ongoing
+_IDLE: Final = 5  # mean gaps between failures after which an incident is over
+
+
+def datetimes(span: Span) -> tuple[datetime, datetime]:
+    """Two times in ns since 1970 as datetimes in UTC, cut to milliseconds."""
+    start, stop = (datetime.fromtimestamp(time // 1_000_000 / 1000, UTC) for time in span)
+    return start, stop
+
+
+@dataclass(frozen=True)
+class TimeBins:
+    """Bins that begin at full steps and cover a span; times are in ns since 1970."""
+
+    start: int
+    end: int  # not included
+    step: int
+
+    @classmethod
+    def covering(cls, start: int, end: int, most: int) -> TimeBins:
+        """The shortest usual bins of which a span has no more than this."""
+        return cls(start, end, next((step for step in _STEPS if (end - start) // step < most), _STEPS[-1]))
+
+    @property
+    def origin(self) -> int:
+        """When the first bin begins."""
+        return self.start // self.step * self.step
+
+    @property
+    def count(self) -> int:
+        """How many bins there are."""
+        return (self.end - 1 - self.origin) // self.step + 1
+
+    def positions(self, when: _Ints) -> _Ints:
+        """The bin of each time."""
+        return (when - self.origin) // self.step
+
+    def known(self, gaps: Nanoseconds) -> _Floats:
+        """Which part of each bin is in no gap, from 0 to 1; 1 if all bins are in gaps."""
+        edges = self.origin + self.step * np.arange(self.count + 1, dtype=np.int64)
+        known = time_known(gaps, edges) / self.step
+        return known if known.any() else np.ones(self.count)
+
+    def counted(self, when: _Ints) -> _Floats:
+        """How many of some times are in each bin."""
+        return np.bincount(self.positions(when), minlength=self.count).astype(np.float64)
+
+    def span(self, bins: tuple[int, int]) -> Span:
+        """When a range of bins begins and ends."""
+        start, stop = (self.origin + position * self.step for position in bins)
+        return max(start, self.start), min(stop, self.end)
+
+    def share(self, span: Span, shares: _Floats) -> float:
+        """How much of what is spread over the bins by shares is within a span."""
+        sums = cumulated(shares)
+        edges = [(time - self.origin) / self.step for time in span]
+        low, high = np.interp(edges, np.arange(sums.size), sums)
+        return float(high - low)
+
+
+@dataclass(frozen=True, eq=False)
+class Incident:
+    """A rise: what its failures share, and when it was."""
+
+    explanation: Explanation
+    rows: _Bools  # failures of the condition within its episodes
+    episodes: list[Span]  # first and last failure of each
+    expected: float
+    goes_on: bool
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The likeliest condition of the explanation, a row of its frame."""
+        return dict(self.explanation.frame.iloc[0])
+
+    @property
+    def condition(self) -> dict[str, str]:
+        """The condition that its failures meet."""
+        return dict(self.first["condition"])
+
+    @property
+    def excess(self) -> float:
+        """Failures beyond the expected ones."""
+        return float(self.rows.sum()) - self.expected
+
+    def is_near(self, other: Incident) -> bool:
+        """Whether another incident was at an end of this one."""
+        start, stop = self.episodes[0][0], self.episodes[-1][1]
+        apart = max(other.episodes[0][0] - stop, start - other.episodes[-1][1])
+        return apart <= _EDGE * (stop - start)
+
+    def with_edge(self, other: Incident) -> Incident:
+        """Both as one."""
+        episodes = sorted([*self.episodes, *other.episodes])
+        if len(self.episodes) == 1:
+            episodes = [(episodes[0][0], max(stop for _, stop in episodes))]
+        expected, goes_on = self.expected + other.expected, self.goes_on or other.goes_on
+        return Incident(self.explanation, self.rows | other.rows, episodes, expected, goes_on)
+
+
+class IncidentSearch:
+    """Failures in bins of time, and which of them no incident explains yet."""
+
+    def __init__(self, failures: FailureAttributes, now: datetime | None, gaps: Nanoseconds = ()) -> None:
+        self.failures = failures
+        self.gaps = gaps
+        until = None if now is None else round(now.timestamp() * 1e9)
+        counted, self.end = _history(failures.when, until, gaps)
+        when = failures.when[counted]
+        self.start = int(when[0]) if when.size else 0
+        self._now = until or self.end
+        self._bins = TimeBins.covering(self.start, self.end, _BINS)
+        self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
+        self._known, self._fine_known = self._bins.known(gaps), self._fine.known(gaps)
+        self._alike = _alike(failures)
+        self.left = np.zeros(len(failures), dtype=bool)  # failures that no incident explains
+        self.left[counted] = True
+        self.in_gap = self._within(gaps)
+        self.left &= ~self.in_gap  # too few, as others of that time have expired
+        self._counted = self.left.copy()
+        self._burst = self._bursts()
+        self._spread = 1.0
+
+    def incidents(self) -> list[Incident]:
+        """All rises, the largest excess first."""
+        found: list[Incident] = []
+        rejected: list[Span] = []
+        if self.left.sum() < FEWEST or self.start + self._bins.step >= self.end:
+            return []
+        series, rows = self._series()
+        counts = self._counts(series, rows)
+        varied = spreads(counts, ExpectedShares.of(self._total(), self._known))
+        self._spread = float(varied.min(initial=FEWEST))
+        for _ in range(_ROUNDS):
+            incident = self._next(self._counts(series, rows), varied, rejected)
+            if incident is None or len(found) == _INCIDENTS:
+                break
+            self._take_out(incident)
+            same = next((at for at, earlier in enumerate(found) if self._continues(earlier, incident)), None)
+            if same is None:
+                found.append(incident)
+            else:
+                found[same] = found[same].with_edge(incident)
+        return sorted(map(self._narrowed, found), key=lambda incident: -incident.excess)
+
+    def explained(self, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
+        """Explain the failures of one mask, compared with those of another."""
+        rows = inside | outside
+        observed, usual = inside[rows].astype(np.float64), outside[rows].astype(np.float64)
+        categories = self.failures.columns_of(rows, observed, usual / exposure)
+        columns = {name: category_column(values) for name, values in categories.items()}
+        found = explain_columns(columns, observed, usual, exposure)
+        return self._recounted(found, inside, outside, exposure)
+
+    def _recounted(self, found: Explanation, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
+        events = inside.astype(np.float64), outside.astype(np.float64)
+        return recounted(found, *events, exposure, self.failures.meets)
+
+    def _next(self, counts: _Ints, varied: _Floats, rejected: list[Span]) -> Incident | None:
+        """The incident of the clearest window; windows in which nothing stands out join those rejected."""
+        total = self._total()
+        least = least_surprise(len(counts), counts.shape[1])
+        expected = ExpectedShares.of(total, self._known)
+        windows = strongest(counts, total, expected, varied, _LIKELY * least)
+        all_rose = unlike_any(total, expected, 2 * least)
+        if all_rose is not None:
+            windows.insert(0, all_rose)
+        for bins in windows:
+            window = self._bins.span(bins)
+            known = _overlaps(window, rejected)
+            incident = None if known else self._incident(window, least, sure=bins is all_rose)
+            if incident is not None or len(rejected) >= _REJECTED:
+                return incident
+            rejected.append(window)
+        return None
+
+    def _series(self) -> tuple[_Ints, _Ints]:
+        """Pairs of a series that windows are searched in and a failure of it.
+
+        One series for each frequent value of an attribute, of its pair with the workflow, and of a label.
+        """
+        everything = np.arange(len(self.failures))
+        columns = self.failures.columns
+        coded: list[tuple[_Ints, _Ints]] = []
+        for name, column in columns.items():
+            codes = column.codes.astype(np.int64)
+            coded.append((codes, everything))
+            if name != WORKFLOW and WORKFLOW in columns:
+                workflow = columns[WORKFLOW]
+                coded.append((codes * len(workflow.categories) + workflow.codes, everything))
+        coded.append((self.failures.label_codes, self.failures.labelled))
+        series, failures, offset = [], [], 0
+        for codes, rows in coded:
+            counts = np.bincount(codes, minlength=1)
+            kept = np.argsort(-counts, kind="stable")[:_VALUES]
+            kept = kept[counts[kept] >= FEWEST]
+            numbers = np.full(len(counts), -1, dtype=np.int64)
+            numbers[kept] = offset + np.arange(len(kept))
+            offset += len(kept)
+            numbered = numbers[codes]
+            series.append(numbered[numbered >= 0])
+            failures.append(rows[numbered >= 0])
+        return np.concatenate(series), np.concatenate(failures)
+
+    def _counts(self, series: _Ints, rows: _Ints) -> _Ints:
+        """Counts of what is left, one row a series."""
+        number, size = int(series.max(initial=-1)) + 1, self._bins.count
+        left = self.left[rows]
+        bins = self._bins.positions(self.failures.when[rows[left]])
+        flat = np.bincount(series[left] * size + bins, minlength=number * size)
+        return flat.reshape(number, size).astype(np.int64)
+
+    def _total(self) -> _Floats:
+        return self._bins.counted(self.failures.when[self.left])
+
+    def _incident(self, window: Span, least: float, *, sure: bool) -> Incident | None:
+        """What rose in a window, and at which times; None where nothing stands out.
+
+        Where all failures rose for sure, they are all named, or the condition that most of them meet.
+        """
+        explanation = self._explained_at([window])
+        if sure and not explanation.stands_out and not _holds_most(explanation):
+            explanation = self._of_all(window)
+        if explanation.frame.empty:
+            return None
+        first = explanation.frame.iloc[0]
+        condition = first["condition"]
+        least = least if explanation.stands_out or sure else _CLEAR * least
+        if not self._beyond_bursts(window, first, least):
+            return None
+        explanation = replace(explanation, stands_out=True)
+        if not condition:
+            start, stop = window
+            stop = self.end if (self.end - stop) * _LONGER < stop - start else stop
+            return self._over([(start, stop)], explanation)
+        spans = self._episodes(condition)
+        if len(spans) >= _USUAL and period_in_words(self._begins(condition, spans)) is None:
+            return None
+        wider = self._explained_at(spans) if spans else None
+        if wider and wider.stands_out and self._same(spans, condition, wider.frame["condition"].iloc[0]):
+            explanation = wider
+        else:  # at other times something else rose
+            spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
+        incident = self._over(spans, explanation)
+        return None if self._only_says_it_otherwise(incident, spans) else incident
+
+    def _begins(self, condition: Mapping[str, str], spans: list[Span]) -> list[int]:
+        """Return when the first failure of a condition was in each of some spans."""
+        rows = self.left & self.failures.meets(condition)
+        return [self._first_and_last(rows, span)[0] for span in spans]
+
+    def _only_says_it_otherwise(self, incident: Incident, spans: list[Span]) -> bool:
+        """Whether other responses of the same workflow are as many less: a text has changed, and no rate."""
+        workflow = self.failures.shared(incident.rows, _SAME_FAILURES).get(WORKFLOW)
+        if workflow is None or not any(name.startswith(_OF_RESPONSES) for name in incident.condition):
+            return False
+        own = self._counted & self.failures.meets({WORKFLOW: workflow})
+        within = self._within(spans)
+        expected = float((own & ~within).sum()) / self._exposure(spans)
+        rose = float((own & within).sum()) - expected + 2 * math.sqrt(expected)
+        return rose < incident.excess / 2
+
+    def _of_all(self, window: Span) -> Explanation:
+        """A rise of which no condition holds most: the condition that all failures meet."""
+        frame = typed_rows([{"rank": 1, "condition": {}, "confidence": 1.0, "alternatives": []}], RANKED)
+        within = self._within([window])
+        found = Explanation(frame, 0.0, 0.0, stands_out=True)
+        return self._recounted(found, self.left & within, self.left & ~within, self._exposure([window]))
+
+    def _continues(self, earlier: Incident, later: Incident) -> bool:
+        """Whether an incident is an end of an earlier one, which was less dense there."""
+        if not earlier.is_near(later):
+            return False
+        met = int((earlier.rows & self.failures.meets(later.condition)).sum())
+        return met >= _SAME_FAILURES * int(earlier.rows.sum())
+
+    def _same(self, spans: list[Span], one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+        """Whether two conditions describe the same failures at some times."""
+        rows = self.left & self._within(spans)
+        first, second = self.failures.meets(one), self.failures.meets(other)
+        return bool((rows & first & second).sum() >= _SAME_FAILURES * (rows & (first | second)).sum())
+
+    def _over(self, spans: list[Span], explanation: Explanation) -> Incident:
+        """The incident of the likeliest condition over its episodes."""
+        first = explanation.frame.iloc[0]
+        within = self._within(spans)
+        conditions = [first["condition"], *first["alternatives"]]
+        rows = self.left & within & np.logical_or.reduce([self.failures.meets(each) for each in conditions])
+        episodes = [self._first_and_last(rows, span) for span in spans]
+        until, length = episodes[-1][1], sum(stop - start for start, stop in episodes)
+        idle = max(2 * self._fine.step, _IDLE * length // max(int(rows.sum()), 1))
+        outside = self.left & ~within & self.failures.meets(first["condition"])
+        expected = float(outside.sum()) / self._exposure(spans)
+        return Incident(explanation, rows, episodes, expected, goes_on=until + idle >= self._now)
+
+    def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
+        """Whether a condition rose beyond chance, in failures or in bursts of them."""
+        within, exposure = self._within([window]), self._exposure([window])
+        mean, tail = self._sizes(self.left & ~within)
+        met = self.left & within & self.failures.meets(first["condition"])
+        failures, bursts = int(met.sum()), np.unique(self._burst[met]).size
+        usual = float(first["expected"]) * exposure / mean
+        likely = surprise(failures, usual, exposure, tail)
+        if bursts - usual / exposure >= _FEWEST_BURSTS:
+            likely = max(likely, surprise(bursts, usual, exposure, 1.0))
+        return likely >= least + _CHOSEN and failures - float(first["expected"]) >= _FEWEST * mean
+
+    def _sizes(self, rows: _Bools) -> tuple[float, float]:
+        """The mean size of bursts, and that of geometric sizes with as heavy a tail; without the largest."""
+        counts = np.bincount(self._burst[rows & self.left], minlength=1)
+        counts = np.sort(counts[counts > 0])
+        counts = counts[: counts.size - counts.size // _RARE].astype(np.float64)
+        if not counts.size:
+            return 1.0, 1.0
+        mean = float(counts.mean())
+        return mean, max(mean, (float((counts**2).sum() / counts.sum()) + 1) / 2)
+
+    def _bursts(self) -> _Ints:
+        """The number of the burst of alike failures that each of those left is part of."""
+        rows = np.flatnonzero(self.left)
+        order = np.lexsort((rows, self._alike[rows]))
+        alike, when = self._alike[rows][order], self.failures.when[rows][order]
+        same, gap = np.diff(alike) == 0, np.diff(when)
+        usual = self.known_time((self.start, self.end)) / np.bincount(alike, minlength=1)[alike[1:]]
+        bursts = np.full(len(self.left), -1, dtype=np.int64)
+        bursts[rows[order]] = np.cumsum(
+            np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK))))[: len(rows)]
+        )
+        return bursts
+
+    def _explained_at(self, spans: list[Span]) -> Explanation:
+        """What is left at some times explained beside what is left of all others."""
+        within = self._within(spans)
+        return self.explained(self.left & within, self.left & ~within, self._exposure(spans))
+
+    def _within(self, spans: Iterable[Span]) -> _Bools:
+        when = self.failures.when
+        within = np.zeros(len(when), dtype=bool)
+        for span in spans:
+            within[slice(*np.searchsorted(when, span))] = True
+        return within
+
+    def _episodes(self, condition: Mapping[str, str]) -> list[Span]:
+        """All times at which the failures of a condition were many, but those of few beside the largest."""
+        values = self._fine.counted(self.failures.when[self.left & self.failures.meets(condition)])
+        found = episodes(values, self._fine_shares().of_series(values), self._spread)
+        sizes = [float(values[start:stop].sum()) for start, stop in found]
+        large = [size >= _MINOR * max(sizes) for size in sizes]
+        return [self._fine.span(bins) for bins in compress(found, large)]
+
+    def _fine_shares(self) -> ExpectedShares:
+        """The expected shares of all failures that are left, in fine bins."""
+        return ExpectedShares.of(self._fine.counted(self.failures.when[self.left]), self._fine_known)
+
+    def known_time(self, span: Span) -> int:
+        """How much of a span is in no gap, in ns."""
+        return int(time_known(self.gaps, np.array(span, dtype=np.int64))[0])
+
+    def _exposure(self, spans: list[Span]) -> float:
+        """How many times more is expected outside of some times than within."""
+        wave = self._fine_shares().wave
+        within = sum(self._fine.share(span, wave) for span in spans)
+        return max((1 - within) / max(within, 1e-9), 1e-6)
+
+    def _narrowed(self, incident: Incident) -> Incident:
+        """The incident from the first to the last failure that meets its condition, and those alone."""
+        rows = incident.rows & self.failures.meets(incident.condition)
+        when = self.failures.when
+        parts = [when[rows & self._within([(start, stop + 1)])] for start, stop in incident.episodes]
+        episodes = [
+            (int(part[forerunners(part)]), -int((-part[::-1])[forerunners(-part[::-1])]))
+            for part in parts
+            if part.size
+        ]
+        spans = [(start, stop + 1) for start, stop in episodes]
+        within = self._within(spans)
+        times = list(map(datetimes, episodes))
+        found = self._recounted(incident.explanation, within, self.left & ~within, self._exposure(spans))
+        found = replace(found, window=(times[0][0], times[-1][1]), episodes=times)
+        # with those that an earlier incident explains, too, as a selection of this one returns them
+        rows = within & self.failures.meets(incident.condition)
+        return replace(incident, rows=rows, episodes=episodes, explanation=found)
+
+    def _first_and_last(self, rows: _Bools, span: Span) -> Span:
+        within = self.failures.when[rows & self._within([span])]
+        return (int(within[0]), int(within[-1])) if len(within) else span
+
+    def _take_out(self, incident: Incident) -> None:
+        """Leave out the failures of an incident, but as many as would have been there without it."""
+        taken = np.flatnonzero(incident.rows)
+        stay = min(round(incident.expected), len(taken))
+        self.left[taken] = False
+        self.left[taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)]] = True
+        self._burst = self._bursts()
+
+
+def _history(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, int]:
+    """Which failures, oldest first, are a history, and when it ends: by default right after the last.
+
+    Those after `now` are left out, and a few that are far from all others, as of a clock that was wrong. Gaps
+    of a snapshot put nothing apart. A long time without failures before `now` is none of the history: nobody
+    knows that it was looked at.
+    """
+    stop = len(when) if now is None else int(np.searchsorted(when, now, "right"))
+    first, few = 0, max(1, stop // _FEW)
+    between = np.diff(without_gaps(gaps, when[:stop]))
+    inner = between[few : len(between) - few]
+    far = now or 0
+    if inner.size >= _HISTORY and inner.sum() >= _DAY:
+        far = int(max(_APART * inner.max(), inner.sum() // _PART))
+        early, late = (np.flatnonzero(each > far) for each in (between[:few], between[-few:]))
+        first = int(early[-1]) + 1 if early.size else 0
+        stop -= few - int(late[0]) if late.size else 0
+    last = int(when[stop - 1]) if stop else 0
+    return slice(first, stop), last + 1 if now is None else max(last + 1, min(now, last + far))
+
+
+def _alike(failures: FailureAttributes) -> _Ints:
+    """A number for each failure, the same for those whose columns are equal."""
+    codes = pd.DataFrame({name: column.codes for name, column in failures.columns.items() if name in NAMED})
+    if codes.columns.empty:
+        return np.zeros(len(failures), np.int64)
+    return codes.groupby(list(codes.columns)).ngroup().to_numpy().astype(np.int64)
+
+
+def _holds_most(explanation: Explanation) -> bool:
+    """Whether of what rose the first condition misses at most half as much as of the usual failures."""
+    first = explanation.frame.head(1)
+    usual = first["expected"] / max(explanation.expected, 1e-9)
+    return bool((first["share"] >= (1 + usual) / 2).any())
+
+
+def _overlaps(window: Span, others: list[Span]) -> bool:
+    """Whether a window is mostly one of the others."""
+    start, stop = window
+    return any(
+        min(stop, until) - max(start, since) > _SAME_WINDOW * (max(stop, until) - min(start, since))
+        for since, until in others
+    )

@@ -1,0 +1,383 @@
+"""Measure the life of entries: the time from creation to failure, retries, and the time until they expire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from toolkit.failures.retention import Retention, retention_of
+from toolkit.failures.selection import (
+    Counted,
+    named,
+    opened,
+    select,
+    select_retained,
+    timestamps,
+    typed_frame,
+    when_counted,
+    with_time,
+)
+from toolkit.failures.sources import AnyFrame
+from toolkit.tables.frames import made_visible
+
+# common durations in seconds, with similar ratios, so that retries after minutes and after a day both show
+_DELAYS: Final = np.array(
+    [0, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 28800, 57600, 86400, 172800, 604800],
+    dtype=np.float64,
+)
+_MOST_RETRIES: Final = 1_000
+_STEPS: Final = [timedelta(hours=hours) for hours in (0.25, 0.5, 1, 3, 6, 12, 24, 48, 168)]
+_MOST_BINS: Final = 48
+_EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
+_DOING: Final = "finding expiring failures"
+_LIMITS: Final = {"already due": 0, "within 6 hours": 6, "within 24 hours": 24, "within 3 days": 72}  # hours
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FailureDelays(Counted):
+    """Counts by the time from creation to failure."""
+
+    edges: NDArray[np.float64]  # seconds, shape (bins + 1,); a bin includes the lower edge, the last is open
+    counts: NDArray[np.int64]  # shape (bins,)
+    median: float  # seconds; NaN if nothing was counted
+    left_out: int  # rows without both times
+
+
+def failure_delays(failures: AnyFrame) -> FailureDelays:
+    """Count failures by the time from `created_at` to `failed_at`, from the shortest to the longest.
+
+    Most of this time is spent in retries: by default they come after 12 seconds, 2.5 minutes, half an hour, 6
+    hours and a day. `failed_at` has whole seconds and `created_at` milliseconds. If a message seems to have
+    failed before it was created, it counts as 0 seconds.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `created_at` and `failed_at`.
+
+    Returns
+    -------
+    FailureDelays
+
+    Raises
+    ------
+    InputError
+        If a column is missing or does not contain times.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
+    >>> failure_delays(frame).median
+    20.0
+    """
+    columns = ["created_at", "failed_at"]
+    table = select(failures, columns, doing="counting failures by the time until they failed").table()
+    durations = (timestamps(table, "failed_at") - timestamps(table, "created_at")).dt.total_seconds()
+    known = np.maximum(durations.dropna().to_numpy(dtype=np.float64), 0.0)
+    counts = np.bincount(np.searchsorted(_DELAYS, known, side="right") - 1, minlength=len(_DELAYS))
+    used = np.flatnonzero(counts)
+    low, high, median = 0, 0, float("nan")
+    if len(used):
+        low, high, median = int(used[0]), int(used[-1]) + 1, float(np.median(known))
+    return FailureDelays(
+        edges=np.append(_DELAYS, np.inf)[low : high + 1],
+        counts=counts[low:high].astype(np.int64),
+        median=median,
+        left_out=len(durations) - len(known),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RetriesUsed:
+    """Counts by number of retries."""
+
+    retries: NDArray[np.int64]  # from 0 to the most, without gaps
+    used_up: NDArray[np.int64]  # rows that used all retries, by number of retries
+    others: NDArray[np.int64]  # the other rows
+    allowed_only: bool  # whether these are allowed retries (failures) instead of made ones (callbacks)
+    left_out: int  # rows with a missing, negative or too large (above 1,000) number
+
+    @property
+    def total(self) -> int:
+        """Return the number of rows that were counted."""
+        return int(self.used_up.sum() + self.others.sum())
+
+
+def retries_used(frame: AnyFrame) -> RetriesUsed:
+    """Count rows by the number of retries.
+
+    Callbacks have the retries that were made (`retried`) and allowed (`max_retries`). An entry of the DLQ has
+    only the allowed ones: they were used up, or the endpoint answered that another attempt cannot help.
+
+    Parameters
+    ----------
+    frame : frame
+        Failures, with the column `max_retries`, or callbacks, with `retried` as well.
+
+    Returns
+    -------
+    RetriesUsed
+
+    Raises
+    ------
+    InputError
+        If `max_retries` is missing.
+
+    Examples
+    --------
+    >>> used = retries_used(pd.DataFrame({"retried": [1, 2, 2], "max_retries": [3, 3, 2]}))
+    >>> used.retries.tolist(), used.used_up.tolist(), used.others.tolist()
+    ([0, 1, 2], [0, 0, 1], [0, 1, 1])
+    """
+    doing = "counting retries"
+    allowed_only = "retried" not in opened(frame, doing=doing, name="frame").names
+    columns = ["max_retries"] if allowed_only else ["retried", "max_retries"]
+    rows = select(frame, columns, doing=doing, name="frame").count(*columns).to_pylist()
+    counts = np.zeros((2, _MOST_RETRIES + 1), dtype=np.int64)
+    most, left_out = -1, 0
+    for row in rows:
+        number, count = row[columns[0]], row["count_"]
+        if number is not None and 0 <= number <= _MOST_RETRIES:
+            most = max(most, int(number))
+            counts[0 if number == row["max_retries"] else 1, int(number)] += count
+        else:
+            left_out += count
+    return RetriesUsed(
+        retries=np.arange(most + 1, dtype=np.int64),
+        used_up=counts[0, : most + 1],
+        others=counts[1, : most + 1],
+        allowed_only=allowed_only,
+        left_out=left_out,
+    )
+
+
+def expiring(
+    failures: AnyFrame, retention: str | timedelta | None = None, now: datetime | None = None
+) -> pd.DataFrame:
+    """Return when each failure expires: `retention` after `failed_at`, else after `created_at`.
+
+    The service does not document the start of the retention. If it is `created_at`, entries with five retries
+    expire up to 31 hours earlier.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
+        left the queue (`gone_before`) are ignored.
+    retention : str or timedelta, optional
+        How long the queue keeps an entry, by plan: "3d", "7d", "90d". If omitted, the retention of the last
+        sync of the snapshot (`sync_failures`), or ``TOOLKIT_RETENTION``, or seven days. If the queue has an
+        older entry, the retention is unknown, and so is the time at which each failure expires.
+    now : datetime, optional
+        Start of the first hour; without a time zone, UTC. If omitted, the current time.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per failure, the next to expire first: `dlq_id`, `workflow_url` (str), `expires_at`
+        (datetime64[ms, UTC]; missing, and last, if no time is known), `hours_left` (float64, negative if
+        already due), `basis` (str: the column with the start, missing if no time is known).
+
+    Raises
+    ------
+    InputError
+        If a column is missing, or `retention` or `now` cannot be read.
+
+    Examples
+    --------
+    >>> failed, never = pd.to_datetime(["2026-01-01"], utc=True), pd.to_datetime([None], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": "a", "workflow_url": "u", "failed_at": failed, "created_at": never})
+    >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
+    [24.0]
+    """
+    table = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table()
+    expiries = _expiries(table, _kept(failures, retention, now), now)
+    return expiries.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
+
+
+def next_expiring(
+    failures: AnyFrame, retention: str | timedelta | None, now: datetime, *, most: int
+) -> pd.DataFrame:
+    """Return the first failures of `expiring` that are not due, without loading all failures."""
+    kept = _kept(failures, retention, now)
+    if not kept.is_known:
+        return _expiries(
+            select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table(), kept, now
+        ).head(0)
+    start = now - kept.length
+    rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
+    expiries = _expiries(rows.then(partial(_soonest, start, most)).table(), kept, now)
+    return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True).head(most)
+
+
+def times_left(failures: AnyFrame, retention: str | timedelta | None, now: datetime | None) -> pd.DataFrame:
+    """Return only the columns `expires_at` and `hours_left` of `expiring`, in the order of the failures."""
+    rows = select_retained(failures, ["failed_at", "created_at"], doing=_DOING)
+    kept = _kept(failures, retention, now)
+    return _times_left(rows.then(with_time).then(_only_when).table(), kept, now)
+
+
+def _only_when(table: pa.Table) -> pa.Table:
+    return table.select(["when_"])
+
+
+def _soonest(start: datetime, most: int, table: pa.Table) -> pa.Table:
+    """Return the first failures of a batch after a time."""
+    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
+    later = table.filter(pc.greater_equal(when, pa.scalar(start, when.type)))
+    return later.sort_by([("when_", "ascending"), ("dlq_id", "ascending")]).slice(0, most)
+
+
+def _kept(failures: AnyFrame, retention: str | timedelta | None, now: datetime | None) -> Retention:
+    return retention_of(failures, retention, when_counted(now))
+
+
+def _times_left(table: pa.Table, kept: Retention, now: datetime | None) -> pd.DataFrame:
+    expires = timestamps(table, "when_").astype("datetime64[ms, UTC]") + kept.length
+    if not kept.is_known:
+        expires = expires.where(expires.isna())  # nothing is known to expire
+    return typed_frame(
+        expires_at=("datetime64[ms, UTC]", expires),
+        hours_left=("float64", (expires - pd.Timestamp(when_counted(now))).dt.total_seconds() / 3600),
+    )
+
+
+def _expiries(table: pa.Table, kept: Retention, now: datetime | None) -> pd.DataFrame:
+    """Return when each failure expires, in the order of the rows."""
+    left = _times_left(table, kept, now)
+    basis = np.where(table["fell_back_"], "created_at", "failed_at")
+    return typed_frame(
+        dlq_id=("str", table["dlq_id"].to_pylist()),
+        workflow_url=("str", table["workflow_url"].to_pylist()),
+        expires_at=("datetime64[ms, UTC]", left["expires_at"]),
+        hours_left=("float64", left["hours_left"]),
+        basis=("str", pd.Series(basis, dtype="str").where(left["expires_at"].notna())),
+    )
+
+
+def count_expiring(
+    failures: AnyFrame,
+    retention: str | timedelta | None = None,
+    now: datetime | None = None,
+    *,
+    by: str | None = None,
+) -> pd.DataFrame:
+    """Count failures by the time left until they expire, all together or by a column.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at` and `by`.
+    retention, now
+        As in `expiring`.
+    by : str, optional
+        Column of single values: ``"workflow_url"``, or ``"signature"``, which `FailureGroups.assign` adds.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `when` (str), `count` (Int64): already due, within 6 hours, 24 hours, 3 days, later, unknown. Each
+        failure is counted once, in the first row that applies. With `by`, one row per value, and one column
+        per time: `by`, then `already due`, `within 6 hours`, … `unknown` (Int64), and `next_at`
+        (datetime64[ms, UTC], when the next failure expires that is not due). The value that loses most
+        failures in the next 24 hours comes first.
+
+    Raises
+    ------
+    InputError
+        As in `expiring`.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 12:00", None], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times})
+    >>> counts = count_expiring(frame.assign(created_at=times), "7d", datetime(2026, 1, 8, 8, tzinfo=UTC))
+    >>> counts["count"].tolist()
+    [1, 1, 0, 0, 0, 1]
+    """
+    if by is None:
+        times = times_left(failures, retention, now)
+    else:
+        select(failures, [], doing=_DOING, chosen={"by": by})  # raises an error that names the argument
+        columns = dict.fromkeys([by, "failed_at", "created_at"])
+        table = select_retained(failures, columns, doing=_DOING).then(with_time).table()
+        times = _times_left(table, _kept(failures, retention, now), now)
+        times = times.assign(by_=[named(value) for value in table[by].to_pylist()])
+    hours = times["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+    edges = list(_LIMITS.values())
+    # right=True: an entry that expires in exactly six hours is within six hours; NaN comes last
+    when = np.where(np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True))
+    names = [*_LIMITS, "later", "unknown"]
+    if by is None:
+        counts = np.bincount(when, minlength=len(names))
+        return typed_frame(when=("str", names), count=("Int64", counts))
+    times = times.assign(when_=when, at_=times["expires_at"].where(hours > 0))
+    counted = pd.crosstab(times["by_"], times["when_"]).reindex(columns=range(len(names)), fill_value=0)
+    counted.columns = pd.Index(names)
+    counted = counted.astype("Int64").assign(next_at=times.groupby("by_")["at_"].min())
+    order = counted.assign(soon=-counted[names[1:3]].sum(axis=1), by=counted.index.astype(str))
+    order = order.sort_values(["soon", "next_at", "by"])
+    by_group = order.drop(columns=["soon", "by"]).rename_axis(by).reset_index().astype({by: "str"})
+    return made_visible(by_group)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExpiryBins(Counted):
+    """Counts of failures that expire in each span of the coming time."""
+
+    now: datetime  # start of the first bin, UTC
+    step: timedelta  # width of a bin
+    counts: NDArray[np.int64]  # shape (bins,)
+    due: int  # failures that are already due, which are in no bin
+    unknown: int  # failures without a time, which are in no bin
+
+
+def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
+    """Count the failures that expire in each span of time after `now`, by the result of `expiring`.
+
+    Parameters
+    ----------
+    expiries : frame
+        A result of `expiring` for this time, with the column `hours_left` (float64).
+    now : datetime
+        Start of the first bin, with a time zone.
+
+    Returns
+    -------
+    ExpiryBins
+        At most 48 bins from 15 minutes to a week wide (more if failures expire later).
+
+    Raises
+    ------
+    InputError
+        If the column `hours_left` is missing or does not contain numbers.
+
+    Examples
+    --------
+    >>> now = pd.Timestamp("2026-01-08 09:00", tz="UTC")
+    >>> bins = expiry_bins(pd.DataFrame({"hours_left": [1.0, 3.5, -2.0, None]}), now)
+    >>> bins.total, bins.due, bins.unknown
+    (2, 1, 1)
+    """
+    rows = select(expiries, ["hours_left"], doing="counting failures by their expiry", name="expiries")
+    hours = rows.table()["hours_left"].cast(pa.float64()).to_numpy()
+    coming = hours[hours >= 0]
+    longest = timedelta(hours=float(coming.max())) if len(coming) else timedelta(0)
+    step = next((step for step in _STEPS if longest < _MOST_BINS * step), _STEPS[-1])
+    indices = (coming // (step.total_seconds() / 3600)).astype(np.int64)
+    return ExpiryBins(
+        now=now.astimezone(UTC),
+        step=step,
+        counts=np.bincount(indices).astype(np.int64),
+        due=int((hours < 0).sum()),
+        unknown=int(np.isnan(hours).sum()),
+    )

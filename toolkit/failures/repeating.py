@@ -1,0 +1,236 @@
+"""Find entities that fail again and again, and failure functions that failed, hang or were never set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toolkit.base.arguments import whole
+from toolkit.base.times import parse_duration
+from toolkit.failures.counts import SHORT_STATES
+from toolkit.failures.failure_attributes import labels_of
+from toolkit.failures.grouping import with_labels
+from toolkit.failures.selection import opened, select_timed, timestamps, told_until, when_counted
+from toolkit.failures.sources import AnyFrame
+from toolkit.secrets.redaction import Redactor
+
+_KINDS: Final = {
+    "run": "workflow_run_id",
+    "destination": "url",
+    "caller": "caller_ip",
+    "flow control key": "flow_control_key",
+    "label": "label",
+}
+_ENTITY: Final = re.compile(
+    r"(?i)(?:^|[_\-])(?:id|ids?|email|customer|tenant|user|account|order|org|shop|device|sku)$|[a-z]Id$"
+)
+_DOING: Final = "finding repeat offenders"
+_BEHIND_PATH: Final = re.compile(r"[?#]")  # the start of the query or fragment of an address
+_BODY: Final = 100_000  # characters of a body that is read, at most
+_ENTITIES: Final = 20  # of one body
+_VALUE: Final = 200  # characters
+_APART: Final = timedelta(hours=1)  # failures closer than this are one occasion
+_ENDED: Final = {state: words for state, words in SHORT_STATES.items() if state != "CALLBACK_INPROGRESS"}
+_TYPES: Final = {
+    "kind": "str", "value": "str", "count": "Int64", "occasions": "Int64", "share": "float64",
+    "lift": "float64", "first_at": "datetime64[ms, UTC]", "last_at": "datetime64[ms, UTC]",
+}  # fmt: skip
+_FUNCTION: Final = ("failed", "hanging", "running", "canceled", "succeeded", "no state", "never set", "other")
+
+
+def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
+    """Find repeat offenders: runs, destinations, callers, keys, labels and entities that fail repeatedly.
+
+    Destinations are addresses without query and fragment; each of the `labels` of a failure counts. Entities
+    are values of fields of JSON bodies, for example ``customer_id``. Offenders are ranked by occasions: a
+    burst of retries is one occasion. This is not proof of a fault: a busy destination fails more often than
+    an idle one, see `lift`.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `workflow_run_id`, `url`, `caller_ip`, `flow_control_key`, `label`, `body`,
+        `failed_at`, `created_at`, and `labels` if the frame has them.
+    least : int
+        The least number of failures of an offender, at least 1. It also failed on two occasions or more.
+    top : int
+        The number of offenders of each kind, at least 1.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `kind` (str: run, destination, caller, flow control key, label, entity), `value` (str, masked; of an
+        entity ``field=value``), `count`, `occasions` (Int64; failures more than an hour apart), `share`
+        (float64, of all failures), `lift` (float64, relative to the mean of the kind or field),
+        `first_at`, `last_at` (datetime64[ms, UTC]). By kind in that order, then the most occasions and
+        failures first.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or `least` or `top` is below 1.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"] * 2, utc=True)
+    >>> names = ["workflow_run_id", "url", "caller_ip", "flow_control_key", "label"]
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times} | dict.fromkeys(names))
+    >>> frame["body"] = [f'{{"customer_id": {customer}}}' for customer in (7, 7, 7, 1, 2, 3)]
+    >>> repeat_offenders(frame)[["kind", "value", "count", "occasions"]]
+         kind          value  count  occasions
+    0  entity  customer_id=7      3          3
+    """
+    least, top = whole("least", least), whole("top", top)
+    columns = with_labels([*_KINDS.values(), "body"], opened(failures, doing=_DOING).names)
+    table = select_timed(failures, columns, doing=_DOING).table()
+    when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
+    values = {kind: pd.Series(table[column].to_pylist(), dtype=object) for kind, column in _KINDS.items()}
+    # with the query, each address with a token or an id would be a destination of its own
+    values["destination"] = values["destination"].map(lambda url: url and _BEHIND_PATH.split(url, 1)[0])
+    values["label"] = labels_of(table, Redactor()).explode()
+    parts = [
+        pd.DataFrame({"kind": kind, "field": "", "value": value, "at": when.loc[value.index]})
+        for kind, value in values.items()
+    ]
+    positions, fields, named = _entities(table["body"].to_pylist())
+    entities = {"kind": "entity", "field": fields, "value": named, "at": when.iloc[positions].array}
+    parts.append(pd.DataFrame(entities))
+    every = pd.concat(parts, ignore_index=True).astype({"value": object}).dropna(subset="value")
+    every = every[every["value"] != ""].sort_values("at", kind="stable", na_position="last")
+    keys = ["kind", "field", "value"]
+    gap = every.groupby(keys, sort=False)["at"].diff()
+    grouped = every.assign(apart=(gap.isna() & every["at"].notna()) | (gap > _APART)).groupby(keys)
+    offenders = grouped.agg(
+        count=("apart", "size"), occasions=("apart", "sum"), first_at=("at", "min"), last_at=("at", "max")
+    ).reset_index()
+    offenders = offenders.assign(
+        lift=offenders["count"] / offenders.groupby(["kind", "field"])["count"].transform("mean"),
+        share=offenders["count"] / max(table.num_rows, 1),
+        place=offenders["kind"].map([*_KINDS, "entity"].index),
+    )
+    offenders = offenders[(offenders["count"] >= least) & (offenders["occasions"] > 1)].sort_values(
+        ["place", "occasions", "count", "value"], ascending=[True, False, False, True]
+    )
+    offenders = offenders.groupby("kind", sort=False).head(top).reset_index(drop=True)
+    clean = Redactor()
+    shown = [
+        (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
+        for kind, value in zip(offenders["kind"], offenders["value"], strict=True)
+    ]
+    return offenders.assign(value=pd.Series(shown, dtype="str"))[list(_TYPES)].astype(_TYPES)
+
+
+def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]]:
+    """Return the fields of bodies that name an entity: their rows, names, and ``name=value``."""
+    known: dict[str, list[tuple[str, str]]] = {}
+    rows: list[int] = []
+    entities: list[tuple[str, str]] = []
+    for row, body in enumerate(bodies):
+        if not body or len(body) > _BODY or body.lstrip()[:1] != "{":
+            continue
+        if body not in known:
+            known[body] = list(dict.fromkeys(_fields(body)))[:_ENTITIES]
+        entities += known[body]
+        rows += [row] * len(known[body])
+    return rows, [name for name, _ in entities], [f"{name}={value}" for name, value in entities]
+
+
+def _fields(body: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of fields that name an entity, in an object and the objects in it."""
+    try:
+        members: dict[str, Any] = msgspec.json.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return
+    inner = [value for value in members.values() if isinstance(value, dict)]
+    for name, value in chain.from_iterable(own.items() for own in (members, *inner)):
+        if _ENTITY.search(name) and _is_entity(value):
+            yield name[:_VALUE], str(value)[:_VALUE]
+
+
+def _is_entity(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+
+
+def failure_functions(
+    failures: AnyFrame, *, hanging: str | timedelta = "1h", now: datetime | None = None
+) -> pd.DataFrame:
+    """Count the states of failure functions by workflow: failed, hanging, never set, and others.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `workflow_url`, `failure_callback`, `failure_function_state`, `failed_at`,
+        `created_at`.
+    hanging : str or timedelta
+        A function that is still in progress this long after the failure counts as hanging.
+    now : datetime, optional
+        When the failures were loaded; without a time zone, UTC. If omitted, the current time.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per workflow, the most failed, hanging and never set functions first: `workflow_url` (str),
+        `count`, then `failed`, `hanging`, `running`, `canceled`, `succeeded`, `no state` (a function is set,
+        and has not run), `never set`, `other` (a state that this toolkit does not know) (Int64).
+
+    Raises
+    ------
+    InputError
+        If a column is missing, or an option cannot be read.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01", "2026-01-01"], utc=True)
+    >>> frame = pd.DataFrame({"workflow_url": ["u", "v"], "failure_callback": ["https://f.example/", None],
+    ...     "failure_function_state": ["CALLBACK_INPROGRESS", None], "failed_at": times,
+    ...     "created_at": times})
+    >>> found = failure_functions(frame, now=datetime(2026, 1, 2))
+    >>> found[["workflow_url", "hanging", "never set"]].values.tolist()
+    [['u', 1, 0], ['v', 0, 1]]
+    """
+    span = parse_duration(hanging, name="hanging")
+    end = pd.Timestamp(told_until(failures, when_counted(now)))  # when their states were read
+    names = ["workflow_url", "failure_callback", "failure_function_state"]
+    rows = select_timed(failures, names, doing="counting failure functions")
+    table = rows.then(partial(_with_lateness, end - span)).count(*names[::2], "is_set", "late")
+    frame = pd.DataFrame(
+        {name: pd.Series(table[name].to_pylist(), dtype=object) for name in table.column_names}
+    )
+    state, late = frame["failure_function_state"].fillna(""), frame["late"].astype(bool)
+    kind = np.select(
+        [
+            *(state == name for name in _ENDED),
+            (state == "CALLBACK_INPROGRESS") & late,
+            state == "CALLBACK_INPROGRESS",
+            (state == "") & frame["is_set"].astype(bool),
+            state == "",
+        ],
+        [*_ENDED.values(), "hanging", "running", "no state", "never set"],
+        "other",
+    )
+    sizes = pd.DataFrame({"url": frame["workflow_url"].fillna(""), "kind": kind, "n": frame["count_"]})
+    counted = sizes.pivot_table(index="url", columns="kind", values="n", aggfunc="sum", fill_value=0)
+    counted = counted.reindex(columns=list(_FUNCTION), fill_value=0).rename_axis(columns=None)
+    bad = -counted[["failed", "hanging", "never set"]].sum(axis=1)
+    ordered = counted.assign(count=counted.sum(axis=1), bad=bad).rename_axis("workflow_url").reset_index()
+    ordered = ordered.sort_values(["bad", "workflow_url"], ignore_index=True)
+    types = {"workflow_url": "str", "count": "Int64", **dict.fromkeys(_FUNCTION, "Int64")}
+    return ordered[list(types)].astype(types)
+
+
+def _with_lateness(limit: pd.Timestamp, table: pa.Table) -> pa.Table:
+    """Add the columns `is_set` (whether a failure function is set) and `late` (failed before the limit)."""
+    is_set = pc.not_equal(pc.fill_null(table["failure_callback"], ""), "")
+    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
+    late = pc.fill_null(pc.less_equal(when, pa.scalar(limit.to_pydatetime(), when.type)), False)
+    return table.append_column("is_set", is_set).append_column("late", late)

@@ -1,0 +1,280 @@
+"""Failures that look alike, by text; whether they were seen before, and what became of them then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from toolkit.base.arguments import whole, wrong
+from toolkit.drawing.wording import counted, frame_table
+from toolkit.failures.comparing import comparable, when_failed
+from toolkit.failures.group_rules import GroupRules
+from toolkit.failures.grouping import FailureGroups, grouped, read_rules
+from toolkit.failures.outcomes import OUTCOMES, RetryOutcomes, retry_outcomes
+from toolkit.failures.selection import typed_rows
+from toolkit.failures.sources import AnyFrame
+from toolkit.failures.text_index import TextIndex
+from toolkit.secrets.redaction import Redactor, visible
+from toolkit.signatures.signing import error_signatures
+from toolkit.tables.signed_rows import SIGNATURE
+
+_SEEN: Final = 0.5
+"""The similarity from which on a text counts as seen before. On 301 public Java traces, 3 % of those with an
+earlier trace of the same fault are below it, on the project's own traces 28 %."""
+
+NEVER_SEEN_ERROR: Final = 0.22
+"""How often "never seen" is wrong: the share of such texts that have an earlier text of the same fault.
+
+Measured on the project's own traces, half of which are new. It is 0.05 on 301 public Java traces (see
+docs/accuracy.md)."""
+
+
+def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k: int = 5) -> pd.DataFrame:
+    """Find, for each text, the texts of a history that it looks like.
+
+    Texts are compared by their words, the lines of their traces and their group; rare ones count more
+    (tf-idf). Values such as numbers and ids do not count. Not for telling if two texts have one cause: use
+    `error_signatures` for that.
+
+    Parameters
+    ----------
+    texts, history : iterable of str or None
+        Messages, response bodies, stack traces. None and empty texts are similar to nothing.
+    k : int
+        How many of the history to name for each text, at least 1.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Up to `k` rows a text, the most similar first: `query` (Int64, position in `texts`), `rank` (Int64,
+        from 1), `row` (Int64, position in `history`), `similarity` (float64, above 0 to 1), `seen` (bool:
+        whether the text's most similar one is similar enough to have been seen before).
+
+    Raises
+    ------
+    InputError
+        When `texts` or `history` hold anything but texts, or `k` is below 1.
+
+    Examples
+    --------
+    >>> history = ["no space left on device /dev/sda1", "connection to db-7 refused"]
+    >>> similar_texts(["connection to db-12 was refused"], history, k=1)
+       query  rank  row  similarity  seen
+    0      0     1    1    0.532907  True
+    """
+    k = whole("k", k)
+    queried, known = _checked("texts", texts), _checked("history", history)
+    groups = error_signatures([*queried, *known])
+    return _similar_texts(queried, known, groups, k)
+
+
+def _similar_texts(
+    queried: Sequence[str], known: Sequence[str], groups: Sequence[str | None], k: int
+) -> pd.DataFrame:
+    """Compare texts, of which `groups` has the ids: of the queried ones, then of the known ones."""
+    index = TextIndex(known, groups[len(queried) :])
+    rows: list[tuple[int, int, int, float, bool]] = []
+    matches: dict[tuple[str, str | None], list[tuple[int, float]]] = {}
+    for query, text in enumerate(zip(queried, groups[: len(queried)], strict=True)):
+        if text not in matches:
+            matches[text] = index.nearest(*text, k)
+        nearest = matches[text]
+        seen = bool(nearest) and nearest[0][1] >= _SEEN
+        rows += [(query, rank + 1, row, similarity, seen) for rank, (row, similarity) in enumerate(nearest)]
+    types = {"query": "Int64", "rank": "Int64", "row": "Int64", "similarity": "float64", "seen": "bool"}
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
+
+
+def _checked(name: str, texts: Any) -> list[str]:
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise wrong(name, texts, "an iterable of texts")
+    listed: list[Any] = list(texts)
+    for text in listed:
+        if not isinstance(text, str) and not (pd.api.types.is_scalar(text) and pd.isna(text)):
+            raise wrong(name, text, "texts, or None where there is none")
+    return [text if isinstance(text, str) else "" for text in listed]
+
+
+_MOST: Final = 2_000  # groups of the failures that are compared by their texts, the largest
+_MOST_KNOWN: Final = 100_000  # groups of the history that are compared by their texts, the largest
+_TEXT: Final = 20_000  # characters of a body that are compared
+_SHOWN: Final = 50  # rows that a notebook shows
+_TYPES: Final = {
+    "group": "str", "title": "str", "rank": "Int64", "similar": "str", "similar_title": "str",
+    "similarity": "float64", "seen": "bool", "count": "Int64", "last_at": "datetime64[ms, UTC]",
+    "outcome": "str",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimilarFailures:
+    """Earlier groups that groups of failures look like; made by `similar_failures`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        Up to `k` rows a group, the largest group first: `group`, `title` (str), `rank` (Int64, from 1;
+        missing in the one row of a group that looks like nothing), `similar`, `similar_title` (str: the
+        earlier group), `similarity` (float64, above 0 to 1; 1 for the same group), `seen` (bool: whether the
+        group's most similar one is similar enough to have been seen before), `count` (Int64), `last_at`
+        (datetime64[ms, UTC]) and `outcome` (str), of the earlier failures: how many, the last, and what
+        became of them.
+    never_seen_error : float
+        How often "never seen" is wrong: the share of texts called so that have an earlier text of the same
+        fault, measured by `make accuracy` on stack traces, half of which are new.
+
+    Examples
+    --------
+    >>> from toolkit import load_failures, similar_failures
+    >>> failures = load_failures(service, progress=False)
+    >>> bool(similar_failures(failures[:50], failures[50:]).frame["seen"].any())
+    True
+    """
+
+    frame: pd.DataFrame
+    never_seen_error: float = NEVER_SEEN_ERROR
+
+    def __repr__(self) -> str:
+        first = self.frame.drop_duplicates("group")
+        new = int((~first["seen"]).sum())
+        sentence = f"{counted(len(first), 'group')}: {len(first) - new:,} seen before, {new:,} never"
+        if not new:
+            return sentence
+        return f"{sentence}; never seen: {visible(first['title'][~first['seen']].iloc[0])}"
+
+    def _repr_html_(self) -> str:
+        error = f"never seen is wrong for about {self.never_seen_error:.0%}"
+        return frame_table(f"{self!r} ({error})", self.frame.head(_SHOWN))
+
+
+def similar_failures(
+    failures: AnyFrame,
+    history: AnyFrame,
+    *,
+    k: int = 5,
+    runs: AnyFrame | None = None,
+    retried: Mapping[str, str] | None = None,
+    retention: str | timedelta | None = None,
+    rules: str | Path | GroupRules | None = None,
+) -> SimilarFailures:
+    """Find, for each group of failures, earlier groups that look alike and what became of them.
+
+    A group of the history with the same id is the most similar one. The 2,000 largest groups of the failures
+    are compared with the 100,000 largest of the history by their words and the lines of their traces. Not for
+    telling if two groups have one cause.
+
+    Parameters
+    ----------
+    failures, history : frame
+        With the columns of `load_failures`. Entries that both have count as failures only. A snapshot as
+        history also says which entries left the queue.
+    k : int
+        How many groups to name for each, at least 1.
+    runs, retried, retention
+        What is known of entries that left, as in `retry_outcomes`.
+    rules : str, Path or GroupRules, optional
+        As in `group_failures`.
+
+    Returns
+    -------
+    SimilarFailures
+        `.frame` has up to `k` rows a group.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or an option cannot be read.
+
+    Examples
+    --------
+    >>> def failures(*bodies):
+    ...     times = pd.to_datetime(["2026-01-01"] * len(bodies), utc=True)
+    ...     return pd.DataFrame({"dlq_id": list(bodies), "workflow_url": "u", "workflow_run_id": "w",
+    ...         "failed_at": times, "created_at": times, "response_status": 500, "response_body": bodies,
+    ...         "response_body_base64": [None] * len(bodies)})
+    >>> history = failures("connection to the database refused", "no space left on device")
+    >>> found = similar_failures(failures("connection to the cache refused", "teapot"), history, k=1)
+    >>> found
+    2 groups: 1 seen before, 1 never; never seen: teapot
+    """
+    k, given = whole("k", k), read_rules(rules)
+    new, old = comparable(failures, "failures", given), comparable(history, "history", given)
+    outcomes = retry_outcomes(history, runs=runs, retried=retried, retention=retention)
+    groups, ids = grouped(pa.concat_tables([new, old]), given)
+    return _similar(new, old, ids, groups, outcomes, k)
+
+
+def similar_grouped(
+    failures: pd.DataFrame, history: pd.DataFrame, groups: FailureGroups, *, k: int
+) -> SimilarFailures:
+    """`similar_failures` of rows that have their group, as `groups` assigned it."""
+    new, old = comparable(failures, "failures", groups.rules), comparable(history, "history", groups.rules)
+    ids = pd.concat([failures[SIGNATURE], history[SIGNATURE]]).tolist()
+    return _similar(new, old, ids, groups, retry_outcomes(history), k)
+
+
+def _similar(
+    new: pa.Table, old: pa.Table, ids: list[str], groups: FailureGroups, outcomes: RetryOutcomes, k: int
+) -> SimilarFailures:
+    titles = dict(zip(groups.frame["group"], groups.frame["title"], strict=True))
+    rows = _rows(new, ids[: new.num_rows])
+    two = _rows(old, ids[new.num_rows :]).assign(outcome=outcomes.frame["outcome"].to_numpy())
+    two = two[~two["id"].isin(rows["id"])]
+    queries, known = _largest(rows), _largest(two)
+    by_group = two.groupby("group")
+    about = by_group.agg(count=("id", "size"), last_at=("at", "max"))
+    about = about.assign(outcome=by_group["outcome"].agg(_said))
+    facts: dict[Any, dict[Any, Any]] = about.to_dict("index")
+    clean = Redactor().text
+    queried, remembered = queries[:_MOST], known[:_MOST_KNOWN]
+    ids_of_groups = [row.group for row in (*queried, *remembered)]
+    matches = _similar_texts(_texts(new, queried, clean), _texts(old, remembered, clean), ids_of_groups, k)
+    near = dict(iter(matches.groupby("query")))
+    everything: list[dict[str, Any]] = []
+    for number, group in enumerate(row.group for row in queries):
+        pairs = [(group, 1.0)] if group in facts else []
+        seen = bool(pairs)
+        if number in near:
+            seen = seen or bool(near[number]["seen"].iloc[0])
+            pairs += [
+                (known[row].group, similarity)
+                for row, similarity in zip(near[number]["row"], near[number]["similarity"], strict=True)
+                if known[row].group != group
+            ]
+        for rank, (other, similarity) in enumerate(pairs[:k] or [(None, float("nan"))], 1):
+            row = {"group": group, "title": titles.get(group), "similarity": similarity, "seen": seen}
+            if other is not None:
+                row |= {"rank": rank, "similar": other, "similar_title": titles.get(other), **facts[other]}
+            everything.append(row)
+    return SimilarFailures(typed_rows(everything, _TYPES))
+
+
+def _rows(table: pa.Table, groups: list[str]) -> pd.DataFrame:
+    frame = pd.DataFrame({"group": groups, "id": table["dlq_id"].to_pylist()}, dtype=object)
+    return frame.assign(at=when_failed(table), row=range(len(frame)))
+
+
+def _largest(frame: pd.DataFrame) -> list[Any]:
+    """Of each group its id and its first row, the largest group first."""
+    groups = frame.groupby("group", as_index=False).agg(count=("id", "size"), row=("row", "first"))
+    groups = groups.sort_values(["count", "group"], ascending=[False, True])
+    return list(groups.itertuples(index=False))
+
+
+def _texts(table: pa.Table, groups: list[Any], clean: Any) -> list[str]:
+    rows = pa.array([group.row for group in groups], pa.int64())
+    bodies = table["response_body"].take(rows).to_pylist()
+    return [clean((body or "")[:_TEXT]) for body in bodies]
+
+
+def _said(outcomes: pd.Series) -> str:
+    """What became of entries, in words, the most frequent first."""
+    sizes = outcomes.value_counts()
+    ordered = sorted(sizes.index, key=lambda name: (-sizes[name], OUTCOMES.index(name)))
+    return ", ".join(f"{sizes[name]:,} {name}" for name in ordered)

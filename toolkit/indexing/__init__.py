@@ -1,1 +1,0 @@
-"""Functions that change a vector index: upserts and updates, removals, and restoring a snapshot."""

@@ -1,1 +1,0 @@
-"""The embedded service: the same API, for real, on this machine."""

@@ -1,1 +1,0 @@
-"""Plots: functions that draw a frame on Axes and return the Axes. `toolkit.analysis` computes the data."""

@@ -1,0 +1,1 @@
+"""Find secrets in text, headers and JSON, and mask them."""

@@ -1,0 +1,167 @@
+r"""Make the quick tests that decide which values are searched for secrets at all.
+
+Most values contain nothing to mask, and the search for secrets is slow. Two tests come first. If a value does
+not match, it is left as it is:
+
+- `SUSPICIOUS` for one value. Python tries every alternative at every character, so the alternatives are few,
+  short, and match much: a sign such as ``=``, or the first letters of a word.
+- `LIKELY` for columns. RE2 follows all alternatives at once, so they may be many and exact.
+
+Both have to match if the search would find something. They are therefore made from the tables of the search:
+the patterns (`secret_patterns`), the prefixes (`secret_prefixes`) and the words of secret names
+(`secret_names`). Only the signs between a name and a value are repeated here; `named_values` and
+`secret_urls` have the expressions that they stand for.
+
+For example, "step charge failed" matches neither test. "order_id: 17" matches `SUSPICIOUS`, because ``: ``
+can follow a secret name, but not `LIKELY`, because "order_id" is no secret name. "api_key: 17" matches both,
+so you see a mask if the search finds a secret in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from toolkit.secrets.names import NAME_IN_TEXT, PARTS_IN_TEXT, WHOLE_WORDS_IN_TEXT
+from toolkit.secrets.patterns import PATTERNS
+from toolkit.secrets.prefixes import BLOCKS, LIKELY_TOKENS, SUSPICIOUS_TOKENS
+from toolkit.secrets.urls import GIVES_ACCESS
+
+
+def _alternatives(expressions: Iterable[str]) -> str:
+    """Return one expression for several; empty ones and repetitions are left out.
+
+    >>> _alternatives(["a", "", "b", "a"])
+    'a|b'
+    """
+    return "|".join(dict.fromkeys(filter(None, expressions)))
+
+
+_ANY_WORD: Final = f"auth|key|{PARTS_IN_TEXT}|{WHOLE_WORDS_IN_TEXT}"
+_FULL_WIDTH: Final = "\uff1d\uff1a"  # "=" and ":" in full width
+# Secrets that are named in a sentence, for example "invalid token k3J9x0Q2v7B1m5".
+_STATED: Final = r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
+
+# Signs that end a prefix of tokens. As "error_" and "region_" are frequent, "r_" and "g_" are not enough: the
+# prefixes that end so are "ghr_", "figdr_", "api_org_", "os_v2_org_" and "sig_" (but not "config_").
+_PREFIX_ENDS: Final = ("[^gr]_", "[hd]r_", "rg_", r"\bsig_", r"\w-", "~")
+_SIGNS: Final = (
+    rf"[=?@\\&%{_FULL_WIDTH}]",  # settings, URLs, escapes
+    *("//", "^/", "</", "--"),
+    # a colon after a name or before a value, but not in times such as 10:00:00
+    *(r"\D:", ": ", r"[0-9]:\D", "[A-Za-z_][0-9]{1,9}:"),
+)
+_URL_SIGNS: Final = (r"[?#@;%&=\\]", r"\D:[^/]", r":\s", "--", "//.*//", "</")
+
+
+def _quick_tests(signs: Iterable[str]) -> tuple[str, ...]:
+    """Return the signs, the prefixes of tokens, and what the signs do not match of the patterns."""
+    all_signs = (*signs, *_PREFIX_ENDS)
+    matched = re.compile(_alternatives(all_signs))
+    patterns = (pattern.quick_test(matched) for pattern in PATTERNS)
+    return (*all_signs, *patterns, SUSPICIOUS_TOKENS, "(?:uthorization|ookie)[\"']")
+
+
+SUSPICIOUS: Final = _alternatives(
+    (
+        *_quick_tests(_SIGNS),
+        " -[A-Za-z]",  # options
+        rf"(?i:{_STATED}[a-z]*[\"'`]*[\s,(]|identified by)",
+    )
+)
+"""A quick test (RE2 syntax): `Redactor.text` masks nothing if there is no match."""
+
+SUSPICIOUS_URL: Final = _alternatives(
+    (
+        *_quick_tests(_URL_SIGNS),
+        f"(?i:{_ANY_WORD}|{GIVES_ACCESS})",
+    )
+)
+"""A quick test (RE2 syntax): `Redactor.url` masks nothing if there is no match."""
+
+# `SUSPICIOUS` tries some 60 alternatives at each character. If it matches, one of these is in the text,
+# which Python finds many times faster.
+_ANY_SIGN: Final = re.compile(rf"[=?@\\&%/<:~_\-.({_FULL_WIDTH}]")
+_WORDS_OF_PATTERNS: Final = (
+    word for pattern in PATTERNS if not pattern.ignores_case for word in pattern.words
+)
+_ANY_WORD_OF_TOKENS: Final = tuple(
+    word for word in (*BLOCKS, *_WORDS_OF_PATTERNS) if not _ANY_SIGN.search(word)
+)
+_ANY_WORD_IN_LOWER_CASE: Final = (
+    *(
+        "passw",
+        "passphrase",
+        "passcode",
+        "pwd",
+        "secret",
+        "token",
+        "credential",
+        "jwt",
+        "key",
+        "identified by",
+    ),
+    *("bearer", "basic", "eyj", "akia", "asia", "abia", "acca", "hook", "auth", "uthorization", "ookie"),
+)
+_SUSPICIOUS: Final = re.compile(SUSPICIOUS)
+
+
+def is_suspicious(text: str) -> bool:
+    """Return whether `SUSPICIOUS` matches.
+
+    >>> is_suspicious("read ETIMEDOUT after 30 s"), is_suspicious("api_key: 17")
+    (False, True)
+    """
+    if not _ANY_SIGN.search(text):
+        lowered = text.lower()
+        has_word = any(word in lowered for word in _ANY_WORD_IN_LOWER_CASE)
+        if not has_word and not any(prefix in text for prefix in _ANY_WORD_OF_TOKENS):
+            return False
+    return _SUSPICIOUS.search(text) is not None
+
+
+# Escapes of ASCII characters in JSON, HTML and URLs, and percent-encoded letters of other alphabets.
+_ESCAPES: Final = (
+    r"\\(?:u00[0-7][0-9a-f]|x[0-7][0-9a-f]|[/\"])"
+    r"|&#0{0,4}[0-9]{1,3}(?:[^0-9]|$)|&#x0{0,4}[0-7]?[0-9a-f](?:[^0-9a-f]|$)"
+    r"|&[a-z]{2,31};|%[0-7c-f][0-9a-f]"
+)
+# A letter that is not ASCII, or the JSON escape of one that can stand for a letter of a name.
+_BEYOND_ASCII: Final = r"(?:[^\x00-\x7f]|\\{1,4}u(?:00[c-f]|01[0-9a-f]|1e[0-9a-f]|ff[0-5])[0-9a-f])"
+# Parts of a URL that may be masked: user info, a query, a fragment, a parameter, a random segment.
+_IN_URL: Final = (
+    r"//[^\s\"<>]*(?:[?#;@]|\[masked|[^\x00-\x7f]"
+    rf"|(?:{_ANY_WORD}|{GIVES_ACCESS})[^\s]*/[\w+=\-.~%:]{{12}})"
+)
+# Signs between a name and a value, perhaps after a quote: "password": "x", <password>, password, "x".
+_AFTER_NAME: Final = rf"(?:[\"'`\]]*[ \t\x0b\x0c\x1c-\x1f]*[=:<>\r\n;\\{_FULL_WIDTH}]|[\"'][ \t]*,)"
+
+LIKELY: Final = "(?i)" + _alternatives(
+    (
+        "^[/?]",  # a relative URL
+        _IN_URL,
+        r"(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@",  # user info after slashes that are wrong
+        r"\\/",
+        r"\?[\w.\-~%\[\]]+=",
+        "(?:^|[?&])code=",
+        *(pattern.close_test() for pattern in PATTERNS),
+        LIKELY_TOKENS,
+        _ESCAPES,
+        # options of commands, names with letters beyond ASCII, names
+        rf"(?:^|[^\w.\-])--?[\w.\-]*(?:{_ANY_WORD}|{_BEYOND_ASCII})",
+        rf"{_BEYOND_ASCII}(?:[\w.\-]|{_BEYOND_ASCII})*{_AFTER_NAME}",
+        NAME_IN_TEXT + _AFTER_NAME,
+        # sentences, and SQL
+        rf"{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])",
+        "identified by",
+        # a field for the name, and another one for the value
+        r"value[ \t]*[:=]",
+        r"\"(?:name|key|header|field)\"[^\"]*\"[^\"]*\"[^\"]*\"value",
+        "(?:name|value|content)=[\"']",
+    )
+)
+"""A closer test, for RE2 alone (others may take long), of text with a match of `SUSPICIOUS`.
+
+Escaped quotes and slashes have to be decoded before, except if they are nested deeply.
+"""

@@ -1,0 +1,105 @@
+r"""Find the secret parts of any text: in URLs, after secret names, and by their looks.
+
+`text_spans` and `url_spans` bring together what `secret_urls`, `named_values` and `secret_patterns` find.
+Escapes of JSON, HTML and URLs are decoded by the caller, layer by layer, with `decoded`: for example,
+``password\u003dhunter2`` becomes ``password=hunter2``.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from toolkit.base.own_tokens import MASK, MASK_START, DecodedText
+from toolkit.secrets.named_values import NO_QUOTE, Span, named_spans
+from toolkit.secrets.names import plain_letters, speaks_of_secrets
+from toolkit.secrets.patterns import pattern_spans
+from toolkit.secrets.urls import RELATIVE_URL, URL, spans_in_urls, spans_of_url, user_info_spans
+
+MASKED: Final = "\x1f"
+"""Replaces masks during the search: white space to regular expressions, which no secret contains."""
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[/\"'\\nrtbf])"
+    r"|&(?:\#[0-9]{1,7};?|\#[xX][0-9a-fA-F]{1,6};?|[A-Za-z]{2,31};)"
+    r"|%[c-fC-F][0-9a-fA-F](?:%[89abAB][0-9a-fA-F]){1,3}|%[0-9a-fA-F]{2}"
+)
+_CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+
+def without_masks(view: DecodedText) -> DecodedText:
+    """Return the text with `MASKED` in place of each mask."""
+    if MASK_START not in view.text:
+        return view
+    return view.replaced(MASK, lambda _: MASKED) or view
+
+
+def decoded(view: DecodedText) -> DecodedText | None:
+    """Return the text with one layer of escapes decoded, or None if it contains no escape."""
+    return view.replaced(_ESCAPE, _character)
+
+
+def _character(match: re.Match[str]) -> str:
+    """Return the character that an escape stands for."""
+    escape = match[0]
+    if escape[0] == "%":
+        encoded = bytes.fromhex(escape.replace("%", ""))
+        if len(encoded) == 1:
+            return chr(encoded[0])
+        return encoded.decode("utf-8", "replace")[0]
+    if escape[0] == "&":
+        return html.unescape(escape)
+    kind, digits = escape[1], escape[2:]
+    if digits:
+        return chr(int(digits, 16))
+    return _CONTROLS.get(kind, kind)
+
+
+def text_spans(text: str) -> list[Span]:
+    """Return the secret parts of any text, in order, without overlaps.
+
+    >>> text_spans("see https://h.example/?token=abc and password=xyz")
+    [(29, 32, -1), (46, 49, -1)]
+    """
+    if RELATIVE_URL.fullmatch(text):
+        return url_spans(text)
+    return _merged(_spans_in_text(text))
+
+
+def url_spans(url: str) -> list[Span]:
+    """Return the secret parts of one URL: every value of the query, and the whole fragment."""
+    spans = [(start, end, NO_QUOTE) for start, end in spans_of_url(url, 0)]
+    spans += _spans_in_text(url, is_url=URL.fullmatch(url) is not None)
+    return _merged(spans)
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans in order; overlapping ones are joined, and empty ones left out."""
+    merged: list[Span] = []
+    for start, end, quote in sorted(spans):
+        if merged and start < merged[-1][1]:
+            last_start, last_end, last_quote = merged[-1]
+            merged[-1] = (last_start, max(last_end, end), last_quote)
+        elif start < end:
+            merged.append((start, end, quote))
+    return merged
+
+
+def _spans_in_text(text: str, *, is_url: bool = False) -> Iterator[Span]:
+    """Yield all secret parts of text; if it is one URL, without the parts that `spans_of_url` finds."""
+    lowered = plain_letters(text).lower()
+    for start, end in user_info_spans(text):
+        yield start, end, NO_QUOTE
+    if not is_url:
+        for start, end in spans_in_urls(text):
+            yield start, end, NO_QUOTE
+    for start, end in pattern_spans(text, lowered):
+        yield start, end, NO_QUOTE
+    if is_url:
+        # the values of the query are masked anyway
+        text = text.partition("?")[0]
+        lowered = plain_letters(text).lower()
+    if speaks_of_secrets(lowered):
+        yield from named_spans(text, lowered)

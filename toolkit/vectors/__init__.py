@@ -1,0 +1,1 @@
+"""Audits, comparisons, scores and plots of vectors, and changes of an index."""

@@ -1,0 +1,327 @@
+"""Calibrate scores of an index: the scores of random pairs, and thresholds that promise a precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.base.arguments import choice, positive, whole, wrong
+from toolkit.base.errors import InputError
+from toolkit.base.visible_text import visible
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, frame_table
+from toolkit.loading.vectors import Namespaces, load_index, of_vectors
+from toolkit.service.settings import Service
+from toolkit.service.vectors import index_info
+from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.frames import checked_frame
+from toolkit.vectors.exact_comparison import SIMILARITIES, pair_scores
+from toolkit.vectors.retrieval import Threshold, threshold_for_precision
+from toolkit.vectors.score_plots import draw_similarities
+from toolkit.vectors.vector_rows import (
+    Matrix,
+    VectorSource,
+    VectorTables,
+    check_namespaces,
+    only_namespace,
+    read_rows,
+    typed_tuples,
+    with_default_named,
+)
+
+_Floats = npt.NDArray[np.float64]
+
+_DOING: Final = "calibrating scores"
+_SAMPLE: Final = 50_000
+_PAIRS: Final = 200_000
+_CHANCE: Final = 0.001
+_STEPS: Final = 200
+_LARGEST: Final = 1e100  # larger than any product of float32 vectors
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Calibration:
+    """Typical scores and thresholds by namespace; made by `calibrate_threshold`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row per namespace: `namespace`, `similarity`, `threshold` (float64, missing if no threshold can be
+        promised), `why`, `random_median` and `random_high` (float64, the median score of two random vectors,
+        and the score that one pair in 1,000 reaches), `random_share` (float64, the share of random pairs at
+        or above the threshold), `duplicate_share` (float64, the same for pairs with equal text; missing
+        without any), `labels` (Int64).
+    curve : pandas.DataFrame
+        `namespace`, `score`, `random_share` and, if labels were passed, `precision` (float64, the share of
+        matches among labelled pairs of this score, which rises with the score).
+    pairs : pandas.DataFrame
+        At most 2,000 random pairs, duplicates and labelled pairs per namespace: `pair` (the kind of pair),
+        `score`.
+    promised : bool
+        True if thresholds promise a precision; False if they are only scores that chance rarely reaches.
+    unlabelled : int
+        Rows of the labels that were left out because `match` is missing.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> calibrate_threshold(rng.normal(size=(500, 64))).verdict
+    'Two random vectors score 0.50; one pair in 1,000 reaches 0.69.'
+    """
+
+    frame: pd.DataFrame
+    curve: pd.DataFrame
+    pairs: pd.DataFrame
+    promised: bool
+    unlabelled: int
+
+    @property
+    def verdict(self) -> str:
+        """Return a sentence for each of the first three namespaces."""
+        sentences = list(self._sentences(self.frame.head(3))) or ["There are no two vectors to compare."]
+        if self.unlabelled:
+            rows = counted(self.unlabelled, "row")
+            sentences.append(f"Left out: {rows} of labels whose match is missing.")
+        return " ".join(sentences)
+
+    def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
+        for row in frame.to_dict("records"):
+            place = ""
+            if row["namespace"]:
+                place = f"In {row['namespace']}, "
+            sentence = f"{place}two random vectors score {row['random_median']:.2f}"
+            sentence += f"; one pair in 1,000 reaches {row['random_high']:.2f}"
+            if self.promised and np.isnan(row["threshold"]):
+                sentence += f"; no threshold: {row['why']}"
+            elif self.promised:
+                sentence += f"; from {row['threshold']:.3g} on, {row['why']}"
+            yield f"{sentence[0].upper()}{sentence[1:]}."
+
+    def __repr__(self) -> str:
+        shown = with_default_named(self.frame.drop(columns="why"))
+        if shown.empty:
+            return visible(self.verdict)
+        return visible(f"{self.verdict}\n{shown.to_string(index=False)}")
+
+    def _repr_html_(self) -> str:
+        return frame_table(self.verdict, with_default_named(self.frame))
+
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw the scores of random pairs, duplicates and labelled pairs."""
+        return draw_similarities(self.pairs, "Scores of pairs", "score", ax=ax, theme=theme)
+
+
+def calibrate_threshold(
+    vectors: Service | VectorSource,
+    labels: FrameLike | None = None,
+    *,
+    precision: float = 0.9,
+    confidence: float = 0.95,
+    similarity: str | None = None,
+    namespace: Namespaces | None = None,
+    seed: int = 0,
+) -> Calibration:
+    """Find a threshold for scores: above the scores of random pairs, or by labels that you judged.
+
+    Parameters
+    ----------
+    vectors : Service, pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
+        An index, which is loaded now, or the vectors of an index.
+    labels : pandas.DataFrame, optional
+        Pairs or hits that you judged: `score` as the service returned it, `match` (True or False) and, if the
+        vectors are of several namespaces, `namespace`. With labels, each threshold is a promise; otherwise it
+        is the score that one random pair in 1,000 reaches. Rows whose `match` is missing are left out, and
+        counted in the verdict.
+    precision, confidence : float
+        The promise: at least this share of the hits at or above the threshold are matches, with this
+        confidence.
+    similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
+        Similarity function of the index. If omitted, that of the service, or ``"COSINE"`` for vectors.
+    namespace : str or sequence of str, optional
+        Namespaces to load from a service, as in `load_vectors`. If omitted, all.
+    seed : int
+        Seed for random pairs and the split of labels.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    InputError
+        If the scores of the index have no common scale (sparse or hybrid: fused scores compare only within
+        one query), if labels lack columns or name an unknown namespace, or if an argument cannot be used.
+
+    Notes
+    -----
+    Labels are split: one half chooses thresholds, the other tests them, by an exact binomial test. The
+    curve of labelled precision is isotonic regression, by scikit-learn.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.uniform(0.5, 1, 2000)
+    >>> judged = pd.DataFrame({"score": scores, "match": rng.random(2000) < 2 * scores - 1})
+    >>> found = calibrate_threshold(rng.normal(size=(500, 64)), judged, precision=0.8)
+    >>> found.frame["threshold"].round(2).tolist()
+    [0.81]
+    """
+    seed = whole("seed", seed, least=0)
+    precision = positive("precision", precision)
+    confidence = positive("confidence", confidence)
+    similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
+    if isinstance(vectors, Service):
+        info = index_info(vectors)
+        if info.kind != "DENSE" or info.similarity not in SIMILARITIES:
+            raise InputError(
+                _DOING,
+                got=f"an index of the kind {info.kind}",
+                expected="a dense index: sparse scores have no upper end, and fused scores no meaning",
+                next_step="Calibrate the dense vectors: pass load_vectors(service), and scores of them.",
+            )
+        if similarity is not None and similarity != info.similarity:
+            raise wrong("similarity", similarity, f"{info.similarity!r}, the similarity of the index")
+        similarity = info.similarity
+        vectors = load_index(vectors, namespace, include_metadata=False)
+    elif namespace is not None:
+        raise of_vectors(namespace)
+    scale = similarity or "COSINE"
+    index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
+    judged, unlabelled = _labels(labels, sorted(index.sampled))
+    texts = index.rows["text"].to_numpy()
+    rows: list[tuple[Any, ...]] = []
+    curve: list[tuple[Any, ...]] = []
+    pairs: list[tuple[str, float]] = []
+    for name, (positions, matrix) in sorted(index.sampled.items()):
+        if len(matrix) < 2:  # noqa: PLR2004 - a pair
+            continue
+        chance = np.sort(_random_pairs(matrix, scale, seed))
+        same = _same_text(matrix, texts[positions], scale)
+        labelled = judged.get(name, (np.zeros(0), np.zeros(0, dtype=bool)))
+        high = float(np.quantile(chance, 1 - _CHANCE))
+        threshold = Threshold(high, "one random pair in 1,000 reaches it")
+        if labels is not None:
+            threshold = Threshold(None, "nothing is labelled here")
+        if name in judged:
+            threshold = threshold_for_precision(
+                *labelled, precision=precision, confidence=confidence, seed=seed
+            )
+        value = np.nan if threshold.value is None else threshold.value
+        shares = _share(chance, value), _share(same, value)
+        median, count = float(np.median(chance)), len(labelled[0])
+        rows.append((name, scale, value, threshold.why, median, high, *shares, count))
+        curve += _curve(name, chance, labelled)
+        pairs += _pairs(name if len(index.sampled) > 1 else None, chance, same, labelled, seed)
+    curves = typed_tuples(
+        curve, namespace="str", score="float64", random_share="float64", precision="float64"
+    )  # fmt: skip
+    return Calibration(
+        typed_tuples(
+            rows, namespace="str", similarity="str", threshold="float64", why="str", random_median="float64",
+            random_high="float64", random_share="float64", duplicate_share="float64", labels="Int64",
+        ),
+        curves.drop(columns=[] if labels is not None and curve else ["precision"]),
+        typed_tuples(pairs, pair="str", score="float64"),
+        labels is not None,
+        unlabelled,
+    )  # fmt: skip
+
+
+_Labelled = tuple[_Floats, npt.NDArray[np.bool_]]
+
+
+def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
+    """Return the scores and labels of each namespace, and the number of rows without a label.
+
+    Without a column `namespace`, all labels are of the only namespace.
+    """
+    if labels is None:
+        return {}, 0
+    frame = checked_frame("labels", labels, "score", "match")
+    is_labelled = frame["match"].notna()
+    frame = frame[is_labelled]
+    if "namespace" in frame:
+        names = frame["namespace"].astype("object")
+        names = names.where(names.notna(), "").astype("str")
+        check_namespaces("labels", names, known)
+    else:
+        names = pd.Series(only_namespace("labels", known), index=frame.index)
+    if not pd.api.types.is_numeric_dtype(frame["score"]) or (frame["score"].abs() > _LARGEST).any():
+        raise wrong("labels", labels, "scores as the service returns them, in the column score")
+    return {
+        str(name): (part["score"].to_numpy(dtype=np.float64, na_value=np.nan), part["match"].to_numpy())
+        for name, part in frame.groupby(names, sort=True)
+    }, int((~is_labelled).sum())
+
+
+def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
+    rng = np.random.default_rng([seed, 4])
+    first, second = rng.integers(0, len(matrix), (2, _PAIRS))
+    return pair_scores(matrix[first[first != second]], matrix[second[first != second]], similarity)
+
+
+def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Floats:
+    """Return the scores of pairs of rows with the same text."""
+    order = np.argsort(texts, kind="stable")
+    equal = np.flatnonzero((texts[order][1:] == texts[order][:-1]) & (texts[order][1:] != 0))
+    return pair_scores(matrix[order[equal]], matrix[order[equal + 1]], similarity)
+
+
+def _curve(name: str, chance: _Floats, labelled: _Labelled) -> Iterable[tuple[Any, ...]]:
+    """Yield scores over the whole range, the share of random pairs at or above each, and the precision."""
+    known = np.concatenate([chance[[0, -1]], labelled[0]])
+    scores = np.linspace(known.min(), known.max(), _STEPS)
+    shares = 1 - np.searchsorted(chance, scores, side="left") / len(chance)
+    precision = _isotonic(*labelled, scores) if len(labelled[0]) else np.full(_STEPS, np.nan)
+    return zip([name] * _STEPS, scores, shares, precision, strict=True)
+
+
+def _isotonic(scores: _Floats, matches: npt.NDArray[Any], at: _Floats) -> _Floats:
+    try:
+        regression = import_module("sklearn.isotonic").IsotonicRegression(
+            out_of_bounds="clip", y_min=0, y_max=1
+        )
+    except ImportError:
+        raise InputError(
+            _DOING,
+            got="no scikit-learn in this environment",
+            expected="the package scikit-learn, for the curve of labels",
+            next_step="Install it: pip install scikit-learn.",
+        ) from None
+    fitted = regression.fit(scores, np.asarray(matches, dtype=np.float64)).predict(at)
+    return np.asarray(fitted, dtype=np.float64)
+
+
+def _pairs(
+    name: str | None, chance: _Floats, same: _Floats, labelled: _Labelled, seed: int
+) -> list[tuple[str, float]]:
+    rng = np.random.default_rng([seed, 5])
+    place = ""
+    if name is not None:
+        place = f" in {name or '(default)'}"
+    right = np.asarray(labelled[1], dtype=bool)
+    kinds = {
+        "random pairs": chance,
+        "same text": same,
+        "labelled matches": labelled[0][right],
+        "labelled others": labelled[0][~right],
+    }
+    return [
+        (kind + place, float(score))
+        for kind, scores in kinds.items()
+        for score in (scores if len(scores) <= 2000 else rng.choice(scores, 2000, replace=False))  # noqa: PLR2004
+    ]
+
+
+def _share(scores: _Floats, threshold: float) -> float:
+    """Return the share of scores at or above the threshold; NaN without scores or without a threshold."""
+    if not len(scores) or np.isnan(threshold):
+        return float("nan")
+    return float((scores >= threshold).mean())

@@ -1,0 +1,457 @@
+"""Audit the health of a vector index: find defects in vectors, text, metadata and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.base.arguments import whole
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, frame_table, percent
+from toolkit.secrets.redaction import Redactor, visible
+from toolkit.vectors.exact_comparison import NEAR, Neighbourhoods, neighbourhoods
+from toolkit.vectors.score_plots import draw_similarities
+from toolkit.vectors.vector_rows import (
+    IDS,
+    FieldCounts,
+    IndexRows,
+    Positions,
+    VectorSource,
+    VectorTables,
+    read_rows,
+    typed_tuples,
+    with_default_named,
+)
+
+_SAMPLE: Final = 100_000
+_LISTED: Final = 20  # dimensions named in a detail
+_UNIT: Final = 1e-3  # largest difference between 1 and a length that counts as normalised
+_MOSTLY: Final = 0.9
+_HALF: Final = 0.5
+_FIELD_USUAL: Final = 0.95  # share of the rows with metadata that have a field expected in all of them
+_USUAL_TIMES: Final = 20  # a correct name occurs at least this many times as often as a misspelt one
+_FEW: Final = 10  # with fewer rows, dimensions and fields are not judged
+_RANK_ROWS: Final = 200
+
+
+FINDINGS: Final = {
+    "several dimensions": (
+        "error",
+        "Vectors of another dimension came from another model: they cannot be compared with the rest.",
+        "Embed their texts again with the model of the rest.",
+    ),
+    "not finite": (
+        "error",
+        "NaN and infinity are not scores: these rows are never found, or always.",
+        "Embed their texts again; look for empty or very long texts.",
+    ),
+    "zero vector": (
+        "error",
+        "A vector of length 0 has no direction: its cosine score is the same for every query.",
+        "Embed their texts again; look for empty texts.",
+    ),
+    "without vector": (
+        "warning",
+        "Rows without a vector are never found.",
+        "Embed and upsert them again.",
+    ),
+    "without text": (
+        "warning",
+        "A hit among these rows has nothing to show.",
+        "Upsert them with their text as data.",
+    ),
+    "not normalised": (
+        "warning",
+        "Most vectors have length 1: with a dot product, longer vectors win and shorter ones lose.",
+        "Divide each by its length before upserting.",
+    ),
+    "lengths differ": (
+        "info",
+        "With a dot product, long vectors win; with cosine nothing changes.",
+        "Normalise them, unless the length has a meaning.",
+    ),
+    "dead dimension": (
+        "warning",
+        "The dimension is always zero: it takes memory and carries no information.",
+        "Check how the vectors are made.",
+    ),
+    "constant dimension": (
+        "warning",
+        "All rows have one value: it raises every score equally and separates nothing.",
+        "Check how the vectors are made; subtract the mean.",
+    ),
+    "duplicate": (
+        "warning",
+        "Equal vectors with equal text, or without text, take several places among the hits.",
+        "Keep one of each; make ids from the content.",
+    ),
+    "same vector, other text": (
+        "error",
+        "Different texts have the same dense vector: a search cannot tell them apart.",
+        "Embed them again; look for truncated texts or a default vector.",
+    ),
+    "same text, other vector": (
+        "warning",
+        "One text has several vectors: from several models or versions, or from chunks with one text.",
+        "Embed the older ones again.",
+    ),
+    "near duplicate": (
+        "info",
+        f"Another vector is within a cosine of {NEAR}: hits repeat the content of others.",
+        "Remove repeated boilerplate before embedding, or merge the hits.",
+    ),
+    "outlier": (
+        "warning",
+        "The vector is far from all others: from another model, from damaged text, or noise.",
+        "Read their texts; embed them again.",
+    ),
+    "hub": (
+        "warning",
+        "The vector is among the nearest neighbours of far too many others: it crowds out better hits.",
+        "Read the text: is it empty, boilerplate or a mean vector?",
+    ),
+    "few directions": (
+        "warning",
+        "The vectors use very few directions: scores are close to each other and small errors decide.",
+        "Check the model; subtract the mean.",
+    ),
+    "id almost equal": (
+        "warning",
+        "Ids that differ only by case or space are often the same document twice.",
+        "Keep one; make ids in one way.",
+    ),
+    "without metadata": (
+        "warning",
+        "A filter never matches these rows, as others have metadata.",
+        "Upsert their metadata.",
+    ),
+    "field missing": (
+        "warning",
+        "A filter on the field never matches these rows; nearly all others have the field.",
+        "Fill the field.",
+    ),
+    "field of several types": (
+        "warning",
+        "A comparison matches one type only: rows of the other are left out without an error.",
+        "Write one type.",
+    ),
+    "field rare and alike": (
+        "warning",
+        "Few rows have the field, and its name is almost that of a usual one: likely misspelt.",
+        "Rename it.",
+    ),
+}
+"""Per kind of finding: the severity, the effect on search, and advice."""
+
+_SEVERITIES: Final = ("error", "warning", "info")
+_NAMED_KINDS: Final = 3  # kinds of defects in the verdict; further ones are counted
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class VectorAudit:
+    """The health of a vector index; made by `audit_vectors`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row per finding, the worst first: `namespace`, `finding`, `severity` (``error``, ``warning`` or
+        ``info``), `count` (Int64, rows, or dimensions), `ids` (tuple, at most 10,000 ids), `detail`, `effect`
+        (on search), `advice`.
+    facts : pandas.DataFrame
+        One row per namespace: `namespace`, `rows`, `usable` (rows with a finite vector that is not zero),
+        `dimension`, `compared` (vectors whose neighbours were compared; all Int64), `effective_rank`,
+        `random_pair` and `nearest_pair` (float64, the median cosine of two random vectors, and of a vector
+        and the nearest neighbour).
+    similarities : pandas.DataFrame
+        Cosines of at most 2,000 random pairs and 2,000 nearest neighbours per namespace: `pair` (the kind of
+        pair), `score` (float64).
+    sample : int or None
+        Number of vectors drawn at random to be compared with each other; None if all were compared.
+    dense, sparse : int
+        Number of rows with a dense vector, and with a sparse one. Sparse vectors are only checked for
+        equality.
+
+    Examples
+    --------
+    >>> audit_vectors(np.eye(40, 8) + 1).verdict
+    '1 kind of defect in 40 rows in 1 namespace: duplicate.'
+    """
+
+    frame: pd.DataFrame
+    facts: pd.DataFrame
+    similarities: pd.DataFrame
+    sample: int | None
+    dense: int
+    sparse: int
+
+    @property
+    def verdict(self) -> str:
+        """Return one sentence with the kinds of defects."""
+        number = int(self.facts["rows"].sum())
+        if not number:
+            return "There are no rows to judge."
+        rows = f"{counted(number, 'row')} in {counted(len(self.facts), 'namespace')}{self._basis()}"
+        serious = self.frame[self.frame["severity"] != "info"]
+        if serious.empty:
+            return f"Nothing wrong was found in {rows}."
+        kinds = list(dict.fromkeys(serious["finding"]))
+        named = kinds[:_NAMED_KINDS]
+        if len(kinds) > _NAMED_KINDS:
+            named.append(f"{len(kinds) - _NAMED_KINDS} more")
+        return f"{counted(len(kinds), 'kind')} of defect in {rows}: {'; '.join(named)}."
+
+    def _basis(self) -> str:
+        """Return what was compared, if not all dense vectors were."""
+        if not self.dense:
+            vector = "vector"
+            if self.sparse:
+                vector = "dense vector"
+            return f", by ids, texts and metadata alone: no row has a {vector}"
+        if self.sample:
+            return f" (neighbours of {self.sample:,} of them, drawn at random)"
+        return ""
+
+    def __repr__(self) -> str:
+        shown = with_default_named(self.frame[["severity", "finding", "count", "namespace", "detail"]])
+        if shown.empty:
+            return visible(self.verdict)
+        return visible(f"{self.verdict}\n{shown.to_string(index=False, justify='left')}")
+
+    def _repr_html_(self) -> str:
+        findings = self.frame.assign(ids=[", ".join(ids[:3]) for ids in self.frame["ids"]])
+        html = ""
+        if not findings.empty:
+            html = frame_table(self.verdict, with_default_named(findings))
+        return html + frame_table("The namespaces:" if html else self.verdict, with_default_named(self.facts))
+
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw the cosines of random pairs and of nearest neighbours, by namespace."""
+        title = "Cosines of random pairs and of nearest neighbours"
+        return draw_similarities(self.similarities, title, "cosine", ax=ax, theme=theme)
+
+
+def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> VectorAudit:
+    """Find defects in the vectors, text, metadata and ids of an index.
+
+    Parameters
+    ----------
+    vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
+        A frame of `load_vectors`, the path of a snapshot, a dataset of `scan_snapshot`, or a matrix with one
+        row per vector. Missing columns are not checked. If no row has a dense vector, for example because
+        vectors were not loaded, the verdict reports that.
+    sample : int, optional
+        Number of vectors to compare with each other, drawn at random. If omitted, all up to 100,000. Defects
+        of single rows, for example a vector of zeros, and equal vectors, text, ids and metadata are always
+        checked in all rows.
+
+    Returns
+    -------
+    VectorAudit
+
+    Raises
+    ------
+    InputError
+        If the input has no column of vectors.
+    SnapshotError
+        If a path contains no snapshot.
+
+    Notes
+    -----
+    Vectors are compared by cosine. Near duplicates are found exactly. An outlier is far even from the nearest
+    vector: farther than the vectors around it are from their 20th neighbour, by more than is expected by
+    chance for any vector of an index of this size (1 %, from the tail of this ratio in the index). A single
+    vector on a separate subject is an outlier as well. Outliers are not searched in indexes of fewer than 300
+    different vectors. A hub is among the 10 nearest neighbours of at least 5 % of 2,000 others. In larger
+    indexes, outliers are searched with a sample of 4,000 vectors, and hubs with a sample of 2,000.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> matrix = rng.normal(size=(500, 32)).astype("float32")
+    >>> matrix[7] = 0
+    >>> audit_vectors(matrix).frame[["finding", "severity", "count"]]
+              finding severity  count
+    0     zero vector    error      1
+    1  lengths differ     info    499
+    """
+    size = _SAMPLE if sample is None else whole("sample", sample)
+    index = read_rows(VectorTables(vectors, doing="auditing vectors"), sample=size)
+    vectors_of_rows = index.rows["vector"].to_numpy()
+    compared: _Compared = {}
+    for name, (positions, matrix) in index.sampled.items():
+        if len(matrix):
+            distinct = np.sort(np.unique(vectors_of_rows[positions], return_index=True)[1])
+            compared[name] = positions, neighbourhoods(matrix, distinct)
+    findings = [
+        (name, *finding)
+        for name in index.rows["namespace"].cat.categories
+        for finding in _of_namespace(name, index, compared)
+    ]
+    return VectorAudit(
+        _frame(findings),
+        _facts(index, compared),
+        _similarities(compared),
+        sum(len(positions) for positions, _ in compared.values()) if index.is_sample else None,
+        dense=int((index.rows["dimension"] > 0).sum()),
+        sparse=int((index.rows["sparse"] != 0).sum()),
+    )
+
+
+_Compared: TypeAlias = dict[str, tuple[Positions, Neighbourhoods]]
+_Finding = tuple[str, int, list[str], str]
+
+
+def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[_Finding]:
+    rows = index.rows[index.rows["namespace"] == name]
+    ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
+    has_any = has_vector | (rows["sparse"] != 0)
+    usual = index.usual.get(name, 0)
+    other = has_vector & (rows["dimension"] != usual)
+    sizes = ", ".join(map(str, sorted(set(rows["dimension"][other]))))
+    yield from _of_rows("several dimensions", ids[other], f"{sizes} next to {usual}")
+    yield from _of_rows("not finite", ids[has_vector & ~rows["finite"]])
+    yield from _of_rows("zero vector", ids[rows["finite"] & (rows["norm"] == 0)])
+    if index.has_vectors:
+        yield from _of_rows("without vector", ids[~has_any])
+    if has_text.mean() >= _HALF:
+        yield from _of_rows("without text", ids[has_any & ~has_text])
+    usable = rows[rows["usable"]]
+    yield from _lengths(usable)
+    yield from _dimensions(index.constant.get(name, {}), usual, len(usable))
+    yield from _duplicates(usable)
+    if name in compared:
+        yield from _neighbours(index.rows["id"], *compared[name], usual)
+    if "id" in index.columns:
+        plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
+        alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
+        yield from _of_rows("id almost equal", ids[alike])
+    has_metadata = rows["metadata"] != 0
+    if has_metadata.mean() >= _HALF:
+        yield from _of_rows("without metadata", ids[~has_metadata])
+    yield from _metadata(index.fields.get(name, {}), int(has_metadata.sum()))
+
+
+def _of_rows(finding: str, ids: pd.Series[str], detail: str = "") -> Iterator[_Finding]:
+    if len(ids):
+        yield finding, len(ids), ids.head(IDS).tolist(), detail
+
+
+def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
+    norms = usable["norm"]
+    is_other = (norms - 1).abs() > _UNIT
+    if (~is_other).mean() >= _MOSTLY:
+        others = norms[is_other]
+        detail = f"lengths {others.min():.3g} to {others.max():.3g}"
+        yield from _of_rows("not normalised", usable["id"][is_other], detail)
+    elif norms.std() > 0.01 * norms.mean():
+        low, high = norms.quantile([0.05, 0.95])
+        yield from _of_rows("lengths differ", usable["id"], f"nine in ten are {low:.3g} to {high:.3g} long")
+
+
+def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator[_Finding]:
+    if usable < _FEW or len(constant) == usual:  # few rows, or copies of one row, show nothing
+        return
+    for finding, chosen in (
+        ("dead dimension", [position for position, value in constant.items() if value == 0]),
+        ("constant dimension", [position for position, value in constant.items() if value]),
+    ):
+        if chosen:
+            listed = list(map(str, chosen[:_LISTED]))
+            if len(chosen) > _LISTED:
+                listed.append("…")
+            yield finding, len(chosen), [], f"of {usual}, counted from 0: {', '.join(listed)}"
+
+
+def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
+    with_text = usable[usable["text"] != 0]
+    texts = with_text.groupby("vector")["text"].transform("nunique")
+    mixed = (texts > 1).reindex(usable.index, fill_value=False)
+    equal = usable[usable.duplicated(["vector", "sparse"], keep=False) & ~mixed]
+    detail = f"{counted(equal['vector'].nunique(), 'vector')} in {len(equal):,} rows"
+    yield from _of_rows("duplicate", equal["id"], detail)
+    sizes = usable["vector"][mixed].value_counts()
+    alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
+    alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
+    detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
+    if len(alike.drop_duplicates(["vector", "sparse"])) > len(sizes):
+        detail += "; sparse vectors differ"
+    yield from _of_rows("same vector, other text", alike["id"], detail)
+    pairs = with_text.drop_duplicates(["text", "vector", "sparse"])["text"].value_counts()
+    yield from _of_rows("same text, other vector", with_text["id"][with_text["text"].map(pairs) > 1])
+
+
+def _neighbours(
+    ids: pd.Series[str], positions: Positions, nearest: Neighbourhoods, dimension: int
+) -> Iterator[_Finding]:
+    yield from _of_rows("near duplicate", ids.iloc[positions[nearest.near_duplicates]])
+    yield from _of_rows("outlier", ids.iloc[positions[nearest.outliers]])
+    detail = f"the largest hub is a neighbour of {percent(nearest.hub_share)} of the vectors"
+    yield from _of_rows("hub", ids.iloc[positions[nearest.hubs]], detail)
+    if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
+        yield "few directions", len(positions), [], f"about {nearest.effective_rank:.1f} of {dimension}"
+
+
+def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
+    if rows < _FEW:
+        return
+    redactor = Redactor()
+    totals = {name: item.counts.total() for name, item in fields.items()}
+    for name, item in sorted(fields.items()):
+        shown, total = visible(redactor.text(name))[:80], totals[name]
+        if _FIELD_USUAL * rows <= total < rows:
+            yield "field missing", rows - total, [], shown
+        if len(item.counts) > 1:
+            *rare, common = sorted(item.counts, key=lambda kind: (item.counts[kind], kind))
+            ids = [key for kind in rare for key in item.ids[kind]]
+            detail = f"{shown}: {', '.join(rare)} next to {common}"
+            yield "field of several types", total - item.counts[common], ids[:IDS], detail
+        usual = [other for other, times in totals.items() if times >= _USUAL_TIMES * total]
+        if alike := get_close_matches(name, usual, n=1, cutoff=0.8):
+            ids = [key for kind in item.counts for key in item.ids[kind]]
+            yield "field rare and alike", total, ids[:IDS], f"{shown} next to {visible(alike[0])[:80]}"
+
+
+def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame:
+    order = {finding: number for number, finding in enumerate(FINDINGS)}
+    rows = []
+    for namespace, finding, count, ids, detail in findings:
+        severity, effect, advice = FINDINGS[finding]
+        rows.append((namespace, finding, severity, count, tuple(ids), detail, effect, advice))
+    rows.sort(key=lambda row: (_SEVERITIES.index(row[2]), order[row[1]], row[0]))
+    return typed_tuples(
+        rows, namespace="str", finding="str", severity="str", count="Int64", ids="object", detail="str",
+        effect="str", advice="str",
+    )  # fmt: skip
+
+
+def _similarities(compared: _Compared) -> pd.DataFrame:
+    rows = []
+    for name, (_, nearest) in compared.items():
+        place = ""
+        if len(compared) > 1:
+            place = f" in {name or '(default)'}"
+        for pair, scores in (("random pairs", nearest.pairs), ("nearest neighbours", nearest.nearest)):
+            rows += [(pair + place, score) for score in scores[:2000].tolist()]
+    return typed_tuples(rows, pair="str", score="float64")
+
+
+def _facts(index: IndexRows, compared: _Compared) -> pd.DataFrame:
+    rows = []
+    for name, part in index.rows.groupby("namespace", observed=False):
+        compared_rows, measures = 0, [np.nan] * 3
+        if str(name) in compared:
+            positions, nearest = compared[str(name)]
+            medians = (pd.Series(scores).median() for scores in (nearest.pairs, nearest.nearest))
+            compared_rows, measures = len(positions), [nearest.effective_rank, *medians]
+        usual = index.usual.get(str(name))
+        rows.append((name, len(part), int(part["usable"].sum()), usual, compared_rows, *measures))
+    return typed_tuples(
+        rows, namespace="str", rows="Int64", usable="Int64", dimension="Int64", compared="Int64",
+        effective_rank="float64", random_pair="float64", nearest_pair="float64",
+    )  # fmt: skip

@@ -1,0 +1,364 @@
+"""Compare two states of a vector index: find changes, and test whether new vectors are like old ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.base.arguments import whole
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, describe_condition, frame_table
+from toolkit.failures.explaining import Explanation, explain_change
+from toolkit.tables.text import clean
+from toolkit.vectors.drift import drift
+from toolkit.vectors.score_plots import draw_similarities
+from toolkit.vectors.vector_rows import (
+    IndexRows,
+    VectorSource,
+    VectorTables,
+    read_rows,
+    typed_tuples,
+    with_default_named,
+)
+
+_DOING: Final = "comparing vectors"
+_SAMPLE: Final = 100_000
+_NAMED: Final = {
+    "appeared": "appeared",
+    "vanished": "vanished",
+    "text and vector": "with another text and vector",
+    "vector only": "with another vector for the same text",
+    "sparse vector only": "with another sparse vector for the same text",
+    "text only": "with another text for the same vector",
+    "metadata only": "with other metadata",
+}
+_PARTS: Final = {"vector": "vector", "sparse": "sparse vector", "text": "text", "metadata": "metadata"}
+_WERE: Final = {
+    "vector": "vectors were",
+    "sparse vector": "sparse vectors were",
+    "text": "texts were",
+    "metadata": "metadata was",
+}
+_SIDES: Final = {
+    "before": "the state before has none",
+    "after": "the state after has none",
+    "neither": "neither state has any",
+}
+_CHUNK: Final = "#"  # by convention between the id of a document and the number of a chunk
+_CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
+_LEAST: Final = 20  # vectors of a namespace that are needed to compare distributions
+_FIELDS: Final = 12  # metadata fields that are compared
+_VALUES: Final = 50  # different values of such a field, at most
+_DRIFT: Final = ("auc", "low", "high", "energy", "p_value")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class VectorChanges:
+    """Changes between two states of an index; made by `compare_vectors`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row per changed vector: `namespace`, `id`, `change` (``appeared``, ``vanished``, ``text and
+        vector``, ``vector only`` and ``sparse vector only`` with the same text, ``text only`` with the same
+        vectors, ``metadata only``), `differs_in` (``vector``, ``sparse vector``, ``text`` or ``metadata``, or
+        several with commas; empty if it appeared or vanished), `distance` (float64, the cosine distance
+        between the old and the new dense vector, missing if unknown).
+    drift : pandas.DataFrame
+        One row per namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a
+        classifier separates new vectors from old ones; 0.5 is not at all), `energy`, `p_value` (float64, the
+        energy distance, and the probability of a distance this large by chance).
+    explanation : Explanation or None
+        Metadata that the changed vectors share; None if nothing changed or no vector has metadata.
+    rows : int
+        Number of vectors in either state.
+    not_compared : dict
+        Parts (``vector``, ``sparse vector``, ``text``, ``metadata``) that one state lacks in all rows, for
+        example because they were not loaded, with the state that lacks them: ``before`` or ``after``. They
+        are not compared. ``vector`` has the value ``neither`` if no row of either state has a vector.
+
+    Examples
+    --------
+    >>> before = pd.DataFrame({"id": ["a"], "vector": [[1.0, 0.0]], "data": ["x"]})
+    >>> compare_vectors(before, before.assign(data="y")).verdict.partition(";")[0]
+    '1 of 1 vector changed: 1 with another text for the same vector'
+    """
+
+    frame: pd.DataFrame
+    drift: pd.DataFrame
+    explanation: Explanation | None
+    rows: int
+    not_compared: dict[str, str]
+
+    @property
+    def counts(self) -> pd.DataFrame:
+        """Return one row per namespace and change: `namespace`, `change`, `rows` (Int64)."""
+        counts = self.frame.groupby(["namespace", "change"]).size().reset_index(name="rows")
+        return counts.astype({"rows": "Int64"})
+
+    @property
+    def moved(self) -> pd.DataFrame:
+        """Return the rows of `frame` with another dense vector, if the distance is known."""
+        return self.frame[self.frame["distance"].notna() & self.frame["differs_in"].str.startswith("vector")]
+
+    @property
+    def stale(self) -> pd.DataFrame:
+        """Return the rows of `frame` with a new text and the vectors of the old text.
+
+        It is empty if vectors were not compared.
+        """
+        is_known = not self.not_compared.keys() & {"vector", "sparse vector"}
+        return self.frame[(self.frame["change"] == "text only") & is_known]
+
+    @property
+    def verdict(self) -> str:
+        """Return one sentence with the changes, drift, and parts that were not compared."""
+        unseen = [
+            f"{_WERE[part]} not compared, as {_SIDES[side]}" for part, side in self.not_compared.items()
+        ]
+        if self.frame.empty:
+            unchanged = f"Nothing changed in {counted(self.rows, 'vector')}"
+            return f"{'; '.join([unchanged, *unseen])}."
+        parts = [f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {self._listed_changes()}"]
+        if not self.stale.empty:
+            parts.append("texts with their old vector are not found by their new words")
+        drifted = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
+        if len(drifted):
+            places = ", ".join(name or "the default namespace" for name in drifted["namespace"][:3])
+            parts.append(f"new vectors differ from old ones in {places}")
+        if self.explanation is not None and self.explanation.stands_out:
+            first = self.explanation.frame.iloc[0]
+            condition = describe_condition(first["condition"])
+            parts.append(f"{first['lift']:.1f} times as often as others if {condition}")
+        return f"{'; '.join([*parts, *unseen])}."
+
+    def _listed_changes(self) -> str:
+        """Return the number of each change, for example "3 appeared, 1 with other metadata"."""
+        counts = self.frame["change"].value_counts()
+        names = _NAMED
+        if self.not_compared.keys() - {"metadata"}:  # it is not known that the other parts are the same
+            names = {change: name.partition(" for the same")[0] for change, name in _NAMED.items()}
+        return ", ".join(f"{counts[change]:,} {names[change]}" for change in names if change in counts.index)
+
+    def __repr__(self) -> str:
+        tables = [part.to_string(index=False) for part in self._tables() if len(part)]
+        return "\n".join([self.verdict, *tables])
+
+    def _repr_html_(self) -> str:
+        counts, drifts = self._tables()
+        html = frame_table(self.verdict, counts)
+        if len(drifts):
+            html += frame_table("New vectors compared with old ones:", drifts)
+        return html
+
+    def _tables(self) -> list[pd.DataFrame]:
+        return [with_default_named(part) for part in (self.counts, self.drift)]
+
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw the distances between old and new vectors, by namespace."""
+        moved = with_default_named(self.moved).rename(columns={"distance": "score", "namespace": "pair"})
+        title, label = "How far vectors moved", "cosine distance between old and new vector"
+        empty = f"None of {counted(self.rows, 'vector')} moved"
+        return draw_similarities(moved, title, label, what="vectors", empty=empty, ax=ax, theme=theme)
+
+
+def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0) -> VectorChanges:
+    """Compare two states of an index: find changes, and test whether new vectors are like old ones.
+
+    Parameters
+    ----------
+    before, after : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset or path
+        Frames of `load_vectors`, or snapshots, with ids.
+    seed : int
+        Seed for samples and permutations.
+
+    Returns
+    -------
+    VectorChanges
+
+    Raises
+    ------
+    InputError
+        If one of them has no ids or vectors.
+
+    Notes
+    -----
+    If one state lacks text, metadata, vectors or sparse vectors in all rows, for example because they were
+    not loaded, they are not compared, and the verdict reports that. The order of names in metadata does not
+    count; 1 and 1.0 differ. The order of indices of a sparse vector does not count.
+
+    Vectors that appeared or changed are compared as a distribution with all old vectors of their namespace.
+    Chunks of a document (ids such as ``guide#3``) are permuted together. Up to 100,000 vectors of each state
+    are used for distances.
+
+    Examples
+    --------
+    >>> before = pd.DataFrame({"id": ["a", "b"], "vector": [[1.0, 0.0], [0.0, 1.0]], "data": ["x", "y"]})
+    >>> after = pd.DataFrame({"id": ["a", "c"], "vector": [[0.0, 1.0], [0.0, 1.0]], "data": ["x", "z"]})
+    >>> compare_vectors(before, after).frame[["id", "change", "distance"]]
+      id       change  distance
+    0  a  vector only       1.0
+    1  b     vanished       NaN
+    2  c     appeared       NaN
+    """
+    seed = whole("seed", seed, least=0)
+    old, new = (
+        read_rows(VectorTables(value, doing=_DOING, name=name, with_ids=True), sample=_SAMPLE, seed=seed)
+        for name, value in (("before", before), ("after", after))
+    )
+    first, second = (
+        side.rows.drop_duplicates(["namespace", "id"]).astype({"namespace": "str"}) for side in (old, new)
+    )
+    joined = first.merge(
+        second, on=["namespace", "id"], how="outer", indicator="side", suffixes=("", "_after")
+    )
+    not_compared = _not_compared(old.rows, new.rows)
+    joined["differs_in"] = _differs_in(joined, not_compared)
+    joined["change"] = _change(joined)
+    changed = joined[joined["change"].notna()].sort_values(["namespace", "id"], ignore_index=True)
+    keys = list(changed[["namespace", "id", "change", "differs_in"]].itertuples(index=False, name=None))
+    distances = _distances(keys, _vectors(old), _vectors(new))
+    frame = typed_tuples(
+        [(*key, distance) for key, distance in zip(keys, distances, strict=True)],
+        namespace="str", id="str", change="str", differs_in="str", distance="float64",
+    )  # fmt: skip
+    return VectorChanges(
+        frame=frame,
+        drift=_drifts(frame, old, new, seed),
+        explanation=_explained(frame, before, after),
+        rows=len(joined),
+        not_compared=not_compared,
+    )
+
+
+def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
+    """Return the parts that are not compared, with the state that lacks them."""
+    if before.empty or after.empty:
+        return {}
+    not_compared = {}
+    has_vectors = False
+    for column, part in _PARTS.items():
+        has_before, has_after = (before[column] != 0).any(), (after[column] != 0).any()
+        if has_before != has_after:
+            not_compared[part] = "after" if has_before else "before"
+        if column in {"vector", "sparse"}:
+            has_vectors = bool(has_vectors or has_before or has_after)
+    if not has_vectors:
+        return {"vector": "neither"} | not_compared
+    return not_compared
+
+
+def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> pd.Series[str]:
+    both = joined["side"] == "both"
+    differing = [
+        np.where(both & (joined[column] != joined[f"{column}_after"]), part, "")
+        for column, part in _PARTS.items()
+        if part not in not_compared
+    ]
+    listed = [", ".join(filter(None, parts)) for parts in zip(*differing, strict=True)]
+    return pd.Series(listed, index=joined.index, dtype="str")
+
+
+def _change(joined: pd.DataFrame) -> pd.Series[str]:
+    vector, text, metadata = (
+        joined["differs_in"].str.contains(part) for part in ("vector", "text", "metadata")
+    )
+    dense = joined["differs_in"].str.startswith("vector")
+    changes = pd.Series(pd.NA, index=joined.index, dtype="str")
+    changes[joined["side"] == "right_only"] = "appeared"
+    changes[joined["side"] == "left_only"] = "vanished"
+    changes[metadata] = "metadata only"
+    changes[text] = "text only"
+    changes[vector] = "sparse vector only"
+    changes[dense] = "vector only"
+    changes[vector & text] = "text and vector"
+    return changes
+
+
+def _vectors(side: IndexRows) -> dict[tuple[str, str], Any]:
+    ids = side.rows["id"].to_numpy(dtype=object)
+    return {
+        (name, ids[position]): vector
+        for name, (positions, matrix) in side.sampled.items()
+        for position, vector in zip(positions, matrix, strict=True)
+    }
+
+
+def _distances(
+    keys: list[tuple[str, str, str, str]],
+    before: dict[tuple[str, str], Any],
+    after: dict[tuple[str, str], Any],
+) -> Iterator[float]:
+    """Yield the cosine distance between the dense vectors of each key; NaN if one of them is unknown."""
+    for namespace, key, _, differs_in in keys:
+        first, second = before.get((namespace, key)), after.get((namespace, key))
+        if differs_in and not differs_in.startswith("vector"):
+            yield 0.0
+        elif first is None or second is None or len(first) != len(second):
+            yield np.nan
+        else:
+            first, second = first.astype(np.float64), second.astype(np.float64)
+            yield max(0.0, float(1 - first @ second / np.linalg.norm(first) / np.linalg.norm(second)))
+
+
+def _drifts(frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int) -> pd.DataFrame:
+    new = frame[(frame["change"] == "appeared") | frame["differs_in"].str.startswith("vector")]
+    rows: list[tuple[Any, ...]] = []
+    for name in sorted(before.sampled.keys() & after.sampled.keys()):
+        old_at, old = before.sampled[name]
+        new_at, new_vectors = after.sampled[name]
+        ids = after.rows["id"].to_numpy(dtype=object)[new_at]
+        kept = np.isin(ids.astype(str), new["id"][new["namespace"] == name].to_numpy(dtype=str))
+        if min(len(old), int(kept.sum())) < _LEAST or old.shape[1] != new_vectors.shape[1]:
+            continue
+        documents = [
+            [str(key).partition(_CHUNK)[0] for key in keys]
+            for keys in (before.rows["id"].to_numpy(dtype=object)[old_at], ids[kept])
+        ]
+        found = drift(old, new_vectors[kept], groups=documents, seed=seed)
+        rows.append((name, *(getattr(found, measure) for measure in _DRIFT)))
+    return typed_tuples(rows, namespace="str", **dict.fromkeys(_DRIFT, "float64"))
+
+
+def _explained(frame: pd.DataFrame, before: VectorSource, after: VectorSource) -> Explanation | None:
+    """Explain the changes by metadata fields with few values, if the changed vectors share values."""
+    if frame.empty:
+        return None
+    change_of = frame.set_index(["namespace", "id"])["change"].to_dict()
+    gone = {key for key, change in change_of.items() if change == "vanished"}
+    rows, is_changed = [], []
+    for source, wanted in ((after, change_of.keys() - gone), (before, gone)):
+        for batch in VectorTables(source, doing=_DOING):
+            for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
+                inside = (namespace, key) in wanted
+                if source is after or inside:
+                    rows.append({"namespace": namespace or "(default)"} | _fields(text))
+                    is_changed.append(inside)
+    table = pd.DataFrame(rows).astype("str")
+    few = [name for name in table.columns if 1 < table[name].nunique() <= _VALUES][:_FIELDS]
+    if not few or not any(is_changed):
+        return None
+    mask = np.array(is_changed)
+    return explain_change(table[mask], table, attributes=few, exposure=len(table) / mask.sum())
+
+
+def _fields(text: str | None) -> dict[str, str]:
+    try:
+        value = None
+        if text:
+            value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        return {}
+    return {
+        clean(name): clean(str(item)[:100])
+        for name, item in value.items()
+        if not isinstance(item, dict | list)
+    }
