@@ -40,13 +40,13 @@ _CALENDAR: Final = PublicCall("plot_failure_calendar", ("tz",))
 _EXPIRY: Final = "tk.plot_expiry(failures, {kept})\n\ntk.count_expiring(failures, {kept})"
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
-_ROW: Final = 0.32  # inches of height of a row of cells
+_ROW: Final = 0.32  # height of a row of cells, in inches
 _SHARE: Final = ReportColumn("share", "share")
-_WORKFLOW: Final = ReportColumn("workflow", beneath=True)
+_WORKFLOW: Final = ReportColumn("workflow", below=True)
 
 
 def masked_columns(failures: AnyFrame, redactor: Redactor) -> SelectedRows:
-    """Return the columns that figures need, with secrets masked: names of groups are drawn."""
+    """Return the columns that figures need. Workflow names are drawn, so secrets in them are masked."""
     columns = ["failed_at", "created_at", "workflow_url", "response_status"]
     rows = select(failures, columns, doing="making a report")
     urls = rows.choose(["workflow_url"]).count("workflow_url")["workflow_url"].drop_null()
@@ -62,7 +62,7 @@ def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
 
 
 def _when(counts: Counts) -> Iterator[Section]:
-    """Return the trend."""
+    """Return the section with the trend, if there are at least two failures."""
     trend, clean, markers = counts.trend, counts.clean, counts.markers
     if trend.total <= 1:
         return
@@ -132,7 +132,7 @@ def _expiry(counts: Counts) -> Iterator[Section]:
 
 
 def _where(counts: Counts) -> Iterator[Section]:
-    """Workflows by status."""
+    """Return the counts of failures by workflow and response status."""
     by = ["workflow_url", "response_status"]
     matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
     code = fill('tk.count_by(failures, ["workflow_url", "response_status"])')
@@ -156,7 +156,7 @@ def _where(counts: Counts) -> Iterator[Section]:
 
 
 def _hours(counts: Counts) -> Iterator[Section]:
-    """Weekdays and hours."""
+    """Return the counts of failures by weekday and hour."""
     calendar = failure_calendar(counts.shown, gaps=gaps_of(counts.failures))
     if calendar.total <= 1:
         return
@@ -176,13 +176,16 @@ def _hours(counts: Counts) -> Iterator[Section]:
 
 
 def _callbacks(counts: Counts) -> Iterator[Section]:
-    """Failure functions by state; those without one are counted however many states there are."""
+    """Return the counts of failures by the state of their failure function.
+
+    The row of failures without a failure function is always shown, even if there are many states.
+    """
     states, most = count_states(counts.failures), CAPS["states"]
     none = states["state"].isna()
     yield Section("callbacks", "Failure functions", parts=_counts(
         counts, pd.concat([states[~none].head(most), states[none], states[~none].iloc[most:]]),
         "Failures by the state of their failure function",
-        {"state": "state", "meaning": ReportColumn("meaning", beneath=True), "count": "#failures",
+        {"state": "state", "meaning": ReportColumn("meaning", below=True), "count": "#failures",
          "share": _SHARE},
         fill("tk.count_states(failures)"),
         most=min(most, int((~none).sum())) + int(none.sum()), more="more states",
@@ -190,7 +193,7 @@ def _callbacks(counts: Counts) -> Iterator[Section]:
 
 
 def _labels(counts: Counts) -> Iterator[Section]:
-    """Labels."""
+    """Return the counts of failures by label."""
     yield Section("labels", "Labels", parts=_counts(
         counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
         {"label": "label", "count": "#failures", "share": _SHARE},
@@ -215,7 +218,7 @@ def _counts(
 
 
 def _new(counts: Counts) -> Iterator[Section]:
-    """Return the section on failures that are new since the earlier ones."""
+    """Return the failures that the earlier frame does not have, if there are any."""
     comparison = counts.findings["comparison"]
     if not comparison or not comparison["new"]:
         return
@@ -230,7 +233,7 @@ def _new(counts: Counts) -> Iterator[Section]:
 
 
 def _scope(counts: Counts) -> Iterator[Section]:
-    """Return the request and the result of the load."""
+    """Return the facts of the load: the request, the pages read, and how complete the result is."""
     facts, trend = counts.findings["completeness"], counts.trend
     parts: list[Part] = []
     if facts["state"] == "unknown":

@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 90_000
 """Bytes of the HTML part at most: Gmail cuts above 102 KB, other clients above 100."""
 
-_SUBJECT: Final = 150  # characters; clients show 60 to 100
+_SUBJECT: Final = 150  # characters; mail clients show 60 to 100
 _INCHES: Final = 8.0  # width of a picture
-_DOTS: Final = 160  # per inch: twice the pixels that a client shows, for sharp text on dense screens
+_DOTS: Final = 160  # per inch: twice the resolution that a client shows, so that labels are sharp
 _SHOWN: Final = 640  # pixels of width in the message
 _ADDRESS: Final = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 
 
 @dataclass(frozen=True, eq=False)
 class _Picture:
-    """A figure of a section, and the content id that the HTML part shows it by."""
+    """A figure of a section, and the content id that the HTML part refers to."""
 
     figure: ReportFigure
     content_id: str
@@ -68,7 +68,7 @@ def email_message(
     sender: str | None = None,
     link: str | None = None,
 ) -> EmailMessage:
-    """Return the report as a message; `tag` is the same for the same report, and so are the bytes."""
+    """Return the report as a message. The same report and `tag` always produce the same bytes."""
     recipients = _addresses("to", [to] if isinstance(to, str) else to)
     senders = _addresses("sender", [] if sender is None else [sender])
     link = web_link(link)
@@ -85,7 +85,7 @@ def email_message(
         message["To"] = ", ".join(recipients)
     message["Date"] = read_time(report.made_at)
     message["Message-ID"] = f"<{tag}.report@toolkit.invalid>"
-    message["Auto-Submitted"] = "auto-generated"  # so that no absence note answers
+    message["Auto-Submitted"] = "auto-generated"  # suppresses automatic replies, for example "out of office"
     message.set_content(_text(report, sections, link), cte="quoted-printable")
     message.add_alternative(markup, subtype="html", cte="quoted-printable")
     page = message.get_payload()[1]  # type: ignore[index]
@@ -96,7 +96,7 @@ def email_message(
                 disposition="inline", filename=f"figure-{number}.png",
             )  # fmt: skip
     for number, part in enumerate(part for part in message.walk() if part.is_multipart()):
-        part.set_boundary(f"=-{tag}-{number}")  # the default one is random
+        part.set_boundary(f"=-{tag}-{number}")  # the default boundary is random
     return message
 
 
@@ -136,7 +136,7 @@ def _html(
     templates = environment()
     page, fragment = (templates.get_template(name) for name in ("email.html", "email_section.html"))
     ids = {picture.figure: picture.content_id for picture in pictures}
-    # the size of the head, when the line that names the sections left out is longest
+    # start with the size of the head, assuming the worst case: all sections are listed as left out
     titles = [section.title for section in sections]
     size = len(page.render(report=report, link=link, sections=[], left_out=titles).encode())
     shown, fragments, left_out = [], [], []
@@ -153,7 +153,7 @@ def _html(
 
 
 def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
-    """Return the text part: the same sections, one line per row."""
+    """Return the plain-text part: the same sections, one line per row."""
     lines = [_line(report.title), "", _line(report.verdict), ""]
     lines += [_line(notice.text) for notice in report.notices]
     for number in report.numbers:
@@ -195,7 +195,10 @@ def _part(part: Part) -> Iterator[str]:
 
 
 def _row(table: ReportTable, row: Sequence[Any]) -> str:
-    """Return the first cell, then the others with their names."""
+    """Return the first cell, then the other cells with their column names.
+
+    For example ``"(new) payment timeout: class timeout; failures 12"``.
+    """
     cells = list(zip(table.columns, row, strict=True))
     flags = [column.name for column, value in cells if column.kind == "flag" and value]
     (first, value), *others = [cell for cell in cells if cell[0].kind != "flag"]
@@ -211,7 +214,7 @@ def _row(table: ReportTable, row: Sequence[Any]) -> str:
 
 
 def _png(figure: ReportFigure) -> bytes:
-    """Draw a figure on white: the same bytes for the same figure."""
+    """Return the figure as a PNG on white. The same figure always produces the same bytes."""
     canvas = Figure(figsize=(_INCHES, figure.height), layout="constrained")
     FigureCanvasAgg(canvas)
     with drawing(canvas.add_subplot(), "light") as (ax, theme):

@@ -37,13 +37,13 @@ from toolkit.tables.schemas import GONE_BEFORE
 from toolkit.tables.signed_rows import SIGNATURE, are_signed
 
 MOST: Final = 20_000
-"""Failures that are looked at one by one; of more, a sample."""
+"""Largest number of failures that are analysed one by one. If there are more, a sample is analysed."""
 
 _DOING: Final = "making a report"
-_CLASSED: Final = 300  # groups whose class is shown, the largest
-_MARKED: Final = 6  # rises in the figure
-_UNNAMED: Final = ("several errors", "a rise of all failures")  # by whether there is no condition
-_LIKENED: Final = 20  # new groups that are compared with earlier ones
+_CLASSED: Final = 300  # only the largest groups are classified
+_MARKED: Final = 6  # rises that are marked in the figure
+_UNNAMED: Final = ("several errors", "a rise of all failures")  # indexed by `is_of_all`
+_LIKENED: Final = 20  # new groups that are compared with similar earlier groups
 _BASIS: Final = frozenset(
     "dlq_id workflow_url workflow_run_id response_status response_body response_body_base64".split()  # noqa: SIM905 - words
 )
@@ -56,41 +56,41 @@ _READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _SHARED
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Story:
-    """An explanation: its failures, their common values, the time, and the confidence."""
+    """A likely explanation for some failures, for example "ConnectionTimeout in orders since 09:10"."""
 
-    kind: str  # rise, or steady
-    what: str  # the error that its failures share, else its condition, in words
-    stated: frozenset[str]  # the attributes that this names
-    whole: bool  # whether all of its failures have that error
-    of_all: bool  # whether all failures rose, none much more than the others
+    kind: str  # "rise" or "steady"
+    what: str  # the common error message, or the condition in words if the errors differ
+    stated: frozenset[str]  # the attributes that `what` already names
+    whole: bool  # whether all failures have the error in `what`
+    of_all: bool  # whether failures of all kinds rose alike
     condition: str
     alternatives: list[str]
     shared: dict[str, str]
-    workflows: list[str]  # the most frequent first, five at most
+    workflows: list[str]  # at most five, the most frequent first
     workflow_count: int
     start: datetime
     stop: datetime
     episodes: int
-    period: str | None  # when its episodes begin, in UTC: "every day at 03:10"
+    period: str | None  # when the episodes begin, in UTC, for example "every day at 03:10"
     goes_on: bool
     observed: int
     expected: int
     share: float
     confidence: float
-    chosen: dict[str, str]  # the condition that `select_failures` finds them by, with their error
-    waiting: int  # failures of that condition that are in the queue
-    last_at: datetime | None  # when the latest of these failed
+    chosen: dict[str, str]  # condition for `select_failures` that finds these failures
+    waiting: int  # failures that meet `chosen` and are still in the queue
+    last_at: datetime | None  # when the latest waiting failure occurred
     found_class: str
 
     @property
     def name(self) -> str:
-        """Return the values that all or most of the failures share."""
+        """Return a short title: the values that all or most of the failures share."""
         return self.what if self.whole else f"mostly {self.what}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
-    """Everything that the sections which explain are made of."""
+    """The results of all analyses that the explaining sections show."""
 
     total: int
     sample: pd.DataFrame
@@ -99,19 +99,19 @@ class Evidence:
     classes: pd.DataFrame
     trend: Trend
     stories: list[Story] = field(default_factory=list)
-    explained: float = 0.0  # the share of all failures that have an explanation; some have two
-    changes: pd.DataFrame | None = None  # how each group changed, the most urgent first
+    explained: float = 0.0  # share of all failures with at least one explanation
+    changes: pd.DataFrame | None = None  # one row per group, the most urgent change first
     similar: SimilarFailures | None = None
     offenders: pd.DataFrame | None = None
     functions: pd.DataFrame | None = None
     outcomes: RetryOutcomes | None = None
-    earlier: int = 0  # entries of the earlier frame
-    earlier_sample: int = 0  # and how many of them are looked at one by one
-    is_current: bool = True  # whether the data reach up to now
+    earlier: int = 0  # number of entries in the earlier frame
+    earlier_sample: int = 0  # and how many of them are analysed one by one
+    is_current: bool = True  # whether the data are recent enough to judge the last day
 
     @property
     def begins(self) -> dict[str, str]:
-        """When the explained rises begin, by their numbers, for the figure."""
+        """Return the start times of the explained rises by number, for the markers in the figure."""
         rises = [(number, story) for number, story in enumerate(self.stories, 1) if story.kind == "rise"]
         return {f"{number}": story.start.isoformat(timespec="minutes") for number, story in rises[:_MARKED]}
 
@@ -131,7 +131,7 @@ def gather(
     step: Callable[[str], None],
     new_since: datetime | None = None,
 ) -> Evidence | None:
-    """Run the analyses; return None without failures, or without the columns that they need."""
+    """Run all analyses. Return None if the frame has no failures or lacks a required column."""
     names = set(opened(failures, doing=_DOING).names)
     both = names
     if previous is not None:
@@ -207,7 +207,7 @@ def gather(
 def _grouped(
     failures: AnyFrame, sample: pd.DataFrame, rules: GroupRules | None, *, is_whole: bool
 ) -> tuple[FailureGroups, pd.DataFrame]:
-    """Return the groups of all failures, and the sample (or all failures) with the group of each."""
+    """Return the groups of all failures, and the sample with a column that names the group of each row."""
     signed = _is_signed(sample)
     if not is_whole:
         groups = group_failures(failures, rules=rules)
@@ -223,7 +223,7 @@ def _is_signed(failures: pd.DataFrame) -> bool:
 
 
 def _earlier(previous: AnyFrame, groups: FailureGroups) -> tuple[pd.DataFrame, int]:
-    """Return the earlier failures or a sample of them, each with a group, and their number."""
+    """Return the earlier failures (or a sample) with their groups, and the number of all earlier failures."""
     before = sample_failures(previous, most=MOST, columns=_READ)
     entries = select_timed(previous, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
     return before if _is_signed(before) else groups.assign(before), int(entries)
@@ -248,7 +248,7 @@ def _split(failures: pd.DataFrame, since: datetime, now: datetime) -> tuple[pd.D
 
 
 def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
-    """Return the class of each of the largest groups, by the latest failure."""
+    """Return the class of each of the largest groups, judged by the latest failure of the group."""
     largest = groups.sort_values(["count", "group"], ascending=[False, True]).head(_CLASSED)
     latest = sample.drop_duplicates(SIGNATURE, keep="last")
     latest = latest[latest[SIGNATURE].isin(largest["group"])].reset_index(drop=True)
@@ -322,13 +322,20 @@ def _without_title(
 def _waiting_of(
     sample: pd.DataFrame, condition: dict[str, str], start: datetime, stop: datetime
 ) -> pd.DataFrame:
-    """Return the failures of a condition and a time that are in the queue, as shown code selects them."""
+    """Return the failures of a condition and a period that are still in the queue.
+
+    The report shows code that selects the same failures.
+    """
     rows = select_failures(sample, condition, since=start, until=stop)
     return rows[rows[GONE_BEFORE].isna()] if GONE_BEFORE in rows else rows
 
 
 def _estimate(count: float, scale: float) -> int:
-    """Return a count, or the estimate for all failures if it comes from a sample, to three digits."""
+    """Scale a count of the sample to all failures, rounded to three digits.
+
+    >>> _estimate(1234, 1), _estimate(1234, 10)
+    (1234, 12300)
+    """
     return round(count) if scale == 1 else round(float(f"{count * scale:.3g}"))
 
 

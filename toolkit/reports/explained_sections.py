@@ -1,4 +1,7 @@
-"""Make the sections of a failure report with explanations; secrets in them are masked afterwards."""
+"""Make the sections of a failure report that explain failures, for example "Likely explanations".
+
+Secrets are masked afterwards, when the report is assembled (see `Section.masked`).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText,
 
 _SHARE: Final = ReportColumn("share", "share")
 _CONFIDENCE: Final = ReportColumn("confidence", "percent")
-_SIGNATURE: Final = ReportColumn("signature", "id", beneath=True)
+_SIGNATURE: Final = ReportColumn("signature", "id", below=True)
 _GROUPS: Final = 10
-_OFFENDERS: Final = 2  # of a kind
-_WORKFLOWS: Final = 5  # of an explanation: of more, the first is named
+_OFFENDERS: Final = 2  # rows per kind
+_WORKFLOWS: Final = 5  # if an explanation has more, only the most frequent workflow is named
 _WORST: Final = 15
 _FUNCTIONS: Final = ("failed", "hanging", "never set")
 _OF_ALL: Final = "Look for what all workflows need: a network, a database, a shared service, a deploy."
@@ -62,7 +65,7 @@ _BLANKS: Final = (
 
 
 class Explained:
-    """Makes the sections, of the evidence and the options of a report."""
+    """Makes the explaining sections from the evidence and the options of a report."""
 
     def __init__(self, evidence: Evidence, counts: Counts) -> None:
         self.evidence = evidence
@@ -70,19 +73,19 @@ class Explained:
         self.now, self.retention, self.kept = counts.now, counts.retention, counts.kept
 
     def why(self) -> Iterator[Section]:
-        """Return the explanations, the largest first, or a sentence without explanations."""
+        """Return the explanations, the largest first."""
         stories = self.evidence.stories
         if not stories:
             return
         share = percent(self.evidence.explained)
         columns = [
             ReportColumn("ongoing", "flag"), "explanation",
-            ReportColumn("from", "time", beneath=True, named=True),
-            ReportColumn("until", "time", beneath=True, named=True),
-            ReportColumn("in", beneath=True, named=True),
-            ReportColumn("condition:", beneath=True, named=True),
-            ReportColumn("or:", beneath=True, named=True),
-            ReportColumn("class", beneath=True, named=True), "#failures",
+            ReportColumn("from", "time", below=True, named=True),
+            ReportColumn("until", "time", below=True, named=True),
+            ReportColumn("in", below=True, named=True),
+            ReportColumn("condition:", below=True, named=True),
+            ReportColumn("or:", below=True, named=True),
+            ReportColumn("class", below=True, named=True), "#failures",
             "#expected", _SHARE,
             _CONFIDENCE,
         ]  # fmt: skip
@@ -107,7 +110,7 @@ class Explained:
         )  # fmt: skip
 
     def impact(self) -> Iterator[Section]:
-        """Who is affected: what fails again and again."""
+        """Return runs, callers, labels and other values that failed on several occasions."""
         offenders = self.evidence.offenders
         if offenders is None or offenders.empty:
             return
@@ -117,7 +120,7 @@ class Explained:
              float(f"{row['lift']:.3g}"))
             for row in some.to_dict("records")
         ]  # fmt: skip
-        kind = ReportColumn("kind", beneath=True)
+        kind = ReportColumn("kind", below=True)
         columns = ["what", kind, "#failures", "#occasions", _SHARE, "#times the mean"]
         yield self._section(
             "impact", "Who is affected",
@@ -128,7 +131,7 @@ class Explained:
         )  # fmt: skip
 
     def deadline(self) -> Iterator[Section]:
-        """Until when each group can be retried."""
+        """Return how long the failures of each group can still be retried."""
         if not self.retention.is_known:
             return
         groups = self.evidence.waiting.dropna(subset=["first_at", "last_at"])
@@ -158,13 +161,13 @@ class Explained:
         )  # fmt: skip
 
     def changed(self) -> Iterator[Section]:
-        """Groups that are new, or whose rate grew or shrank."""
+        """Return the groups that are new, and the groups whose rate grew or shrank."""
         changes, trend = self.evidence.changes, self.evidence.trend
         if changes is None:
             return
         sizes = counts_by_change(changes)
         counts = ", ".join(f"{number:,} {_KINDS.get(kind, kind)}" for kind, number in sizes.items() if number)
-        # most groups are not there on every day, so a list of those that are gone would hide the others
+        # most groups do not occur every day, so a list of absent groups would hide the other changes
         frame = changes[~changes["change"].isin(["steady", "gone"])]
         columns = ["group", _SIGNATURE, "change", "#before", "#expected", "#now", _CONFIDENCE]
         known = trend.usual is not None
@@ -186,7 +189,7 @@ class Explained:
         )  # fmt: skip
 
     def groups(self) -> Iterator[Section]:
-        """Groups with exemplars."""
+        """Return the largest groups, with one example each."""
         new = set(self.evidence.trend.new or ())
         kinds = self.evidence.classes.set_index("group")["class"]
         rows = []
@@ -199,10 +202,10 @@ class Explained:
                 float(row["share"]),
             ))  # fmt: skip
         columns = [
-            ReportColumn("new", "flag"), "group", ReportColumn("example", beneath=True),
-            ReportColumn("latest", "id", beneath=True),
-            ReportColumn("first", "time", beneath=True, named=True),
-            ReportColumn("last", "time", beneath=True, named=True),
+            ReportColumn("new", "flag"), "group", ReportColumn("example", below=True),
+            ReportColumn("latest", "id", below=True),
+            ReportColumn("first", "time", below=True, named=True),
+            ReportColumn("last", "time", below=True, named=True),
             ReportColumn("class", missing="unknown"), "statuses", "#failures", _SHARE,
         ]  # fmt: skip
         number = len(self.evidence.groups)
@@ -228,7 +231,7 @@ class Explained:
             (row["class"], row["evidence"] or None, int(row["groups"]), int(row["count"]), row["share"])
             for row in sizes.to_dict("records")
         ]
-        columns = ["class", ReportColumn("evidence", beneath=True), "#groups", "#failures", _SHARE]
+        columns = ["class", ReportColumn("evidence", below=True), "#groups", "#failures", _SHARE]
         sentence = "What kind of failure each group is, by its latest response."
         chosen, imported = fill("failures"), fill("")
         if self.evidence.sampled:
@@ -242,7 +245,7 @@ class Explained:
         )  # fmt: skip
 
     def functions(self) -> Iterator[Section]:
-        """Workflows whose failure functions failed, hang or were never set."""
+        """Return the workflows whose failure functions failed, hang or were never set."""
         functions = self.evidence.functions
         if functions is None:
             return
@@ -345,7 +348,7 @@ class Explained:
         )
 
     def postmortem(self) -> Iterator[Section]:
-        """Return a form for the incident, with the known values filled in."""
+        """Return a postmortem form for the largest explanation, with the known values filled in."""
         stories = self.evidence.stories
         if not stories:
             return
@@ -362,7 +365,7 @@ class Explained:
         yield Section("postmortem", "Postmortem", "To be filled in.", parts)
 
     def sections(self) -> list[Section]:
-        """Return all sections that have contents, in order."""
+        """Return all sections that have contents, in the order of the page."""
         makers = (self.why, self.impact, self.deadline, self.changed, self.groups, self.classes,
                   self.functions, self.outcomes, self.seen, self.actions, self.postmortem)  # fmt: skip
         return [section for make in makers for section in make()]
@@ -371,7 +374,11 @@ class Explained:
         self, name: str, title: str, sentence: str, *parts: Part, code: Code, whole: bool = False,
         sampled: str = "Counted in a sample of {}.",
     ) -> Section:  # fmt: skip
-        """Return a section with the code that computes it again, for the sample if one was analysed."""
+        """Return a section with the code that computes it again.
+
+        If a sample was analysed, the sentence mentions it and the code draws the same sample, unless the
+        section counts the `whole` of the failures.
+        """
         if self.evidence.sampled and not whole:
             number = counted(len(self.evidence.sample), "failure")
             sentence = f"{sentence} {sampled.format(number)}".strip()
@@ -382,7 +389,7 @@ class Explained:
         return fill("datetime.fromisoformat({now})", now=_iso(self.now))
 
     def _split(self) -> Code:
-        """Code that makes the recent failures and those before."""
+        """Return code that assigns the failures of the period to `recent`, and earlier ones to `before`."""
         if self.evidence.trend.compared:
             return fill("recent, before = failures, previous\n")
         return fill(_RECENT, since=self.evidence.trend.since.isoformat())
@@ -427,7 +434,7 @@ def explained_in_words(evidence: Evidence | None) -> str:
 
 
 def _named(evidence: Evidence, story: Story, name: str) -> str:
-    """Return an explanation with workflows and common values, each of them once."""
+    """Return the name of an explanation with the workflows and the common values not named yet."""
     return f"{name}, in {_places(evidence, story, story.stated)}"
 
 
@@ -437,7 +444,10 @@ def _number(evidence: Evidence, story: Story) -> str:
 
 
 def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> str:
-    """Return the workflows and other common values of an explanation that are not stated yet."""
+    """Return the workflows of an explanation, with common values that are not stated elsewhere.
+
+    For example ``"orders, billing (caller ip 10.0.0.7)"`` or ``"12 workflows, the most in orders"``.
+    """
     own = story.shared.get("workflow_url")
     known = [name for name in ([own] if own else story.workflows) if name != NONE]
     names = ", ".join(known) or "no known workflow"
@@ -453,7 +463,7 @@ def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> s
 
 
 def _when(story: Story, *, is_current: bool = True) -> str:
-    """From when to when an explanation was."""
+    """Return when an explanation began and ended, for example "since 2026-03-01 09:10, and ongoing"."""
     start, stop = time_text(story.start), time_text(story.stop)
     number = f"in {story.episodes} episodes " * (story.episodes > 1)
     if story.goes_on and is_current:
@@ -472,7 +482,7 @@ def _times(story: Story) -> str:
 
 
 def _action(story: Story, load: Code) -> Code:
-    """Code that plans a redrive of the failures of an explanation, and shows the plan; nothing is sent."""
+    """Return code that plans a redrive for an explanation and shows the plan. It sends nothing."""
     times = {"since": _iso(story.start), "until": _iso(story.stop)}
     select = _SELECT.write(variable("failures"), story.chosen, **times)
     found = recommended(story.found_class)
@@ -484,7 +494,7 @@ def _action(story: Story, load: Code) -> Code:
 
 
 def _confidence(value: float) -> float:
-    """Return a confidence with four digits that is never 1: nothing here is certain."""
+    """Round a confidence to four digits, at most 0.9999, because no explanation is certain."""
     return min(round(float(value), 4), 0.9999)
 
 

@@ -1,4 +1,9 @@
-"""Make the failure report: sections in their order, and notices."""
+"""Make the failure report: run the analyses, write the sections, and put them in order.
+
+`Counts` (in `findings.py`) computes each number once, when a section first needs it. `Explained` makes the
+sections that explain failures. To add a section, write a function, add it to the list of its kind (`COUNTED`,
+`ABOUT` or `Explained.sections`), and add the name to `_ORDER`.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +36,9 @@ from toolkit.tables.freshness import Clock
 _SCHEMA: Final = "failure-report/6"
 _METHOD: Final = "How failures are grouped and explained: docs/groups-and-explanations.md."
 STEPS: Final = 6
-"""Steps of a report, of which a progress bar tells."""
+"""Number of steps that a progress bar shows."""
 
-_NEW_GROUPS: Final = 200  # ids of groups
+_NEW_GROUPS: Final = 200  # ids of new groups that the JSON lists at most
 _ORDER: Final = (
     "why", "when", "expiry", "deadline", "impact", "worst", "changed", "groups", "classes", "seen",
     "outcomes", "redrive", "actions", "where", "hours", "callbacks", "functions", "labels", "new",
@@ -45,8 +50,8 @@ _ORDER: Final = (
 class FailureReport(Report):
     """A report on failures; made by `failure_report`.
 
-    Notebooks show it as a part of their page. It holds no frame: only numbers, and texts with their secrets
-    masked. ``docs/failure-report.schema.json`` describes its JSON.
+    Notebooks show it inline. It contains only numbers and masked strings, no frames, so you can share it.
+    ``docs/failure-report.schema.json`` describes the JSON form.
 
     Examples
     --------
@@ -77,45 +82,48 @@ def failure_report(
     tz: str | tzinfo | None = None,
     progress: StepOption = None,
 ) -> FailureReport:
-    """Report on failures: how many, how complete, when, where, in which words, what expires and what is new.
+    """Report on failures: counts, likely explanations, changes, expiry, and how complete the data are.
 
     The same frames, options and `now` produce the same bytes.
 
     Parameters
     ----------
     failures : pandas.DataFrame
-        The failures table, as loaders return it; its receipt says whether it is complete.
+        The failures table, as loaders return it. The receipt in it records whether the load was complete.
     previous : pandas.DataFrame, optional
-        An earlier one, to compare with.
+        An earlier failures table, to compare with.
     retention : str or timedelta, optional
         How long the queue keeps an entry ("3d", "7d", … by plan); entries expire that long after `failed_at`.
-        Default: what a sync of the snapshot was told (`sync_failures`), else ``TOOLKIT_RETENTION``, else
-        seven days. If an older entry is in the queue, the report calls the retention unknown and announces no
-        expiry. Gaps between the syncs of a snapshot are those of this retention, if it is stated.
+        If omitted, the retention that was passed to `sync_failures` is used, then the environment variable
+        ``TOOLKIT_RETENTION``, then seven days. If the queue contains an older entry, the report calls the
+        retention unknown and announces no expiry. If you pass a retention, gaps between the syncs of a
+        snapshot are computed with it.
     now : datetime or callable, optional
-        What "within 24 hours" counts from; without a time zone, UTC. A callable is a clock: data from its
-        future are out of date, too. Default: the clock of this machine.
+        Start of "within 24 hours"; UTC if it has no time zone. You can also pass a clock, a
+        callable that returns the time; data with a later time then count as out of date. If omitted, the
+        clock of this machine is used.
     max_age : str or timedelta, optional
-        How old the data may be: "2h", "1d", … The headline and a notice name the age of older ones, and
-        counts of the last hours, what is new and what is worse are missing. Default: three times the usual
-        time between the complete syncs of a snapshot, an hour at least, and a day without such syncs.
+        How old the data may be, for example "2h" or "1d". If they are older, the headline and a notice show
+        their age, and the report has no recent counts, new groups or trend. Default: three times the usual
+        time between complete syncs of the snapshot, but at least an hour; a day without syncs.
     new_since : datetime, optional
-        Groups that were first seen after this time count as new, also if that is longer ago than a day: for
-        example when you last read a report. Default: 24 hours before `now`. An earlier load to compare with
-        (`previous`) decides alone.
+        Groups first seen after this time count as new. Pass, for example, the time when you last read a
+        report. Default: 24 hours before `now`, which is also the latest time that has an effect. Ignored if
+        `previous` is given.
     title : str, optional
     redactor : Redactor, optional
-        Masks secrets in everything shown. Default: one with the user's key, which has no live tokens;
-        loaders have masked those in the frames.
+        Masks secrets in everything shown. Default: a redactor with the user's key, which knows no live
+        tokens; loaders have already masked live tokens in the frames.
     redrive : RedriveResult or path, optional
-        What `run_redrive` returned, or its ledger, of which the latest plan is shown: what succeeded, what
-        came back and with which signature, what was left and why.
+        The result of `run_redrive`, or the path of a ledger, whose latest plan is shown. The section lists
+        entries that succeeded, came back (with their signature) or were left (with the reason).
     tz : str or tzinfo, optional
-        The time zone in which times are shown and days are cut, such as ``"Europe/Berlin"``. Default: the
-        environment variable ``TOOLKIT_TZ``, else UTC. JSON has the zone as `tz`, and all times in UTC.
+        The time zone of all displayed times and of day boundaries, for example ``"Europe/Berlin"``. Default:
+        the environment variable ``TOOLKIT_TZ``, or UTC if it is not set. The JSON form names the zone in
+        `tz`; all times in it are UTC.
     progress : bool or callable, optional
-        A callable gets (steps done, steps in all, name of the step that begins). Default: a bar in a
-        notebook or terminal if there are many failures.
+        A callable is called with (steps done, number of steps, name of the step that begins). By default, a
+        notebook or terminal shows a bar if there are many failures.
 
     Returns
     -------
@@ -124,7 +132,7 @@ def failure_report(
     Raises
     ------
     InputError
-        When a column is missing, or an option cannot be read.
+        If a column is missing or an option is not valid.
 
     Examples
     --------
@@ -161,7 +169,7 @@ def _report(
     new_since: datetime | None,
     step: Callable[[str], None],
 ) -> FailureReport:
-    """Make a report in the time zone of the times that are shown."""
+    """Make a report. The caller has set the time zone of displayed times."""
     step("counting failures")
     fresh = freshness_of(failures, now, max_age)
     failures, repeated = without_repeated(failures, doing="making a report")
@@ -219,7 +227,7 @@ def _report(
 
 
 def _change(counts: Counts) -> dict[str, Any]:
-    """Return new groups and the change of the rate as JSON-able values; null if they are unknown."""
+    """Return new groups and the change of the rate as JSON-able values. Unknown values are None."""
     evidence, clean = counts.evidence, counts.clean
     unknown: dict[str, Any] = dict.fromkeys(("since", "failures", "expected", "worse", "new_groups"))
     unknown |= {"groups": None, "grown_groups": [], "titles": {}}

@@ -1,7 +1,7 @@
-"""What a failure report counts, and what its head says: JSON-able values, texts with their secrets masked.
+"""Compute the numbers of a failure report as JSON-able values with masked secrets.
 
-``docs/failure-report.schema.json`` describes them: times are ISO 8601 in UTC, counts integers, shares floats
-of 1, missing values null.
+``docs/failure-report.schema.json`` describes the values: times are ISO 8601 in UTC, counts are integers,
+shares are between 0 and 1, and missing values are null.
 """
 
 from __future__ import annotations
@@ -52,18 +52,22 @@ ONCE: Final = fill(
     'failures = failures[~failures["dlq_id"].duplicated(keep="last") | failures["dlq_id"].isna()]'
 )
 _LEFT: Final = {"within 24 hours": "in 6 to 24 hours", "within 3 days": "in 1 to 3 days"}
-_LONGEST: Final = 500  # characters of a text that is shown
-_GROUPS: Final = 5  # workflows in the trend
+_LONGEST: Final = 500  # longer strings are truncated
+_GROUPS: Final = 5  # workflows that the trend shows by name
 
 
 class Cleaner:
-    """Makes values JSON-able and safe to show: secrets masked, then truncated to 500 characters."""
+    """Makes values JSON-able and safe to show: masks secrets, then truncates to 500 characters."""
 
     def __init__(self, redactor: Redactor) -> None:
         self.redactor = redactor
 
     def value(self, value: Any) -> Any:
-        """Return a value with clean strings at any depth, times in ISO 8601, and None if it is missing."""
+        """Return a JSON-able copy: strings at any depth are masked, and missing values become None.
+
+        >>> Cleaner(Redactor(key=b"example")).value({"at": datetime(2026, 3, 1, tzinfo=UTC), "share": pd.NA})
+        {'at': '2026-03-01T00:00:00.000+00:00', 'share': None}
+        """
         if isinstance(value, Mapping):
             return {self.value(str(name)): self.value(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
@@ -76,11 +80,11 @@ class Cleaner:
             return value
         if isinstance(value, float):
             return None if pd.isna(value) else round(value, 6)
-        # masked before it is truncated: part of a secret would not be recognised
+        # mask before truncating, because half a secret is not recognised
         return shorten(self.redactor.text(str(value)), _LONGEST)
 
     def rows(self, frame: pd.DataFrame) -> list[dict[str, Any]]:
-        """Return the rows of a small frame."""
+        """Return the rows of a small frame as masked dicts."""
         plain = frame.astype(object)
         return [
             {name: self.value(item) for name, item in zip(frame.columns, row, strict=True)}
@@ -89,9 +93,9 @@ class Cleaner:
 
 
 def without_repeated(frame: AnyFrame, *, doing: str, name: str = "failures") -> tuple[AnyFrame, int]:
-    """A frame with the last row of each id, and how many others there were; a snapshot keeps ids unique.
+    """Return the frame with only the last row of each id, and the number of rows left out.
 
-    Only where ids repeat is a frame of an engine that reads lazily held in memory.
+    A snapshot has unique ids already. A lazy frame is read into memory only if ids repeat.
     """
     frame = scanned(frame, doing=doing, name=name)
     rows = opened(frame, doing=doing, name=name)
@@ -103,30 +107,30 @@ def without_repeated(frame: AnyFrame, *, doing: str, name: str = "failures") -> 
     if isinstance(frame, pd.DataFrame):
         return frame[~repeated], int(repeated.sum())
     table = rows.table().replace_schema_metadata(rows.schema.metadata)
-    repeated = _repeated(table, doing, name)  # again, in the order that it was read in now
+    repeated = _repeated(table, doing, name)  # again, because a lazy frame may be read in another order
     return table.filter(pa.array(~repeated)), int(repeated.sum())
 
 
 def _repeated(frame: AnyFrame, doing: str, name: str) -> npt.NDArray[np.bool_]:
-    """Return which rows have the id of a later row."""
+    """Return a mask of the rows whose id occurs again in a later row."""
     ids = select(frame, ["dlq_id"], doing=doing, name=name).table()["dlq_id"].to_pandas()
     return np.asarray(ids.duplicated(keep="last") & ids.notna(), dtype=bool)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Counts:
-    """The failures of a report, as the head, the figures and the sections count them."""
+    """The failures of a report with all counts, each computed when a section first needs it."""
 
     failures: AnyFrame
     previous: AnyFrame | None
-    shown: SelectedRows  # what figures count, texts masked
+    shown: SelectedRows  # the columns that figures count, with masked strings
     retention: Retention
-    kept: str  # as code states it
+    kept: str  # the retention as shown code spells it, for example "7d"
     fresh: Freshness
     clean: Cleaner
-    new_since: datetime | None = None  # when groups count as new that were first seen then
-    step: Callable[[str], None] = silent  # begins a step of the report
-    repeated: int = 0  # rows left out, as a later one has their id
+    new_since: datetime | None = None  # groups first seen after this time count as new
+    step: Callable[[str], None] = silent  # reports progress: called with the name of each step
+    repeated: int = 0  # number of rows left out because a later row has the same id
 
     @property
     def now(self) -> datetime:
@@ -159,18 +163,18 @@ class Counts:
 
     @cached_property
     def expiring(self) -> list[dict[str, Any]]:
-        """Return how many failures expire when."""
+        """Return the number of failures that expire within 6 hours, 24 hours and so on."""
         return self.clean.rows(count_expiring(self.failures, self.retention.length, self.now))
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether the data show that the queue has no failures."""
+        """Return whether a complete and current load found no failures."""
         complete = self.receipt is not None and self.receipt.complete
         return not self.overview.count and complete and self.fresh.state == "current"
 
     @property
     def left(self) -> list[tuple[str, int]]:
-        """Return the same counts in words for separate spans, as each failure is counted once."""
+        """Return the counts of `expiring` that are not zero, with labels for separate periods."""
         return [(_LEFT.get(row["when"], row["when"]), row["count"]) for row in self.expiring if row["count"]]
 
     @cached_property
@@ -195,17 +199,17 @@ class Counts:
 
     @property
     def load_code(self) -> Code:
-        """Python that loads the failures, as `failures`, and `service`."""
+        """Return code that assigns the service to `service` and loads the failures into `failures`."""
         return _load_code(self.receipt, self.now, self.clean)
 
     @property
     def markers(self) -> dict[str, str]:
-        """Names of times in the trend."""
+        """Return the times that the trend marks, by name."""
         return {} if self.evidence is None else self.evidence.begins
 
     @cached_property
     def trend(self) -> FailureTrend:
-        """Failures over time, by workflow."""
+        """Return the failures over time, by workflow."""
         gaps = gaps_of(self.failures)
         return failure_trend(
             self.shown, by="workflow_url", top=_GROUPS, now=self.now, markers=self.markers, gaps=gaps
@@ -213,7 +217,7 @@ class Counts:
 
     @cached_property
     def findings(self) -> dict[str, Any]:
-        """Return the contents of the head, and the facts of the load."""
+        """Return the contents of the head and the facts of the load, as in the JSON form."""
         failures, previous, clean = self.failures, self.previous, self.clean
         overview, recent, receipt = self.overview, self.recent, self.receipt
         for load in (receipt, receipt_of(previous)):
@@ -246,7 +250,7 @@ class Counts:
 
 
 def _covers(receipt: Receipt | None, start: datetime) -> bool:
-    """Return whether a load requested everything since this time, and is complete."""
+    """Return whether a load is complete and requested everything since this time."""
     if receipt is None or not receipt.complete:
         return False
     since = requested_time(receipt, "since")
@@ -298,7 +302,7 @@ def _completeness(
 
 
 def _gaps_shown(receipt: Receipt | None, overview: FailureOverview) -> list[Gap]:
-    """Return the gaps since the first failure of the report, or the latest gap before it."""
+    """Return the gaps that end after the first failure of the report; without failures, the latest gap."""
     first = overview.first_at
     if receipt is None or first is None:
         return list(receipt.gaps[-1:]) if receipt else []
@@ -306,7 +310,7 @@ def _gaps_shown(receipt: Receipt | None, overview: FailureOverview) -> list[Gap]
 
 
 def _gaps_in_words(gaps: list[Gap]) -> str:
-    """Return one sentence on failures that expired before a sync, with the last gap.
+    """Return a sentence about failures that expired before a sync could read them.
 
     >>> gap = Gap(start="2026-03-01T00:00:00+00:00", end="2026-03-06T00:00:00+00:00", is_certain=True)
     >>> _gaps_in_words([gap])
@@ -343,7 +347,7 @@ def _comparison(
 
 
 def _are_of_one_load(receipt: Receipt | None, earlier: Receipt | None) -> bool:
-    """Return whether two frames can be of one load, so that one may be a part of the other."""
+    """Return whether two frames can come from the same load, so that one may be a part of the other."""
     if receipt is None or earlier is None:
         return True
     return (receipt.source, receipt.started_at) == (earlier.source, earlier.started_at)
@@ -363,20 +367,26 @@ def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
 
 def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
     """Return whether a load can have older entries that the earlier load did not request."""
-    times = {"since": None, "until": None}  # the start of "the last seven days" moves on: not a difference
+    times = {
+        "since": None,
+        "until": None,
+    }  # "the last seven days" starts later in each load, which is no difference
     if {**scope, **times} != {**earlier, **times}:
         return True
     return "until" in earlier or ("since" in earlier and str(scope.get("since", "")) < str(earlier["since"]))
 
 
 def _chosen(scope: Mapping[str, Any], now: datetime) -> FailureFilter:
-    """The filter of a load; `InputError` where its receipt holds something else, as an edited file may."""
+    """Return the filter of a load.
+
+    Raise `InputError` if the receipt contains a value that is not valid, for example in an edited file.
+    """
     parts = {name: scope[name] for name in signature(FailureFilter).parameters if scope.get(name)}
     return FailureFilter(**parts, now=now)
 
 
 def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> Code:  # noqa: FBT001 - private
-    """Python that loads the failures and makes the report again."""
+    """Return code that loads the failures and makes the report again."""
     lines = [_load_code(receipt, now, clean)]
     frames = [variable("failures")]
     if compared:
@@ -388,13 +398,13 @@ def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime
 
 
 def zone_option() -> dict[str, object]:
-    """Return the option of shown code that names the time zone of the report, if it is not UTC."""
+    """Return ``{"tz": zone}`` for the shown code, or an empty dict if the report is in UTC."""
     zone = time_zone().key
     return {} if zone == "UTC" else {"tz": zone}
 
 
 def _load_code(receipt: Receipt | None, now: datetime, clean: Cleaner) -> Code:
-    """Python that loads the failures of a receipt."""
+    """Return code that repeats the load that a receipt describes."""
     scope = clean.value(receipt.scope) if receipt else {}
     lines = [fill("import toolkit as tk\n\nservice = tk.connect()")]
     given = [variable("service")]

@@ -1,14 +1,16 @@
 """Decide once how each group changed. The headline, "What changed", JSON and short form count these rows.
 
-Two analyses answer parts of it. `periods.py` knows which groups are new, by when they were first seen. The
-comparison has a row per group in one of both periods, and calls more of them new or growing. The rules:
+Two analyses each know a part. `periods.py` knows which groups are new, because it knows when each group was
+first seen. `compare_failures` has one row per group in either period, but is quicker to call a group new or
+growing. These rules combine them:
 
 1. A group is new if `periods.py` lists it, whatever the comparison calls it.
-2. Other groups that only the later period has were known before: "missing before".
-3. A group is growing if it is in `Trend.grown`. Others that the comparison calls growing are steady.
+2. Other groups that only the later period has are "missing before": they are known, but did not occur in the
+   earlier period.
+3. A group is growing if it is in `Trend.grown`. If only the comparison calls it growing, it is steady.
 
-So the number of rows with "new" is the number of new groups in the headline, and all kinds together are all
-groups that are compared.
+As a result, the number of rows with "new" equals the number of new groups in the headline, and every compared
+group is counted exactly once.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from toolkit.reports.periods import CONFIDENT, Trend
 
 
 def grown_groups(comparison: FailureComparison, new: list[str] | None) -> list[str]:
-    """Return the ids of groups whose rate is higher, surely though many groups are compared (Bonferroni)."""
+    """Return the ids of groups whose rate is clearly higher.
+
+    The more groups are compared, the more certain each rise has to be (Bonferroni correction). For example,
+    with 10 groups a confidence of 0.9997 is needed instead of 0.997.
+    """
     frame = comparison.frame
     sure = 1 - (1 - CONFIDENT) / max(len(frame), 1)
     is_grown = (frame["change"] == "growing") & (frame["confidence"] >= sure)
@@ -31,16 +37,17 @@ def grown_groups(comparison: FailureComparison, new: list[str] | None) -> list[s
 def changes_of_groups(
     comparison: FailureComparison | None, trend: Trend, groups: pd.DataFrame
 ) -> pd.DataFrame | None:
-    """Return the rows of a comparison with the kind of change that counts, the most urgent first.
+    """Return the rows of a comparison with the final kind of change, the most urgent first.
 
-    Without a rate to compare with, only new groups are known. None if nothing is.
+    Without an earlier rate, only new groups are returned; without a comparison, None.
     """
     if comparison is None:
         return None
     frame = comparison.frame
     new = trend.new or []
     late = groups[groups["group"].isin(set(new) - set(frame["group"]))]
-    if len(late):  # first seen in the period, though they failed before it
+    if len(late):
+        # first seen in this period, although they failed earlier: the comparison has no row for them
         rows = late[["group", "title"]].assign(
             before=0, after=0, expected=0.0, confidence=np.nan, change="new"
         )
@@ -56,6 +63,6 @@ def changes_of_groups(
 
 
 def counts_by_change(changes: pd.DataFrame) -> dict[str, int]:
-    """Return how many groups changed how; every kind has a number."""
+    """Return the number of groups per kind of change, including zeros."""
     sizes = changes["change"].value_counts()
     return {change: int(sizes.get(change, 0)) for change in CHANGES}

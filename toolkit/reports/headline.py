@@ -47,7 +47,7 @@ def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
 
 
 def age_in_words(data: Mapping[str, Any]) -> str:
-    """Return how the headline begins if the data cannot tell about the last hours; "" if they can.
+    """Return the begin of the headline if the data do not reach the last hours, and otherwise "".
 
     >>> age_in_words({"state": "old", "until": "2026-03-01T09:00:00.000+00:00", "age_hours": 312.5})
     'Out of date: the data end at 2026-03-01 09:00 UTC, 13 days before this report. '
@@ -62,7 +62,7 @@ def age_in_words(data: Mapping[str, Any]) -> str:
 
 
 def filter_in_words(scope: Mapping[str, Any]) -> str:
-    """The filter of a load, as it follows "12 failures"; empty where everything was requested.
+    """Return the filter of a load in the words that follow "12 failures"; "" without a filter.
 
     >>> filter_in_words({"kind": "workflows", "label": ["eu", "us"], "response_status": [500]})
     ' with label eu or us and status 500'
@@ -76,7 +76,7 @@ def filter_in_words(scope: Mapping[str, Any]) -> str:
 
 
 def _some(values: Any) -> str:
-    """Return the first values of a part of a filter."""
+    """Return the first values of a filter, for example "500 or 502 or 503 or 2 more"."""
     texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
     more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
     return " or ".join(texts[:_MOST_VALUES]) + more
@@ -101,7 +101,7 @@ def _new(findings: Mapping[str, Any]) -> str:
 
 
 def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[str, Any]]:
-    """Return the counts of failures: all, recent, per workflow, and about to expire."""
+    """Return the four numbers of the head: failures, recent failures, recent workflows, and soon expiring."""
     overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
     change = None
     hours = _period_in_words(recent, findings["data"])
@@ -124,9 +124,9 @@ def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[
 
 
 def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the number of the period that the headline judges, compared with what is usual in it.
+    """Return the number of failures in the period, compared with the usual number.
 
-    A difference that the headline calls no clear change is none here, either.
+    The headline judges the same period. If it sees no clear change, this shows no change either.
     """
     name = f"since {time_text(trend.since)}" if trend.compared else lately["name"]
     note = f"usually {round(trend.usual or 0):,} in as long a time"
@@ -136,7 +136,7 @@ def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """Return the period of the recent counts; if the data end earlier than the report, until when it is."""
+    """Return the period of the recent counts, with the end if the data end more than an hour ago."""
     hours = f"last {recent['hours']} hours"
     lags = data["age_hours"] is not None and data["age_hours"] > 1 and data["state"] == "current"
     return f"{recent['hours']} hours until {time_text(read_time(recent['until']))}" if lags else hours

@@ -1,4 +1,4 @@
-"""A report as HTML: the templates, and what fills them."""
+"""Render a report as HTML with the Jinja templates in `templates/`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _WIDTHS: Final = {"wide": 9.6, "narrow": 4.0}  # inches
 
 
 def render_html(template: str, report: Report, tag: str) -> str:
-    """Return the report by a template; the tag ends every id, so that a page can have two reports."""
+    """Render a template. Every element id ends with the tag, so that a page can contain several reports."""
     return environment().get_template(template).render(report=report, tag=tag, numbers=NUMBERS)
 
 
 def environment() -> Environment:
-    """Return the templates with their filters, which escape every value."""
+    """Return a Jinja environment with the filters of the templates. It escapes every value."""
     templates = Environment(
         loader=PackageLoader("toolkit.reports", "templates"),
-        # every value of a template passes `_escaped`; autoescape only verifies that
+        # `_escaped` already escapes every value; autoescape is a second line of defence
         finalize=_escaped,
         autoescape=True,
         undefined=StrictUndefined,
@@ -60,7 +60,7 @@ def environment() -> Environment:
 
 
 def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
-    """Return the figure as ``<svg>`` for wide and narrow pages."""
+    """Return the figure as two ``<svg>`` elements, for wide and for narrow pages."""
     drawn = {}
     said = {"title": figure.title, "description": figure.description}
     for size, width in _WIDTHS.items():
@@ -73,11 +73,14 @@ def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
 
 
 def _small(row: tuple[Any, ...], columns: tuple[ReportColumn, ...]) -> list[list[tuple[ReportColumn, str]]]:
-    """What stands beneath the first cell, by line: texts on lines of their own, all else on one."""
+    """Return the small print below the first cell, line by line.
+
+    Each text column has a line of its own; all other columns share the last line.
+    """
     some = [
         (column, f"{column.name} {column.shown(value)}" if column.named else column.shown(value))
         for column, value in zip(columns, row, strict=True)
-        if column.beneath and value not in (None, "")
+        if column.below and value not in (None, "")
     ]
     lines = [[pair] for pair in some if pair[0].kind == "text"]
     rest = [pair for pair in some if pair[0].kind != "text"]
@@ -85,13 +88,13 @@ def _small(row: tuple[Any, ...], columns: tuple[ReportColumn, ...]) -> list[list
 
 
 def _escaped(value: object) -> Markup:
-    """Markup unchanged, everything else escaped; missing values are empty."""
+    """Return markup unchanged and everything else escaped. None becomes an empty string."""
     if isinstance(value, Markup):
         return value
     return Markup("" if value is None else escape_html(value))  # noqa: S704 - escaped right here
 
 
 def _breakable(value: object) -> Markup:
-    """A text that may also be broken behind a slash, where addresses are long."""
+    """Return an escaped string that may wrap after a slash, so that long addresses fit into a cell."""
     parts = re.split("(?<=/)(?!/)", "" if value is None else str(value))
     return Markup("<wbr>".join(map(escape_html, parts)))  # noqa: S704 - escaped right here

@@ -46,13 +46,13 @@ from toolkit.vectors.vector_rows import VectorSource, VectorTables
 
 _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/2"
-_GOOD: Final = 0.95  # recall from which on search can be trusted, as its audit says
-_LISTED: Final = 5  # ids that are named, at most
-_MAP_POINTS: Final = 800  # of the map: each is drawn four times, in two widths and two themes
-_FIGURE: Final = 2.6  # inches of height of a figure with one row
+_GOOD: Final = 0.95  # search with a lower recall needs attention; the recall audit uses the same limit
+_LISTED: Final = 5  # ids per cell at most
+_MAP_POINTS: Final = 800  # each point is drawn four times: in two widths and two themes
+_FIGURE: Final = 2.6  # height of a figure with one row, in inches
 _ROW: Final = 0.4
 _NAMESPACE: Final = ReportColumn("namespace", missing="(default)")
-_IDS: Final = ReportColumn("ids", "id", beneath=True)
+_IDS: Final = ReportColumn("ids", "id", below=True)
 
 _Mask: TypeAlias = Callable[[Any], Any]
 _Step: TypeAlias = tuple[str, str, str | None, int | None, str]
@@ -61,8 +61,7 @@ _Step: TypeAlias = tuple[str, str, str | None, int | None, str]
 class IndexReport(Report):
     """A report on a vector index; made by `index_report`.
 
-    Notebooks show it as a part of their page. It holds no vectors: only numbers, and texts with their secrets
-    masked.
+    Notebooks show it inline. It contains only numbers and masked strings, no vectors, so you can share it.
 
     Examples
     --------
@@ -84,7 +83,7 @@ class _Audits:
     drift: VectorChanges | str
 
 
-_STEPS: Final = 5  # audits of `_audited`
+_STEPS: Final = 5  # number of audits that `_audited` runs
 
 
 def index_report(
@@ -105,53 +104,54 @@ def index_report(
     redactor: Redactor | None = None,
     progress: StepOption = None,
 ) -> IndexReport:
-    """Report on a vector index: health, recall, what scores mean, what changed, and what to do first.
+    """Report on a vector index: health, recall, meaning of scores, changes, and the next steps.
 
     Parameters
     ----------
-    index : Service, or what `audit_vectors` accepts
-        An index, which is queried too, or vectors of one.
+    index : Service, frame, table, dataset or path
+        A service, or vectors in any form that `audit_vectors` accepts. Recall is measured only if you pass a
+        service, because that needs queries.
     vectors : frame, table, dataset or path, optional
-        With a service: its vectors, loaded earlier. Default: all are loaded now.
+        Vectors of the service that you loaded earlier. If omitted, all vectors are loaded now.
     previous : frame, table, dataset or path, optional
-        An earlier state, to compare with, such as the path of a snapshot.
+        An earlier state to compare with, for example the path of a snapshot.
     labels : pandas.DataFrame, optional
-        Judged scores (`score`, `match`), as `calibrate_threshold` takes them.
+        Judged scores (`score`, `match`), as for `calibrate_threshold`.
     queries : matrix or frame, optional
-        Queries of your own for the recall, as `audit_recall` takes them. Default: stored vectors.
+        Your own queries to measure recall with, as for `audit_recall`. Default: stored vectors.
     k : int
-        How many neighbours recall is measured with.
+        Number of neighbours per query when recall is measured.
     precision : float
-        The share of matches that a threshold promises, where there are labels.
+        Share of matches above the threshold, if `labels` are given.
     similarity : str, optional
-        Of vectors without a service: ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``. Default: cosine.
+        ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``, for vectors without a service. Default: cosine.
     namespace : str or sequence of str, optional
-        Of a service, without `vectors`: the namespaces to load, as in `load_vectors`. Default: all.
+        The namespaces to load from a service if `vectors` is omitted, as for `load_vectors`. Default: all.
     sample : int
-        How many queries recall is measured with.
+        Number of queries when recall is measured.
     seed : int
-        For samples and permutations.
+        Seed of samples and permutations.
     now : datetime, optional
-        When the report is made. Default: the clock.
+        Time of the report. Default: the current time.
     title : str, optional
     redactor : Redactor, optional
-        Masks secrets in everything shown. Default: that of the service, or one with the user's key.
+        Masks secrets in everything shown. Default: the redactor of the service, or one with the user's key.
     progress : bool or callable, optional
-        A callable gets (steps done, steps in all, name of the step that begins). Default: a bar in a
-        notebook or terminal if there are many vectors.
+        A callable is called with (steps done, number of steps, name of the step that begins). By default, a
+        notebook or terminal shows a bar if there are many vectors.
 
     Returns
     -------
     IndexReport
-        Sections: what to do first, what the index is, health, a map, recall, scores, changes, the code. One
-        that cannot be answered says why. ``docs/index-report.schema.json`` describes its JSON.
+        Sections: next steps, the index, health, a map, recall, scores, changes, and the code. If an audit
+        cannot be made, the section gives the reason. ``docs/index-report.schema.json`` describes the JSON.
 
     Raises
     ------
     InputError
-        When there is no column of vectors, or an option cannot be read.
+        If no column contains vectors, or an option is not valid.
     SnapshotError
-        When there is no snapshot at a path.
+        If a path contains no snapshot.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def index_report(
     options |= {} if queries is None else {"queries": queries}
     scale = similarity or (info.similarity if info is not None else None) or None
     name = "index" if vectors is None else "vectors"
-    VectorTables(source, doing=_DOING, name=name)  # says which argument is wrong
+    VectorTables(source, doing=_DOING, name=name)  # raises an error with the name of the argument
     if previous is not None:
         VectorTables(previous, doing=_DOING, name="previous")
     with ProgressSteps(progress, title="index report", total=_STEPS, rows=rows_of(source)) as step:
@@ -258,7 +258,7 @@ def _audited(
 
 
 def _steps(audits: _Audits) -> Iterator[_Step]:
-    """Return the next steps, the most urgent first: search, then problems, then possible problems."""
+    """Yield the next steps, the most urgent first: low recall, errors, stale vectors, then warnings."""
     if isinstance(audits.recall, RecallAudit) and audits.recall.overall.low < _GOOD:
         advice = "Let each search look at more vectors, or rebuild the index."
         yield advice, audits.recall.verdict, "(all)", None, ""
@@ -302,14 +302,14 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
 
 
 def _as_passed(name: str, value: Any) -> Code:
-    """A line that makes an argument again where it was a path, and otherwise says what it was."""
+    """Return code that assigns an argument if it was a path, and a comment about it otherwise."""
     if isinstance(value, str | os.PathLike):
         return fill("{name} = {path}", name=variable(name), path=os.fspath(value))
     return fill("{name}  # as it was passed", name=variable(name))
 
 
 def _loading(has_service: bool, passed: Any, source: VectorSource) -> Code:  # noqa: FBT001 - not an option
-    """Lines that load the vectors of the report, where that is known of them."""
+    """Return code that loads the vectors of the report, if the receipt shows how they were loaded."""
     if not has_service:
         return _as_passed("vectors", passed)
     line = _as_passed("vectors", source)
@@ -329,14 +329,14 @@ def _codes(
     scale: str | None,
     seed: int,
 ) -> dict[str, Code]:
-    """Python that computes each part again."""
+    """Return code that computes each part again."""
     vectors = variable("vectors")
     measured = dict(options)
     if "queries" in measured:
         measured["queries"] = variable("queries")
     recall = _RECALL.write(variable("service"), vectors, **measured)
     labels = [variable("labels")] if labelled else []
-    # a number of any kind is accepted, for example a Decimal, and code has literals only
+    # callers may pass any kind of number, for example a Decimal, but shown code only has literals
     scored: dict[str, object] = {"precision": float(precision), "seed": seed}
     if scale is not None:
         scored["similarity"] = scale
@@ -363,10 +363,10 @@ _COMPARE: Final = PublicCall("compare_vectors", ("seed",))
 
 
 def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
-    """Return the vectors on a plane, or the reason why the map is missing."""
+    """Return the vectors projected onto a plane, or the reason why the map is missing."""
     try:
         return project_vectors(source, sample=_MAP_POINTS, seed=seed)
-    except InputError as error:  # several dimensions, or sparse vectors only
+    except InputError as error:  # for example vectors of several dimensions, or only sparse vectors
         return f"There is no map: {error.got}."
 
 
@@ -375,7 +375,7 @@ def _first(steps: list[_Step], health: VectorAudit) -> Section:
     if not steps:
         sentence = "Nothing: no defect was found." if health.dense else "Load dense vectors, to judge them."
         return Section("first", "What to do first", sentence)
-    columns = ["what to do", ReportColumn("why", beneath=True), _NAMESPACE, "#count", _IDS]
+    columns = ["what to do", ReportColumn("why", below=True), _NAMESPACE, "#count", _IDS]
     listed = table("Steps, the most urgent first", columns, steps, missing="")
     return Section("first", "What to do first", parts=(listed,))
 
@@ -400,7 +400,7 @@ def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
 def _health(health: VectorAudit, code: Code, mask: _Mask) -> Iterator[Part]:
     """Return the findings of the health audit."""
     columns = [
-        "finding", ReportColumn("detail", beneath=True), _IDS, _NAMESPACE, "severity", "#count",
+        "finding", ReportColumn("detail", below=True), _IDS, _NAMESPACE, "severity", "#count",
         "effect on search", "advice",
     ]  # fmt: skip
     names = ["finding", "detail", "ids", "namespace", "severity", "count", "effect", "advice"]
@@ -413,7 +413,7 @@ def _health(health: VectorAudit, code: Code, mask: _Mask) -> Iterator[Part]:
 
 
 def _map(projection: VectorProjection, code: Code, mask: _Mask) -> Iterator[Part]:
-    """Return the map, and the groups on it."""
+    """Return the map, and the extent of each namespace on it."""
     if projection.frame.empty:
         return
     names = projection.frame["namespace"]
@@ -456,9 +456,9 @@ def _recall(recall: RecallAudit, code: Code, mask: _Mask) -> Iterator[Part]:
 
 
 def _scores(scores: Calibration, code: Code, mask: _Mask) -> Iterator[Part]:
-    """Return the scores that mean a match."""
+    """Return the threshold above which scores mean a match, per namespace."""
     columns = [
-        _NAMESPACE, "similarity", "#threshold", ReportColumn("why", beneath=True), "#random median",
+        _NAMESPACE, "similarity", "#threshold", ReportColumn("why", below=True), "#random median",
         "#random high", "#random share", "#duplicate share", "#labels",
     ]  # fmt: skip
     if len(scores.frame):
@@ -487,11 +487,11 @@ _AUDITED: Final[tuple[tuple[str, str, Callable[[Any, Code, _Mask], Iterator[Part
     ("scores", "What scores mean here", _scores),
     ("drift", "What changed", _drift),
 )
-"""Sections of what is audited, in order: the verdict and parts, or why there was no audit."""
+"""Sections of the audits, in the order of the page: field of `_Audits`, heading, and function."""
 
 
 def _figure(title: str, result: Any, field: str, column: str, code: Code, mask: _Mask) -> Iterator[Part]:
-    """A figure of scores of pairs, its numbers, and its code; names in it are masked as texts are."""
+    """Return a figure of the distribution of scores, with a table and the code. Drawn names are masked."""
     values: pd.DataFrame = getattr(result, field)
     number = "score" if "score" in values.columns else "distance"
     groups = values.dropna(subset=number).groupby(column)[number]

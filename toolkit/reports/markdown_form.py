@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from toolkit.reports.page import Report
 
 _SIGNS: Final = re.compile(r"([`*_{}\[\]|~#!])")
-# what would begin a list or underline a heading; not the sign in a number or date
+# signs that would begin a list or underline a heading, but not the minus of a number
 _LIST: Final = re.compile(r"^(\d*)([-+=](?!\d)|(?<=\d)[.)])")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]+")
 _ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 
 
 def escape_markdown(value: object) -> str:
-    r"""A text for a paragraph or table cell of Markdown: on one line, every character literal.
+    r"""Return a string as one line of Markdown with only literal characters.
 
-    A text that holds ``$`` or a backslash is written as code: pages typeset TeX in everything else, also
-    where Markdown has these signs escaped.
+    If it contains ``$`` or a backslash, it is written as code, because pages typeset TeX everywhere else,
+    even if these characters are escaped.
 
     >>> print(escape_markdown("a|b `c` <script>"))
     a\|b \`c\` &lt;script&gt;
@@ -45,7 +45,7 @@ def escape_markdown(value: object) -> str:
     """
     line = " ".join(visible("" if value is None else str(value)).split())
     if "$" in line or "\\" in line:
-        # outside of code, because tables and paragraphs do not agree on what a pipe in code is
+        # keep pipes outside of the code, because tables and paragraphs treat a pipe in code differently
         return r"\|".join(map(_as_code, line.split("|")))
     return _LIST.sub(r"\1\\\2", _SIGNS.sub(r"\\\1", line.translate(_ENTITIES)))
 
@@ -73,7 +73,7 @@ def render_markdown(report: Report) -> str:
 
 
 def _part(part: Part) -> Iterator[str]:
-    """Return a part as paragraphs, without contents that a page folds away."""
+    """Yield a part as paragraphs, without contents that the HTML page folds."""
     match part:
         case ReportTable(folded=False):
             yield escape_markdown(part.caption)
@@ -106,14 +106,15 @@ def _table(table: ReportTable) -> str:
 
 
 def _cell(column: ReportColumn, value: Any) -> str:
-    if column.beneath:  # there is a heading for what small print names
-        column = replace(column, beneath=False, missing="")
+    if column.below:
+        # a Markdown table has a heading for this column, so the cell needs no name
+        column = replace(column, below=False, missing="")
     shown = column.shown(value)
     return _code(shown) if column.kind == "id" and shown else escape_markdown(shown)
 
 
 def _code(identity: str) -> str:
-    """Return an id that can be copied from the rendered page and from the source."""
+    """Return an id as code, so that it can be copied from the rendered page and from the source."""
     return f"`{identity}`" if _PLAIN_ID.fullmatch(identity) else escape_markdown(identity)
 
 

@@ -1,4 +1,4 @@
-"""A report of any kind, in all forms: HTML (a page, or a part of a notebook's), PDF, Markdown, JSON, mail."""
+"""Render a report of any kind as HTML (a page or a notebook cell), PDF, Markdown, JSON or e-mail."""
 
 from __future__ import annotations
 
@@ -30,32 +30,33 @@ from toolkit.reports.short_form import short_form
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Report:
-    """A page of sections beneath a verdict, as HTML, Markdown, JSON, PDF, e-mail and a short text.
+    """A verdict followed by sections, as HTML, Markdown, JSON, PDF, e-mail or a short message.
 
-    Notebooks show it as a part of their page. It holds only numbers, and texts with their secrets masked.
+    Notebooks show it inline. It contains only numbers and masked strings, so you can share it.
 
     Attributes
     ----------
     schema : str
-        Which kind of report its JSON is.
+        Kind and version of the JSON form, for example ``"failure-report/6"``.
     title, verdict : str
-        Its name, and what it says in a sentence or two.
+        The title, and the result in one or two sentences.
     made_at : str
-        The time that ages count from, in ISO 8601.
+        Time of the report in ISO 8601. Ages are relative to it.
     notices : tuple of Notice
-        How far to trust it.
+        Sentences about how complete and recent the data are.
     numbers : tuple of dict
-        The numbers of the head: `name`, `value`, `change` against what the `note` names or None, `note`.
+        The numbers in the head, each with `name`, `value`, `change` (or None) and `note`. The note names the
+        value that the change is relative to.
     sections : tuple of Section
-        What it shows.
+        The contents.
     values : dict
-        Further values of its JSON.
+        Further values of the JSON form.
     tz : str
-        The time zone in which times are shown.
+        Time zone of displayed times.
     """
 
     method: ClassVar[str] = ""
-    """A sentence that names the page of the documentation about how it was made."""
+    """A sentence that names the documentation of the methods."""
 
     schema: str
     title: str
@@ -68,7 +69,7 @@ class Report:
     tz: str = field(default_factory=lambda: time_zone().key)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a copy of the report as JSON-able values. NaN and infinity are None."""
+        """Return the report as JSON-able values. NaN and infinity become None."""
         values = {
             "schema": self.schema,
             "title": self.title,
@@ -86,32 +87,33 @@ class Report:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def to_html(self) -> str:
-        """Return a whole page: no script, nothing from the network, light and dark, printable."""
+        """Return a printable page with a light and a dark theme, without scripts and network access."""
         with shown_in(time_zone(self.tz)):
             return render_html("page.html", self, self._tag())
 
     def to_markdown(self) -> str:
-        """Return the report for a chat or an issue, as GitHub-flavoured Markdown without HTML."""
+        """Return the report as GitHub-flavoured Markdown without HTML, for example for an issue."""
         with shown_in(time_zone(self.tz)):
             return render_markdown(self)
 
     def to_email(
         self, *, to: str | Sequence[str] = (), sender: str | None = None, link: str | None = None
     ) -> EmailMessage:
-        """Return the report as an e-mail, ready for a program or server of yours that sends it.
+        """Return the report as an e-mail that your own program or mail server can send.
 
-        A text part; an HTML part of at most 90,000 bytes, as mail clients cut longer ones, without scripts
-        and SVG; pictures as PNG, attached by their content id. Sections that do not fit are named at the end.
-        The same report and options make the same bytes.
+        The message has a plain-text part, an HTML part without scripts and SVG, and the pictures as attached
+        PNG files. The HTML part has at most 90,000 bytes, because mail clients cut longer messages; sections
+        that do not fit are listed at the end. The same report and options produce the same bytes.
 
         Parameters
         ----------
         to : str or sequence of str
-            Plain addresses, such as ``"ops@example.com"``. Default: no header; the sending program adds it.
+            Plain addresses, for example ``"ops@example.com"``. If omitted, the message has no ``To`` header;
+            the sending program adds it.
         sender : str, optional
             One plain address.
         link : str, optional
-            Where the whole report is, for example the page of a CI run.
+            Address of the complete report, for example the page of a CI run.
 
         Returns
         -------
@@ -121,7 +123,7 @@ class Report:
         Raises
         ------
         InputError
-            When an address or the link cannot be used as given.
+            If an address or the link is not valid.
 
         Examples
         --------
@@ -135,22 +137,22 @@ class Report:
             return email_message(self, self._tag(), to=to, sender=sender, link=link)
 
     def to_short(self, *, markdown: bool = False, link: str | None = None) -> str:
-        """Return the report in at most 1,500 characters, for a chat.
+        """Return the report in at most 1,500 characters, for example for a chat.
 
-        It names what is new, growing and expiring, and what to be careful about. Names in it notify nobody,
-        and the only link in it is yours.
+        The message lists new, growing and expiring groups and the notices of the report. Names such as
+        ``@channel`` in the data notify nobody, and the message contains no link except yours.
 
         Parameters
         ----------
         markdown : bool
-            Default: plain text.
+            Whether to use Markdown. Default: plain text.
         link : str, optional
-            Where the whole report is, for example the page of a CI run.
+            Address of the complete report, for example the page of a CI run.
 
         Raises
         ------
         InputError
-            When the link cannot be used as given.
+            If the link is not valid.
 
         Examples
         --------
@@ -163,17 +165,17 @@ class Report:
             return short_form(self, markdown=markdown, link=link)
 
     def to_pdf(self) -> bytes:
-        """Return the page as a PDF of A4. Raise `ToolkitError` if no Chromium is on the PATH."""
+        """Return the page as an A4 PDF. Raise `ToolkitError` if no Chromium is on the PATH."""
         return print_page(self.to_html())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report to a file only this user can read, replacing it as a whole or not at all.
+        """Write the report to a file that only this user can read. An existing file is replaced atomically.
 
         Parameters
         ----------
         path : path-like
-            With the suffix ``.html``, ``.md``, ``.json``, ``.eml`` (an e-mail), ``.txt`` (the short form), or
-            ``.pdf`` (which needs a Chromium on the PATH), in a folder that exists.
+            A path in an existing folder. The suffix selects the form: ``.html``, ``.md``, ``.json``, ``.eml``
+            (an e-mail), ``.txt`` (the short form) or ``.pdf`` (needs a Chromium on the PATH).
 
         Returns
         -------
@@ -183,9 +185,9 @@ class Report:
         Raises
         ------
         InputError
-            For another suffix.
+            If the suffix is another one.
         ToolkitError
-            When the file cannot be written or the PDF not be printed; an existing file is unchanged.
+            If the file cannot be written or the PDF cannot be printed. An existing file is then unchanged.
         """
         path = file_path("path", path)
         forms: dict[str, Callable[[], str | bytes]] = {
@@ -209,12 +211,12 @@ class Report:
             return render_html("fragment.html", self, self._tag())
 
     def _tag(self) -> str:
-        """Return the end of every id, which differs between the reports on a page."""
+        """Return the suffix of all element ids, so that several reports on a page do not clash."""
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:8]
 
 
 def _json_value(value: Any) -> Any:
-    """Return a copy of a value, with None for numbers that JSON does not have."""
+    """Return a copy of a value with None instead of NaN and infinity, because JSON has neither."""
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -225,11 +227,11 @@ def _json_value(value: Any) -> Any:
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SECONDS: Final = 120
 _PRINTING: Final = "printing a report as PDF"
-_LEAST_SPACE: Final = 4 << 20  # bytes: with less, Chromium's profile and the PDF have no room
+_LEAST_SPACE: Final = 4 << 20  # in bytes; Chromium needs this much for the profile and the PDF
 
 
 def print_page(markup: str) -> bytes:
-    """Print a whole page, which loads nothing, as a PDF of A4; `ToolkitError` if Chromium prints none."""
+    """Print a self-contained HTML page as an A4 PDF. Raise `ToolkitError` if Chromium fails."""
     try:
         return _printed(markup)
     except OSError as error:
@@ -245,7 +247,7 @@ def print_page(markup: str) -> bytes:
 
 
 def _printed(markup: str) -> bytes:
-    # Windows searches the current folder first, where any chromium.exe may be
+    # Windows searches the current folder first, which may contain an unrelated chromium.exe
     browsers = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
     browser = next(browsers, None)
     if browser is None:
@@ -255,7 +257,7 @@ def _printed(markup: str) -> bytes:
             expected=f"one of {', '.join(_BROWSERS)}",
             next_step="Install Chromium, or save the report as .html and print it from your browser.",
         )
-    with TemporaryDirectory(prefix="toolkit-pdf-") as folder:  # for this user only
+    with TemporaryDirectory(prefix="toolkit-pdf-") as folder:  # readable by this user only
         page, target = Path(folder, "report.html"), Path(folder, "report.pdf")
         page.write_text(markup, encoding="utf-8")
         command = [
@@ -263,7 +265,7 @@ def _printed(markup: str) -> bytes:
             "--no-pdf-header-footer", f"--user-data-dir={folder}/profile", f"--print-to-pdf={target}",
             page.as_uri(),
         ]  # fmt: skip
-        # Chromium refuses its sandbox to root, as in a container; there is none on Windows
+        # as root, for example in a container, Chromium only starts without the sandbox; Windows has no root
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.insert(1, "--no-sandbox")
         reason = ""
@@ -278,7 +280,7 @@ def _printed(markup: str) -> bytes:
             reason = f"Chromium could not be started ({error.strerror})"
         if not target.is_file() or not target.read_bytes().startswith(b"%PDF-"):
             next_step = "Save the report as .html and print it from your browser."
-            if shutil.disk_usage(folder).free < _LEAST_SPACE:  # Chromium does not name a reason
+            if shutil.disk_usage(folder).free < _LEAST_SPACE:  # Chromium gives no reason
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             raise ToolkitError(_PRINTING, got=reason, expected="a PDF", next_step=next_step)
         return target.read_bytes()

@@ -1,7 +1,12 @@
-"""How failures came in the period of a report, compared with the time before, and which groups are new.
+"""Compare the failures in the period of a report with the time before, and find new groups.
 
-The period is the last day of the data, or the time since an earlier load. Without data that reach up to now,
-nothing about it is known, and every value is None.
+The period is the last day of the data, or the time since an earlier load. If the data are too old, nothing is
+known about the period, and every value is None.
+
+The rate is compared with a two-sided test of two counts. Failures come in bursts, so their variance is the
+mean times a dispersion, which is measured on the hours before the period (quasi-Poisson). For example, 100
+failures after a usual 60 are a clear change if failures are independent, but not if they come in
+bursts of 20.
 """
 
 from __future__ import annotations
@@ -28,26 +33,26 @@ from toolkit.tables.schemas import FIRST_SEEN_AT
 from toolkit.tables.signed_rows import SIGNATURE
 
 DAY: Final = timedelta(hours=24)
-CONFIDENT: Final = 0.997  # three standard deviations
+CONFIDENT: Final = 0.997  # three standard deviations: at one report per day, one false alarm per year
 _DOING: Final = "making a report"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trend:
-    """Failures since a time, compared with before, and the groups that are new since then."""
+    """The failures of a period, compared with the time before, and the new groups."""
 
     since: datetime
-    recent: int | None  # None if the data are too old to tell
-    usual: float | None  # failures in as long a time, by the mean of all the time before
-    confidence: float | None  # that the rate is another one
-    exposure: float  # how many times longer the time before is; of samples, how many times more it would have
+    recent: int | None  # None if the data are too old
+    usual: float | None  # mean number of failures before, in a time of the same length
+    confidence: float | None  # confidence that the rate changed
+    exposure: float  # length of the time before, in periods; for samples, scaled by the sampling rates
     new: list[str] | None  # ids of groups, the largest first
-    compared: bool  # with an earlier frame
+    compared: bool  # whether there is an earlier frame
     grown: list[str] = field(default_factory=list)  # ids of groups whose rate is higher
 
     @property
     def direction(self) -> str | None:
-        """Worse, better or the same, of all failures; None where nothing earlier is known."""
+        """Return "worse", "better" or "the same" for all failures; None if no earlier rate is known."""
         if self.recent is None or self.usual is None or self.confidence is None:
             return None
         if self.confidence < CONFIDENT:
@@ -56,23 +61,23 @@ class Trend:
 
     @property
     def overall(self) -> str:
-        """Return how all failures together came; headline, sections and tile use these words."""
+        """Return the direction in words. Headline, sections and tile use the same words."""
         if self.direction in {"worse", "better"}:
             return f"{self.direction} than before"
         return "no clear change"
 
     @property
     def clear_change(self) -> int | None:
-        """Return how many more failures than usual came; None if the difference is a usual one."""
+        """Return the difference to the usual number of failures; None if it is no clear change."""
         if self.direction not in {"worse", "better"} or self.recent is None or self.usual is None:
             return None
         return self.recent - round(self.usual)
 
     @property
     def words(self) -> str:
-        """Return one statement that compares the rate with the one before.
+        """Return one statement that compares the rate with the rate before.
 
-        It calls a period worse only if all failures together came more often.
+        It is "worse" only if the rate of all failures together rose.
         """
         if not self.grown:
             return f"{self.overall} from before" if self.direction == "the same" else self.overall
@@ -85,20 +90,20 @@ class Trend:
 
     @property
     def worse(self) -> bool | None:
-        """Return whether all failures, or the failures of a group, come at a higher rate than before."""
+        """Return whether the rate of all failures, or of at least one group, is higher than before."""
         return None if self.direction is None else self.direction == "worse" or bool(self.grown)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Period:
-    """The time that a report judges: after `since`, which is when an earlier load ended, or a day before."""
+    """The time that a report judges: since the end of an earlier load, or the last day."""
 
     since: datetime
-    new_since: datetime  # a day before now, or earlier if the caller knows nothing of the time since then
+    new_since: datetime  # groups first seen later are new: a day before now, or an earlier time of the caller
     end: datetime  # when the data end
     now: datetime
-    compared: bool  # with an earlier load
-    slack: timedelta = timedelta()  # a sync that began so long before `since` can have ended after it
+    compared: bool  # whether there is an earlier load
+    slack: timedelta = timedelta()  # a sync that began this long before `since` may have ended after it
 
     @classmethod
     def before(
@@ -108,7 +113,7 @@ class Period:
         slack: timedelta = timedelta(),
         new_since: datetime | None = None,
     ) -> Period:
-        """Return the period that ends when the data end."""
+        """Return the period that ends with the data."""
         if previous is None:
             since, end = fresh.end - DAY, fresh.end
             new_since = min(fresh.now - DAY, new_since or fresh.now)
@@ -126,12 +131,12 @@ class Period:
 
     @property
     def length(self) -> timedelta:
-        """From since until the end."""
+        """Return the length of the period."""
         return self.end - self.since
 
 
 def _covered_from(receipt: Receipt | None, end: datetime, retention: timedelta) -> datetime | None:
-    """Return from when on the data have every failure; None if they do not, or nobody knows."""
+    """Return the start of the period with complete data, or None if it is unknown."""
     if receipt is None or not receipt.complete:
         return None
     start = end - retention
@@ -140,14 +145,18 @@ def _covered_from(receipt: Receipt | None, end: datetime, retention: timedelta) 
 
 
 def _slack(receipt: Receipt | None) -> timedelta:
-    """Return how long the longest sync took: its failures are readable so long after they were first seen."""
+    """Return the duration of the longest sync: its failures became readable only when it ended."""
     if receipt is None or receipt.syncs is None or receipt.syncs.every_seconds is None:
         return timedelta()
     return timedelta(seconds=min(receipt.syncs.longest_seconds, receipt.syncs.every_seconds))
 
 
 def _ended(previous: AnyFrame) -> datetime | None:
-    """Return when the earlier load ended; of rows chosen from it, which ended after all of them, the last."""
+    """Return when the earlier load ended.
+
+    If the frame is only a selection of the loaded rows, return the time of the latest row: the load may have
+    ended long after it.
+    """
     receipt = receipt_of(previous)
     kept = select_retained(previous, [], doing=_DOING).count()["count_"][0].as_py()
     ended = None
@@ -162,10 +171,10 @@ def _ended(previous: AnyFrame) -> datetime | None:
 def _new_groups(
     failures: AnyFrame, groups: pd.DataFrame, known: pd.DataFrame | None, period: Period
 ) -> list[str]:
-    """Return the ids of groups that the earlier load does not have, or that were not known at `new_since`.
+    """Return the ids of groups that the earlier load does not have, or that were unknown at `new_since`.
 
-    A failure is known when it was first seen: what failed while no sync ran, or a moment before the report of
-    yesterday, is new today. A failure of the first sync was known when it failed.
+    A failure is known from the moment that a sync first saw it. For example, a failure that happened while no
+    sync ran is new when the next sync reads it. Failures of the first sync count as known since they failed.
     """
     if period.compared:
         return groups["group"][~groups["group"].isin(set() if known is None else known["group"])].tolist()
@@ -192,7 +201,7 @@ def _with_known(first_sync: datetime | None, now: datetime, table: pa.Table) -> 
     if first_sync is not None:
         is_first = pc.equal(seen, pa.scalar(first_sync, kind))
         seen = pc.if_else(pc.fill_null(is_first, True), nothing, seen)
-    # a time from the future is of a clock that was wrong
+    # a time in the future comes from a wrong clock
     past = [pc.if_else(pc.greater(time, pa.scalar(now, kind)), nothing, time) for time in (failed, seen)]
     latest = pc.max_element_wise(*(time.cast(pa.int64()) for time in past), skip_nulls=True)
     return table.append_column("known_", latest.cast(kind))
@@ -207,10 +216,10 @@ def trend_of(
     retention: timedelta,
     new_since: datetime | None = None,
 ) -> Trend:
-    """Return the rate of the period, compared with the rate before it, and the new ones of `groups`.
+    """Return the rate of the period, compared with the rate before it, and the new groups.
 
-    `known` are the groups of the earlier load. Without one, groups that were first seen after `new_since` are
-    new, also if that is longer ago than a day.
+    `known` contains the groups of the earlier load. Without an earlier load, groups first seen after
+    `new_since` are new, even if that was more than a day ago.
     """
     if not fresh.is_current:
         return _unknown_trend(fresh.end, compared=previous is not None)
@@ -221,13 +230,15 @@ def trend_of(
     recent = _minutes(failures, since, period.end)["count_"]
     earlier = _minutes(failures if previous is None else previous, None, since)
     gaps = gaps_of(failures if previous is None else previous)
-    earlier = earlier[~inside(gaps, earlier["first"])]  # too few, as others of that time have expired
+    earlier = earlier[
+        ~inside(gaps, earlier["first"])
+    ]  # drop counts in gaps: some failures of that time expired unread
     before, length = earlier["count_"], period.length
     usual = confidence = None
     exposure = 1.0
     observed = _known_since(earlier["first"].min(), since, gaps) if len(before) else timedelta()
     if covered is not None and previous is None and observed < length / 2:
-        # nothing failed in the time that is covered, which is long enough
+        # the load covers a long time without failures, which is a known rate of zero
         observed = _known_since(covered, since, gaps)
     if observed >= length / 2 > timedelta():
         exposure = observed / length
@@ -246,12 +257,12 @@ def trend_of(
 
 
 def _known_since(first: datetime, since: datetime, gaps: Spans) -> timedelta:
-    """Return how long the time until `since` is, without the gaps."""
+    """Return the length of the time from `first` to `since`, without gaps."""
     return since - first - overlap(gaps, first, since)
 
 
 def _unknown_trend(end: datetime, *, compared: bool) -> Trend:
-    """Return the trend of data that are too old to have one."""
+    """Return a trend without values, for data that are too old."""
     return Trend(
         since=end - DAY,
         recent=None,
@@ -264,7 +275,7 @@ def _unknown_trend(end: datetime, *, compared: bool) -> Trend:
 
 
 def _minutes(failures: AnyFrame, after: datetime | None, until: datetime) -> pd.DataFrame:
-    """Failures after a time and until another, by minute since 1970, and when the first of each was."""
+    """Count failures between two times by minute since 1970. `first` is the first time in each minute."""
     rows = select_timed(failures, [], doing=_DOING).then(partial(_within, after, until)).then(with_minute)
     counts = rows.count("minute_", first=("when_", "min")).to_pandas()
     first = pd.to_datetime(counts["first"], utc=True)
@@ -280,7 +291,12 @@ def _within(after: datetime | None, until: datetime, table: pa.Table) -> pa.Tabl
 
 
 def _confidence(recent: pd.Series, before: pd.Series, since: datetime, exposure: float, gaps: Spans) -> float:
-    """That a rate changed: two-sided, normal, with the variance of counts that come in bursts."""
+    """Return the confidence that a rate changed (two-sided, normal approximation, quasi-Poisson variance).
+
+    If the rate did not change, `recent` and `before / exposure` estimate the same number `usual`. The
+    difference has the variance ``bursts * usual * (1 + 1 / exposure)``. Half a failure is subtracted, because
+    counts are integers (continuity correction).
+    """
     bursts = 1.0
     if len(before):
         bursts = _dispersion(before, since, gaps)
@@ -291,7 +307,7 @@ def _confidence(recent: pd.Series, before: pd.Series, since: datetime, exposure:
 
 
 def _dispersion(before: pd.Series, since: datetime, gaps: Spans) -> float:
-    """Return the dispersion of counts per hour, relative to independent events, without hours in gaps."""
+    """Return the variance of the counts per hour, divided by their mean, without hours in gaps."""
     first = int(before.index.min())
     hours = (before.index.to_numpy() - first) // 60
     size = int((since.timestamp() / 60 - first) // 60) + 1

@@ -20,10 +20,10 @@ from toolkit.secrets.redaction import Redactor
 _STATUS: Final = PublicCall("redrive_status", ("plan",))
 _DONE: Final = ("succeeded", "called", "deleted")
 _BACK: Final = ("failed again", "failed otherwise")
-_MOST: Final = 20  # rows of a table
+_MOST: Final = 20  # rows per table
 _DRAWN: Final = 12  # groups
-_WORKFLOW: Final = ReportColumn("workflow", beneath=True)
-_WHY: Final = ReportColumn("why", beneath=True, missing="")
+_WORKFLOW: Final = ReportColumn("workflow", below=True)
+_WHY: Final = ReportColumn("why", below=True, missing="")
 
 
 def redrive_of(redrive: RedriveResult | str | os.PathLike[str] | None) -> RedriveResult | None:
@@ -50,7 +50,7 @@ def redrive_section(result: RedriveResult, redactor: Redactor) -> Section:
 def _tables(frame: pd.DataFrame) -> Iterator[Part]:
     done, back = frame[frame["state"].isin(_DONE)], frame[frame["state"].isin(_BACK)]
     left = frame[~frame["state"].isin((*_DONE, *_BACK))]
-    action = ReportColumn("action", beneath=True)
+    action = ReportColumn("action", below=True)
     yield from _table("What was done", done, {"action": action, "state": "outcome"})
     same = back["new_group"].where(back["state"] != "failed again", "the same")
     yield from _table(
@@ -74,6 +74,6 @@ def _table(
     counts = counts.sort_values(["order", "size", *keys], ascending=[True, False, *[True] * len(keys)])
     plain = counts[[*keys, "first", "size"]].astype(object)
     rows = plain.where(plain.notna(), None).head(_MOST).to_numpy().tolist()
-    example_id = ReportColumn("one of them", "id", beneath=True, missing="")
+    example_id = ReportColumn("one of them", "id", below=True, missing="")
     left_out = max(len(counts) - _MOST, 0)
     yield table(caption, [*columns.values(), example_id, "#entries"], rows, left_out=left_out)

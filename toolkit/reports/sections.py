@@ -1,7 +1,8 @@
-"""What a section of a report consists of: values, described once, that every form renders alike.
+"""Define the parts of a report section: tables, lists, code, figures and paragraphs.
 
-Texts are plain and their secrets masked; the forms escape them. A new section is a function that returns a
-`Section`, and its place in the list of its report.
+A section describes its contents once, and every form (HTML, Markdown, e-mail) renders them. Strings are plain
+with masked secrets; each form escapes them. To add a section, write a function that returns a `Section`, and
+add it to the list of the report.
 """
 
 from __future__ import annotations
@@ -19,32 +20,33 @@ from toolkit.drawing.style import Theme
 from toolkit.drawing.wording import counted, percent, span
 
 Kind = Literal["text", "number", "digits", "share", "percent", "time", "hours", "id", "flag"]
-"""What a column holds: texts; counts; numbers that are not counts; shares of 1, with a bar or without; times
-in ISO 8601; hours; ids to copy; whether the name of the column applies to the row."""
+"""The type of a column: strings ("text"), counts ("number"), other numbers, for example a status code
+("digits"), shares between 0 and 1 with a bar ("share") or without ("percent"), ISO 8601 times, hours, ids
+to copy, or whether the column name applies to a row ("flag")."""
 
 _WHOLE: Final = 1_000
-"""Numbers from here on are shown without decimals."""
+"""Larger numbers are shown without decimals."""
 
 NUMBERS: Final = frozenset({"number", "digits", "percent", "hours"})
-"""Kinds that stand at the right."""
+"""Kinds that are aligned to the right."""
 
 
 @dataclass(frozen=True)
 class ReportColumn:
-    """A column of a table: its heading, what it holds, and how a missing value is shown.
+    """A column of a table: the heading, the kind of values, and the text for missing values.
 
-    What is `beneath` is shown in small print under the first column, where there is space, after its name
-    where it is `named`.
+    Set `below` to show the column in small print below the first column on wide pages. If the column is also
+    `named`, the heading precedes each value.
     """
 
     name: str
     kind: Kind = "text"
     missing: str = "(none)"
-    beneath: bool = False
+    below: bool = False
     named: bool = False
 
     def shown(self, value: Any) -> str:
-        """Return a value as people read it."""
+        """Return a value as readers see it, for example "12 %" for a share of 0.12."""
         if self.kind == "flag":
             return self.name if value else ""
         if value is None or value == "":
@@ -53,7 +55,7 @@ class ReportColumn:
             case "number":
                 whole = isinstance(value, int) or abs(value) >= _WHOLE
                 number = f"{round(value):,}" if whole else f"{value:.4g}"
-                return counted(value, self.name.removesuffix("s")) if self.beneath else number
+                return counted(value, self.name.removesuffix("s")) if self.below else number
             case "share" | "percent":
                 return percent(value)
             case "time":
@@ -65,7 +67,7 @@ class ReportColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportTable:
-    """Rows under a caption; how many more there are; whether a page folds them away."""
+    """A caption, rows, and the number of rows left out. Pages fold tables that only repeat a figure."""
 
     caption: str
     columns: tuple[ReportColumn, ...]
@@ -73,12 +75,12 @@ class ReportTable:
     left_out: int = 0
     more: str = "more rows"
     folded: bool = False
-    half: bool = False  # next to another one, if the page is wide enough
+    half: bool = False  # shown next to another half table if the page is wide enough
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportList:
-    """Lines under a sentence: ids to copy, or sentences."""
+    """A list below a caption. The items are sentences, or ids to copy."""
 
     caption: str
     items: tuple[str, ...]
@@ -88,7 +90,7 @@ class ReportList:
 
 @dataclass(frozen=True)
 class ReportCode:
-    """Python to run, or to read; a page folds it away, unless it is there to be copied."""
+    """Python code. Pages fold it unless the code is the main content of the section."""
 
     code: Code
     folded: bool = True
@@ -96,7 +98,7 @@ class ReportCode:
 
 @dataclass(frozen=True, eq=False)
 class ReportFigure:
-    """A drawing for pages of two widths; the height is in inches."""
+    """A figure that can be drawn at any width. The height is in inches."""
 
     title: str
     description: str
@@ -116,7 +118,7 @@ Part: TypeAlias = ReportTable | ReportList | ReportCode | ReportFigure | ReportT
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a report: a name for links, a heading, a sentence, and the contents."""
+    """A section of a report: a name for links, a heading, a sentence, and the parts."""
 
     name: str
     title: str
@@ -124,12 +126,12 @@ class Section:
     parts: tuple[Part, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the section as JSON-able values; a figure becomes words."""
+        """Return the section as JSON-able values, with a description instead of each figure."""
         parts = list(map(_to_dict, self.parts))
         return {"name": self.name, "title": self.title, "sentence": self.sentence, "parts": parts}
 
     def masked(self, clean: Callable[[Any], Any], code: Callable[[str], str]) -> Section:
-        """Return the section with all strings masked, also in the code."""
+        """Return the section with all strings masked, including literals in code."""
         return replace(
             self,
             title=clean(self.title),
@@ -164,14 +166,14 @@ def _masked(parts: Iterable[Part], clean: Callable[[Any], Any], code: Callable[[
             case ReportText():
                 yield replace(part, text=clean(part.text))
             case ReportCode():
-                yield replace(part, code=Code(code(part.code)))  # masking keeps each literal one
+                yield replace(part, code=Code(code(part.code)))  # literals stay valid Python
             case _:
                 yield part
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence in the head of a report on how far to trust it."""
+    """A sentence in the head of a report about how complete or recent the data are."""
 
     text: str
     good: bool = False
@@ -185,7 +187,11 @@ def table(
     missing: str = "(none)",
     **options: Any,
 ) -> ReportTable:
-    """A table; a column that is only named holds texts, or numbers where its name begins with ``#``."""
+    """Return a table. A column given as a string contains text, or numbers if it begins with ``#``.
+
+    >>> [column.kind for column in table("Groups", ["group", "#failures"], []).columns]
+    ['text', 'number']
+    """
     made = []
     for column in columns:
         if isinstance(column, ReportColumn):
@@ -198,12 +204,12 @@ def table(
 
 
 def read_time(text: str) -> datetime:
-    """Return a time of a report."""
+    """Parse an ISO 8601 time of a report."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def number_text(value: int | None) -> str:
-    """Return a number of the head; "?" if the data cannot tell it.
+    """Return a number of the head, or "?" if it is unknown.
 
     >>> number_text(1234), number_text(None)
     ('1,234', '?')
@@ -212,7 +218,7 @@ def number_text(value: int | None) -> str:
 
 
 def change_in_words(number: Mapping[str, Any]) -> str | None:
-    """Return the change as a sign, a number and a share, read the same by eye and by ear.
+    """Return the change as a sign, a word, a number and a share. Screen readers need the word.
 
     >>> change_in_words({"value": 120, "change": 30})
     '▲ up 30 (33 %)'

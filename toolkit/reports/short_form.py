@@ -1,7 +1,8 @@
 """Write a report in at most 1,500 characters, for a chat: new and growing groups, expiry, doubts, one link.
 
-Error messages and names come from data that others wrote. If such a message contains ``@channel``, nobody is
-notified, and if it contains an address, that is no link: the only link is the one that the caller gives.
+Error messages and names come from data that others wrote. If a message contains ``@channel``, it must not
+notify anybody, and if it contains an address, it must not become a link. The message has only the link that
+you pass.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from toolkit.reports.page import Report
 
 MOST_CHARACTERS: Final = 1_500
-"""Characters at most: a message of a chat, with room for what a webhook adds (Discord takes 2,000)."""
+"""Largest number of characters. Discord accepts 2,000, and a webhook may add some."""
 
 _NAMED: Final = 3  # items per line
 _LENGTHS: Final = (160, 100, 60, 40, 20)
-"""Characters of an item, from the longest to the shortest: the first that makes the message fit is taken."""
-_VERDICT: Final = 2.5  # times the length of an item
+"""Characters per item, tried in this order until the message fits."""
+_VERDICT: Final = 2.5  # length of the verdict, relative to the length of an item
 _SCHEME: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 # "@channel" and "@user"; Slack writes "<!channel>" and "<@user>", also in code
 _MENTION: Final = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#])")
@@ -35,12 +36,12 @@ _MENTION: Final = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#])")
 
 @dataclass(frozen=True)
 class _Line:
-    """A label and the items that it names, for example "New" and the titles of groups, each with a number."""
+    """A label and items, for example "New" and the titles of the new groups."""
 
     label: str
     items: tuple[str, ...]
     count: int = 0
-    """How many there are; the items may be fewer."""
+    """Number of all items, including items that are not listed."""
 
 
 def short_form(report: Report, *, markdown: bool, link: str | None) -> str:
@@ -51,7 +52,7 @@ def short_form(report: Report, *, markdown: bool, link: str | None) -> str:
         text = _written(report, lines, longest, address, markdown=markdown)
         if len(text) <= MOST_CHARACTERS:
             return text
-    # reached only if nearly every character has to be escaped
+    # only needed if nearly every character is escaped: drop the least important lines
     while lines:
         lines.pop()
         text = _written(report, lines, _LENGTHS[-1], address, markdown=markdown)
@@ -74,7 +75,7 @@ def _lines(report: Report) -> Iterator[_Line]:
 
 
 def _rows(report: Report, name: str) -> list[dict[str, Any]]:
-    """Return the rows of the first table of a section, by the names of the columns."""
+    """Return the rows of the first table of a section as dicts with the column names as keys."""
     parts = [part for section in report.sections if section.name == name for part in section.parts]
     tables = [part for part in parts if isinstance(part, ReportTable)]
     if not tables:
@@ -84,7 +85,7 @@ def _rows(report: Report, name: str) -> list[dict[str, Any]]:
 
 
 def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
-    """Yield the new groups, and the growing groups."""
+    """Yield a line of new groups, and a line of growing groups."""
     rows = {row["signature"]: row for row in changed}
 
     def named(group: str) -> str:
@@ -110,7 +111,7 @@ def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) ->
 
 
 def _expiring(expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]]) -> _Line:
-    """Return how many failures expire within a day, when the next one expires, and the group of that."""
+    """Return a line with the number of failures that expire within a day, and the first group to expire."""
     left = expiry["next_hours_left"]
     if not expiry["is_known"]:
         return _Line("Expiring", (f"not known: the retention is {expiry['retention']}",))
@@ -124,7 +125,7 @@ def _expiring(expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]])
 
 
 def _steps_and_numbers(report: Report) -> Iterator[_Line]:
-    """Yield the numbers of another kind of report, and the first steps that it advises."""
+    """Yield a line of numbers and a line of next steps, for reports other than failure reports."""
     numbers = []
     for number in report.numbers:
         change = change_in_words(number)
@@ -153,7 +154,7 @@ def _written(
     written += [_line(line, lambda text: shown(text, longest), markdown=markdown) for line in lines]
     if link is not None:
         written.append(f"[The whole report]({link})" if markdown else f"The whole report: {link}")
-    # two line ends in Markdown, in which one does not end a line
+    # a single line break does not end a line in Markdown
     return ("\n\n" if markdown else "\n").join(written) + "\n"
 
 
