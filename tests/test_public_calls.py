@@ -289,6 +289,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "attributes": ["workflow_url"],
             "weight": None,
             "exposure": 2.0,
+            "apart_by": ["failure_function_state"],
         },
     ],
     "select_failures": lambda w: [

@@ -41,8 +41,10 @@ from tests.accuracy.public_data import public_tables, without_saturated
 from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit.analysis import (
+    change_points,
     classify_failures,
     compare_failures,
+    drift,
     error_signatures,
     explain_change,
     find_incidents,
@@ -50,11 +52,9 @@ from toolkit.analysis import (
     similar_texts,
     threshold_for_precision,
 )
-from toolkit.failures import change_points
 from toolkit.reports import failure_report
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.schemas import FAILURES
-from toolkit.vectors import drift
 from toolkit.vectors.fusion import compare_fusion
 from toolkit.vectors.health import audit_vectors
 from toolkit.vectors.retrieval import paired_difference

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from toolkit.analysis import change_points
 from toolkit.errors import InputError
-from toolkit.failures import change_points
 
 HOURS = 90 * 24
 

@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import error_signatures, failure_trend, similar_texts
+from toolkit.analysis import change_points, error_signatures, failure_trend, similar_texts
 from toolkit.errors import ToolkitError
-from toolkit.failures import change_points
 
 pytestmark = pytest.mark.slow
 

@@ -30,8 +30,8 @@ def test_the_group_is_a_feature() -> None:
     """Of two texts with the same words, the text of the same group is more similar."""
     index = TextIndex(["payment of order was refused"] * 2, ["s6-aaaa", "s6-bbbb"])
     nearest = index.nearest("payment of order was refused", "s6-bbbb", k=2)
-    assert [row for row, _ in nearest] == [1, 0]
-    assert nearest[0][1] == 1.0
+    assert [match.row for match in nearest] == [1, 0]
+    assert nearest[0].similarity == 1.0
 
 
 def test_a_large_history_is_read_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ FORMS = {"json_errors", "markup", "traces", "trace_frames"}
 BODIES = ("response_body", "responseBody")
 
 DECODE_SOMETHING_ELSE = {
-    "analysis/failure_attributes.py": "labels, headers, and fields that are attributes of a failure",
-    "analysis/group_rules.py": "what was learned, as a user passes it",
-    "analysis/grouping.py": "what was learned, as plain values",
+    "failures/failure_attributes.py": "labels, headers, and fields that are attributes of a failure",
+    "failures/group_rules.py": "what was learned, as a user passes it",
+    "failures/grouping.py": "what was learned, as plain values",
     "filters/failure.py": "labels",
     "tables/frames.py": "labels",
 }
@@ -37,7 +37,7 @@ def decoding_modules() -> set[str]:
     found = set()
     for path in PACKAGE.rglob("*.py"):
         module = path.relative_to(PACKAGE).as_posix()
-        if module.startswith(("signatures/", "local/")):
+        if module.startswith("signatures/"):
             continue
         source = path.read_text("utf-8")
         if any(name in source for name in BODIES) and names(ast.parse(source)) & DECODERS:
@@ -63,8 +63,8 @@ def test_only_the_reader_uses_its_forms():
     """Other packages read bodies by `read_document`, `read_details` and `error_text`, not by a form."""
     others = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "signatures"]
     users = {path.stem: parts for path in others if (parts := imported_parts(path))}
-    # similar failures compare the frames of traces with one another
-    assert users == {"seen_before": {"StackTrace", "stack_trace"}}
+    # similar failures compare the frames of traces with one another; signed rows use the same cache
+    assert users == {"text_index": {"StackTrace", "stack_trace"}, "signed_rows": {"cached"}}
 
 
 def test_the_list_has_no_other_modules():

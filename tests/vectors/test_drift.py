@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from toolkit.analysis import drift
 from toolkit.errors import InputError
-from toolkit.vectors import drift
 
 
 @pytest.mark.slow

@@ -19,9 +19,8 @@ from matplotlib.figure import Figure
 
 import toolkit as tk
 from toolkit import VectorMap
-from toolkit.analysis import fuse, recall, score_summary, threshold_for_precision
+from toolkit.analysis import drift, fuse, recall, score_summary, threshold_for_precision
 from toolkit.errors import ToolkitError
-from toolkit.vectors import drift
 
 pytestmark = [
     pytest.mark.slow,

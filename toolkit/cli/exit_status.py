@@ -41,7 +41,7 @@ class ExitStatus(IntEnum):
     DONE = (
         0,
         "done",
-        "The command did what it was asked to. `serve` and `--every` end with it when they are stopped.",
+        "The command has succeeded. `serve` and `--every` end with this status when they are stopped.",
     )
     FAILED = (
         1,

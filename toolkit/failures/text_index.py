@@ -28,7 +28,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -142,27 +142,40 @@ def _of_message(message: str, features: dict[str, float]) -> None:
             features[f"word {part.lower()}"] += _WORD * _PART
 
 
+class Match(NamedTuple):
+    """A text of the history that is similar to another text."""
+
+    row: int
+    similarity: float
+    error_similarity: float
+    """The similarity of the error and of the frames near it."""
+
+
 class TextIndex:
     """The texts of a history, with their groups.
 
     >>> index = TextIndex(["disk full", "no order 17"], [None, None])
     >>> index.nearest("no order 4711", None, k=1)
-    [(1, 1.0)]
+    [Match(row=1, similarity=1.0, error_similarity=1.0)]
     """
 
     def __init__(self, texts: Sequence[str], groups: Sequence[str | None]) -> None:
         self._near = _FeatureIndex([near_features(text) for text in texts])
         self._whole = _FeatureIndex(list(map(whole_features, texts, groups)))
 
-    def nearest(self, text: str, group: str | None, k: int) -> list[tuple[int, float]]:
-        """Return rows and similarities, the largest first, equal ones by row."""
+    def nearest(self, text: str, group: str | None, k: int) -> list[Match]:
+        """Return the most similar texts of the history, the most similar first, equal ones by row."""
         near = self._near.cosines(near_features(text))
         whole = self._whole.cosines(whole_features(text, group))
         similarities = np.sqrt(_TUNING.near * near**2 + (1 - _TUNING.near) * whole**2)
         order = np.argsort(-similarities, kind="stable")[:k]
         # rounded, so that equal texts have exactly 1
-        rows = [(int(row), min(1.0, round(float(similarities[row]), 6))) for row in order]
-        return [(row, similarity) for row, similarity in rows if similarity > 0]
+        matches = [Match(int(row), _rounded(similarities[row]), _rounded(near[row])) for row in order]
+        return [match for match in matches if match.similarity > 0]
+
+
+def _rounded(similarity: float) -> float:
+    return min(1.0, round(float(similarity), 6))
 
 
 class _FeatureIndex:

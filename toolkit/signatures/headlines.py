@@ -31,6 +31,9 @@ _MOST_HEADINGS: Final = 2
 _MOST_NAMES: Final = 3
 """Names that describe an error without a message of its own, for example codes of a validation."""
 
+_MOST_KIND_WORDS: Final = 4
+"""Words of a message that names the kind of an error."""
+
 _WORD: Final = re.compile(r"[a-z]+")
 _EMPTY_WORDS: Final = frozenset({"http", "status", "error", "errors", "code", "exception", "report"})
 
@@ -170,6 +173,8 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
     'no_user: no such user'
     >>> headline("trace", ("python", "KeyError", "at orders.total"), ("'sum'",))
     "KeyError: 'sum'"
+    >>> headline("json", (), ("tenant used 600 of 600 requests", "rate limited"))
+    'rate limited: tenant used 600 of 600 requests'
     """
     if not messages:
         return ""
@@ -182,7 +187,17 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
     if not specific:
         return ": ".join([messages[0], *([", ".join(names[:_MOST_NAMES])] if names else [])])
     unsaid_names = [name for name in names if not any(name in message for message in messages)]
-    return ": ".join([*unsaid_names[:1], specific[0]])
+    kinds = unsaid_names or [message for message in specific[1:] if _is_kind(message, specific[0])]
+    return ": ".join([*kinds[:1], specific[0]])
+
+
+def _is_kind(message: str, statement: str) -> bool:
+    """Return whether a message names the kind of error of which another one states the occurrence.
+
+    For example, "rate limited" next to "tenant used 600 of 600 requests a minute".
+    """
+    few_words = message.count(" ") < _MOST_KIND_WORDS
+    return few_words and message[:1].isalpha() and message.lower() not in statement.lower()
 
 
 def _is_general(message: str) -> bool:
