@@ -66,7 +66,7 @@ class ExitStatus(IntEnum):
         "unhealthy (with --fail-on)",
         "With `--vectors --fail-on unhealthy`: the index is not healthy, or could not be judged.",
     )
-    INTERRUPTED = 130, "interrupted", "Interrupted before its end, by Ctrl-C or SIGTERM."
+    INTERRUPTED = 130, "interrupted", "Interrupted before the end, by Ctrl-C or SIGTERM."
 
 
 def exit_help() -> str:
