@@ -1,6 +1,6 @@
-"""Read more of a body than its error: all of its texts, and whether it asks not to be retried.
+"""Read all messages of a body, and whether the body asks not to be retried.
 
-`read_details` serves the classes of failures (see `analysis/classes.py`). It decodes JSON once for all parts.
+`read_details` serves the classes of failures (see `failures/classes.py`). It decodes JSON once for all parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toolkit.signatures.json_errors import decode_json
 from toolkit.signatures.reading import plain_text, read_document
 
 MOST_TEXT: Final = 1_000
-"""Characters of the texts of a body that are kept."""
+"""Characters that are kept of all messages of a body."""
 _MOST_OBJECTS: Final = 200
 """JSON objects of a body that are searched for a field. Markers stand near the top of an error."""
 
@@ -37,11 +37,11 @@ class RetryMarker(NamedTuple):
 
 
 class Details(NamedTuple):
-    """A body, its texts, and its markers."""
+    """The messages of a body, and the field in which it asks not to be retried."""
 
     document: Document
     texts: str
-    """Texts without names of keys and markup, one per line; at most `MOST_TEXT` characters."""
+    """Messages without names of keys and markup, one per line; at most `MOST_TEXT` characters."""
     may_refuse: bool
     """Whether a type or code can ask not to retry."""
     retry_marker: RetryMarker | None
@@ -57,11 +57,20 @@ def read_details(body: str) -> Details:
     text = plain_text(body)
     may_refuse = bool(_MAY_REFUSE.search(body))
     is_json = text[:1] in ("{", "[", '"')
-    needs_value = document.kind == "json" or (may_refuse and is_json)
-    value = _decoded(text) if needs_value else None
-    texts = "\n".join(_texts_of(value)) if document.kind == "json" else _TAG.sub(" ", body[:MOST_TEXT])
-    marker = _retry_marker(value) if may_refuse else None
+    value = None
+    if document.kind == "json" or (may_refuse and is_json):
+        value = _decoded(text)
+    texts = _joined_texts(document.kind, body, value)
+    marker = None
+    if may_refuse:
+        marker = _retry_marker(value)
     return Details(document, texts[:MOST_TEXT], may_refuse, marker)
+
+
+def _joined_texts(kind: str, body: str, value: Any) -> str:
+    if kind == "json":
+        return "\n".join(_texts_of(value))
+    return _TAG.sub(" ", body[:MOST_TEXT])
 
 
 def _decoded(text: str) -> Any:
@@ -72,7 +81,7 @@ def _decoded(text: str) -> Any:
 
 
 def _texts_of(value: Any) -> Iterator[str]:
-    """Yield the text values of decoded JSON, without the names of its keys, until there are enough.
+    """Yield the string values of decoded JSON, without the names of keys, until there are enough.
 
     For example, `{"deprecated": "no", "hint": "send it later"}` gives "no" and "send it later".
     """

@@ -1,4 +1,4 @@
-"""A response body, reduced to the parts that identify its failure."""
+"""The parts of a response body that identify the failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_LINES: Final = 5
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
-    """A body, reduced to the parts that identify its failure."""
+    """The parts of a body that identify the failure."""
 
     kind: Kind
     facts: tuple[str, ...] = ()
@@ -36,13 +36,21 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
 
 def its_ends(text: str) -> str:
-    """Return the part of a text that is read: all of it, or the start and the end if it is long."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+    """Return the part of a body that is read: everything, or the start and the end if the body is long."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
 
 
 def masked_part(text: str) -> str:
-    """Return the part of a text that is masked before its ends are read, so that no secret is cut in two."""
-    return text if len(text) <= 2 * LONGEST else f"{text[:LONGEST]}\n{text[-LONGEST:]}"
+    """Return the part of a body that is masked before `its_ends` cuts it.
+
+    More is masked than is read. If the ends were cut out first, a secret at the cut would lose the characters
+    by which it is found.
+    """
+    if len(text) <= 2 * LONGEST:
+        return text
+    return f"{text[:LONGEST]}\n{text[-LONGEST:]}"
 
 
 def shortened(text: str) -> str:

@@ -2,7 +2,7 @@
 
 The line consists of a type or code and the most specific message. For example, a validation of ASP.NET has
 the messages "One or more validation errors occurred." and "The field Weight must be between 1 and 30.", and
-the type of the problem is the section of an RFC. Its line is `Weight: The field Weight must be between 1 and
+the type of the problem is the section of an RFC. The line is `Weight: The field Weight must be between 1 and
 30.`: messages that only repeat a status, and names without meaning, are left out.
 
 The column `error` is this line with the words of the body. The title of a group is the same line with
@@ -179,13 +179,19 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
     if not messages:
         return ""
     if kind == "trace":
-        return ": ".join(part for part in (facts[-2], messages[0]) if part)
+        error_type = facts[-2]
+        return ": ".join(filter(None, (error_type, messages[0])))
     specific = [message for message in messages if not _is_general(message)]
     if kind == "html":
         return " - ".join(_without_repeats(specific or messages)[:_MOST_HEADINGS])
     names = [fact for fact in facts if _is_name(fact)]
     if not specific:
-        return ": ".join([messages[0], *([", ".join(names[:_MOST_NAMES])] if names else [])])
+        # names tell more than a message such as "Validation failed"
+        line = messages[0]
+        if names:
+            line = f"{line}: {', '.join(names[:_MOST_NAMES])}"
+        return line
+    # a name that the message repeats adds nothing, for example "no_user" before "no_user: no such user"
     unsaid_names = [name for name in names if not any(name in message for message in messages)]
     kinds = unsaid_names or [message for message in specific[1:] if _is_kind(message, specific[0])]
     return ": ".join([*kinds[:1], specific[0]])
@@ -223,14 +229,19 @@ LANGUAGES: Final = frozenset(
 
 
 def _without_repeats(messages: Sequence[str]) -> list[str]:
-    """Return the headings of a page without those that another one contains, for example "502"."""
-    return [
-        message for message in messages if not any(message in other for other in messages if other != message)
-    ]
+    """Return the headings of a page without a heading that another one contains.
+
+    For example, "502" adds nothing to "502 Bad Gateway".
+    """
+
+    def is_repeated(message: str) -> bool:
+        return any(message in other for other in messages if other != message)
+
+    return [message for message in messages if not is_repeated(message)]
 
 
 def _one_line(text: str) -> str:
-    """Return a text as one line of at most `_LONGEST_LINE` characters that can be stored."""
+    """Return an error message as one line of at most `_LONGEST_LINE` characters that can be stored."""
     if len(text) <= _LONGEST_LINE and text.isprintable() and "  " not in text:
         return text.strip()
     line = " ".join(text[: 4 * _LONGEST_LINE].split())

@@ -1,8 +1,8 @@
 """Read error pages in HTML, and faults in XML.
 
-A page is identified by its title and first headings. Pages that frameworks make of an exception also have
-the exception in a `<pre>` element, sometimes with its stack trace, for example of Express and Django. A fault
-in XML has a code and a text, as in SOAP and in answers of object stores.
+A page is identified by the title and the first headings. Pages that frameworks make of an exception also have
+the exception in a `<pre>` element, sometimes with a stack trace, for example of Express and Django. A fault
+in XML has a code and a message, as in SOAP and in answers of object stores.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def read_markup(text: str, read: Callable[[str], Document]) -> Document | None:
 
 
 def _read_page(text: str, lowered: str, read: Callable[[str], Document]) -> Document:
+    """Return the stack trace of a page if it has one, else the title, the headings and the exception."""
     exception = _element(text, lowered, "pre")
     if "\n" in exception:
         trace = read(exception)
@@ -63,23 +64,35 @@ def _read_page(text: str, lowered: str, read: Callable[[str], Document]) -> Docu
 
 def _element(text: str, lowered: str, tag: str) -> str:
     """Return the text of the first element of a kind, found without backtracking: pages can be hostile."""
+    if len(lowered) != len(text):
+        return (
+            ""  # a few letters change their length in lower case: places in one are not places in the other
+        )
     start = lowered.find(f"<{tag}")
-    opened = lowered.find(">", start) if start >= 0 else -1
-    closed = lowered.find(f"</{tag}", opened) if opened >= 0 else -1
-    if closed < 0 or len(lowered) != len(text):
+    if start < 0:
+        return ""
+    opened = lowered.find(">", start)
+    if opened < 0:
+        return ""
+    closed = lowered.find(f"</{tag}", opened)
+    if closed < 0:
         return ""
     lines = _LINE_BREAK.sub("\n", text[opened + 1 : closed])
     return html.unescape(_TAG.sub(" ", lines)).replace("\xa0", " ").strip()
 
 
 def _read_fault(text: str) -> Document | None:
+    """Return the codes and messages of a fault, or None if it has no message."""
     codes: list[str] = []
     messages: list[str] = []
     for part in _FAULT_PART.finditer(text):
         content = shortened(html.unescape(part[2]))
-        if content:
-            is_code = part[1].lower() in _FAULT_CODES
-            (codes if is_code else messages).append(content)
+        if not content:
+            continue
+        if part[1].lower() in _FAULT_CODES:
+            codes.append(content)
+        else:
+            messages.append(content)
     if not messages:
         return None
     return Document("message", tuple(codes[:_MOST_PARTS]), tuple(messages[:_MOST_PARTS]))

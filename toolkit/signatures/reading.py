@@ -1,4 +1,4 @@
-"""Read a response body: find out its form, and what in it identifies the failure.
+"""Read a response body: find the form, and the parts that identify the failure.
 
 `read_document` tries the forms in the order of the table `_FORMS`. Each form is a function that returns None
 for a body of another form:
@@ -71,24 +71,34 @@ def _of_trace(trace: StackTrace) -> Document:
 
 
 def _read_events(text: str) -> Document | None:
-    """Read server-sent events: the data of the last event with data states the error."""
+    """Read server-sent events. The last event with data states the error."""
     if text[0] not in "edir" or not _EVENT_FIELD.match(text):
         return None
     data = [line for line in _EVENT_DATA.findall(text) if line.strip() not in ("", "[DONE]")]
-    return read_document(data[-1]) if data else None
+    if not data:
+        return None
+    return read_document(data[-1])
 
 
 def _read_json(text: str) -> Document | None:
-    return read_json(text, read_document) if _JSON_START.match(text) else None
+    if not _JSON_START.match(text):
+        return None
+    return read_json(text, read_document)
 
 
 def _read_markup(text: str) -> Document | None:
-    return read_markup(text, read_document) if text[0] == "<" else None
+    if text[0] != "<":
+        return None
+    return read_markup(text, read_document)
 
 
 def _read_trace(text: str) -> Document | None:
-    trace = stack_trace(text) if "\n" in text else None
-    return _of_trace(trace) if trace else None
+    if "\n" not in text:
+        return None
+    trace = stack_trace(text)
+    if trace is None:
+        return None
+    return _of_trace(trace)
 
 
 _FORMS: Final = (_read_events, _read_json, _read_markup, _read_trace)

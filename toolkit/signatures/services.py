@@ -57,13 +57,13 @@ def _by_word(services: dict[str, str]) -> dict[str, str]:
 _BY_NAME: Final = _by_word(_NAMES)
 _BY_PORT: Final = _by_word(_PORTS)
 _SECURE: Final = {"ftps": "ftp", "grpcs": "grpc", "mqtts": "mqtt", "wss": "ws"}
-_SCHEME: Final = re.compile(r"[a-z]{1,20}|s3a?")  # others hold values
+_SCHEME: Final = re.compile(r"[a-z]{1,20}|s3a?")  # a scheme with digits can be a value
 _PORT: Final = re.compile(r":(\d{2,5})\W*$")
 _WORD: Final = re.compile(r"[a-z]+")
 
 
 def of_scheme(url: str) -> str:
-    """Return the kind of service of a URL; "" for the web, and for a scheme that holds a value.
+    """Return the kind of service of a URL; "" for the web, and for a scheme that contains a value.
 
     >>> of_scheme("rediss://cache:6380/0"), of_scheme("postgresql+psycopg://db/shop"), of_scheme("https://a.b")
     ('redis', 'postgres', '')
@@ -76,7 +76,7 @@ def of_scheme(url: str) -> str:
 
 
 def of_host(host: str) -> str:
-    """Return the kind of service that a host name contains as a word; "" if there is none.
+    """Return the kind of service that a host name contains as a word; "" if no word names one.
 
     >>> of_host("orders-postgres-2.internal:5432"), of_host("10.0.0.5:8080")
     ('postgres', '')
@@ -94,4 +94,6 @@ def of_port(address: str) -> str:
     ('redis', '')
     """
     port = _PORT.search(address)
-    return _BY_PORT.get(port[1], "") if port else ""
+    if port is None:
+        return ""
+    return _BY_PORT.get(port[1], "")

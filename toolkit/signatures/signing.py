@@ -1,4 +1,16 @@
-"""One id for each kind of failure."""
+"""Compute one id for each kind of failure.
+
+Three steps lead from a message to an id:
+
+1. `document_of` reads the body and replaces values by placeholders. For example, "no order 17" becomes
+   "no order <num>".
+2. `templates.learn` compares the messages with one another, to find values that no rule can recognize. For
+   example, "no user ann", "no user bob" and "no user eve" become "no user <value>".
+3. `signature_id` hashes the kind of body, the facts (types, codes, the frame) and the templates.
+
+An id must stay the same when more failures arrive. `Learned` keeps the templates of earlier failures for
+this, and a snapshot stores them.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +36,25 @@ RULES_VERSION: Final = 6
 
 
 def error_signatures(texts: Iterable[str | None]) -> list[str]:
-    """An id for each text, the same for texts of one kind of failure.
+    """Return an id for each error message; messages of one kind of failure share an id.
 
-    Log lines, exception messages, response bodies (JSON, HTML) and stack traces are accepted, mixed. The id
-    does not depend on the numbers, ids, times, paths and line numbers in a text, nor on the order of texts.
+    Log lines, exception messages, response bodies (JSON, HTML) and stack traces are accepted, mixed. Numbers,
+    ids, times, paths and line numbers do not change the id of a message, nor does the order of the messages.
 
     Parameters
     ----------
     texts : iterable of str or None
-        Of any length; the first and last 50,000 characters of each are read.
+        Error messages of any length; the first and last 50,000 characters of each are read.
 
     Returns
     -------
     list of str
-        One id a text, in the same order, such as ``s6-5f0c9a3b12de``. None and empty texts share an id.
+        One id per message, in the same order, for example ``s6-5f0c9a3b12de``. None and "" share an id.
 
     Raises
     ------
     InputError
-        When `texts` is a single text, or holds something that is neither text nor None.
+        If `texts` is a single string, or contains a value that is neither a string nor None.
 
     Examples
     --------
@@ -51,24 +63,24 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     (True, False)
     """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise wrong("texts", texts, "an iterable of texts")
+        raise wrong("texts", texts, "an iterable of strings")
     listed: list[Any] = list(texts)
     for text in listed:
         if not isinstance(text, str) and not (pd.api.types.is_scalar(text) and pd.isna(text)):
-            raise wrong("texts", text, "texts, or None where there is none")
+            raise wrong("texts", text, "strings or None")
     texts_or_none = [text if isinstance(text, str) else None for text in listed]
     signatures = sign(texts_or_none)
-    # most texts are of few kinds, whose ids are made once
+    # many messages share few kinds, so an id is computed once per kind
     kinds = {text: (one.document.kind, one.facts, one.templates) for text, one in signatures.items()}
     ids = {kind: signature_id(*kind) for kind in set(kinds.values())}
     return [ids[kinds[text]] for text in texts_or_none]
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """What was learned from texts, so that each keeps its id when others come.
+    """The templates and frames of earlier messages. With them, a message keeps its id when others arrive.
 
-    The first template that covers a message is its own, but for the `exceptions`. `frames` are those given to
-    traces of minified code, by error.
+    The template of a message is the first of `templates` that covers it, except for the messages in
+    `exceptions`. `frames` maps the errors of minified traces to the frame that they were given.
     """
 
     rules_version: int = RULES_VERSION
@@ -77,15 +89,14 @@ class Learned(msgspec.Struct, frozen=True):
     frames: tuple[tuple[tuple[str, ...], str], ...] = ()
 
     def extended(self, signatures: Iterable[Signature]) -> Learned:
-        """With what these signatures tell; nothing learned earlier changes."""
+        """Return this with the templates and frames of more signatures; nothing learned earlier changes."""
         listed = list(signatures)
-        assigned = {
-            message: template
-            for one in listed
-            for message, template in zip(one.document.messages, one.templates, strict=True)
-        }
+        assigned: dict[str, str] = {}
+        for one in listed:
+            assigned |= zip(one.document.messages, one.templates, strict=True)
         templates = (*self.templates, *sorted(set(assigned.values()) - set(self.templates)))
         known = KnownTemplates(templates, self.exceptions)
+        # messages that another, earlier template covers: they would change their id
         others = {
             message: own
             for message, own in sorted(assigned.items())
@@ -122,7 +133,7 @@ def _names_the_fault(document: Document) -> bool:
 
 
 class Signature(NamedTuple):
-    """What makes two texts one kind of failure, and the document (with placeholders) it was found in."""
+    """The facts and templates that identify a kind of failure, and the document that they come from."""
 
     document: Document
     facts: tuple[str, ...]
@@ -130,7 +141,7 @@ class Signature(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The same whenever kind, facts and templates are."""
+        """The id, which is equal if the kind, the facts and the templates are equal."""
         return signature_id(self.document.kind, self.facts, self.templates)
 
 
@@ -139,35 +150,58 @@ def sign(
     learned: Learned | None = None,
     read: Callable[[str | None], Document] | None = None,
 ) -> dict[str | None, Signature]:
-    """The signature of each distinct text; `read` makes the document of each, by default `document_of`."""
+    """Return the signature of each distinct message.
+
+    `read` makes the document of a message, by default `document_of`. Templates and frames of `learned` come
+    first.
+    """
     learned, read = learned or Learned(), read or document_of
     documents = {text: read(text) for text in dict.fromkeys(texts)}
-    messages = {message for document in documents.values() for message in document.messages}
-    naming = {
-        message
-        for document in documents.values()
-        if _names_the_fault(document)
-        for message in document.messages
+    templates = _templates(documents.values(), learned)
+    templates_of = {
+        text: tuple([templates[message] for message in document.messages])
+        for text, document in documents.items()
     }
+    traces = {
+        (document.facts, templates_of[text])
+        for text, document in documents.items()
+        if document.kind == "trace"
+    }
+    frames = _frames_by_error(traces) | dict(learned.frames)
+    signatures: dict[str | None, Signature] = {}
+    for text, document in documents.items():
+        facts = _with_frame(document.facts, templates_of[text], frames)
+        signatures[text] = Signature(document, facts, templates_of[text])
+    return signatures
+
+
+def _templates(documents: Iterable[Document], learned: Learned) -> dict[str, str]:
+    """Return the template of each message of documents: a learned one if it covers the message."""
+    messages: set[str] = set()
+    naming: set[str] = set()
+    for document in documents:
+        messages.update(document.messages)
+        if _names_the_fault(document):
+            naming.update(document.messages)
+    # the names in these messages are the fault, so that a comparison must not make them values
     templates = learn(messages - naming) | {message: message for message in naming}
     if learned.templates:
         known = KnownTemplates(learned.templates, learned.exceptions)
-        templates |= {message: found for message in messages if (found := known.find(message)) is not None}
-    said = {text: tuple(templates[one] for one in document.messages) for text, document in documents.items()}
-    traces = {
-        (document.facts, said[text]) for text, document in documents.items() if document.kind == "trace"
-    }
-    frames = _frames_by_error(traces) | dict(learned.frames)
-    return {
-        text: Signature(document, _with_frame(document.facts, said[text], frames), said[text])
-        for text, document in documents.items()
-    }
+        found = {message: known.find(message) for message in messages}
+        templates |= {message: template for message, template in found.items() if template is not None}
+    return templates
 
 
 def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document:
-    """A text with placeholders; `clean` masks what is read once JSON and HTML are decoded."""
+    """Return the document of a body, with placeholders.
+
+    `clean` masks each part of the document. It runs after JSON and HTML are decoded, so that an escaped
+    secret is found.
+    """
     document = read_document(text)
-    masked_fact = stable_name if document.kind == "trace" else _fact
+    masked_fact = _fact
+    if document.kind == "trace":
+        masked_fact = stable_name
     return Document(
         document.kind,
         tuple(map(masked_fact, map(clean, document.facts))),
@@ -184,14 +218,14 @@ def _fact(fact: str) -> str:
 
 
 def _error(facts: tuple[str, ...], messages: tuple[str, ...]) -> tuple[str, ...]:
-    """What a trace says without its frame."""
+    """Return the facts and messages of a trace without the frame."""
     return (*facts[:-1], "", *messages)
 
 
 def _frames_by_error(
     traces: Iterable[tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> dict[tuple[str, ...], str]:
-    """The frame of each error that occurs with one frame only, from the facts and messages of traces."""
+    """Return the frame of each error that occurs with one frame only. A trace is its facts and messages."""
     frames: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for facts, messages in traces:
         if facts[-1] != NO_FRAME:
@@ -202,13 +236,13 @@ def _frames_by_error(
 def _with_frame(
     facts: tuple[str, ...], messages: tuple[str, ...], frames: dict[tuple[str, ...], str]
 ) -> tuple[str, ...]:
-    """A trace of minified code gets the frame of the same error elsewhere, where that has only one."""
+    """Return the facts of a trace. If the code is minified, a unique frame of the same error is used."""
     if facts[-1:] != (NO_FRAME,):
         return facts
     return (*facts[:-1], frames.get(_error(facts, messages), NO_FRAME))
 
 
 def signature_id(kind: str, facts: tuple[str, ...], templates: tuple[str, ...]) -> str:
-    """The id of a kind of failure, with the version of the rules."""
+    """Return the id of a kind of failure. It begins with the version of the rules."""
     content = "\x00".join([kind, *map(without_kinds, facts), "\x01", *map(without_kinds, templates)])
     return f"s{RULES_VERSION}-{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"

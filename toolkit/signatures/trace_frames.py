@@ -1,4 +1,18 @@
-"""Frames of stack traces: which are the application's, and what each is called whatever build it is of."""
+"""Choose the frame that identifies a stack trace, and name it in the same way for every build.
+
+A stack has frames of the application, of libraries, of the runtime and of tests. The frame nearest to the
+error that the application owns is where an engineer looks first: see `Owner` for the order of choice. For
+example, of the Java frames
+
+    java.util.Objects.requireNonNull     runtime: throws on behalf of every program
+    com.acme.Checks.requireOrder         guard of the application: throws on behalf of its caller
+    com.acme.OrderService.total          application: chosen
+    org.springframework.Dispatcher.run   library
+
+the third is chosen. Compilers and bundlers add hashes, line numbers and generated parts to names.
+`plain_name` and `file_stem` remove them. A frame of minified code is not used, because it has another name in
+the next build.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +27,12 @@ import msgspec
 
 _T = TypeVar("_T")
 
-MOST_FRAMES: Final = 40  # frames that are kept
-_CHAIN: Final = 8  # exceptions of a chain that are kept, the outermost first
+MOST_FRAMES: Final = 40
+"""Frames that are kept."""
+_CHAIN: Final = 8
+"""Exceptions of a chain that are kept: the outermost seven and the root cause."""
 _IN_FILES: Final = frozenset({"python", "javascript", "ruby"})
-"""Languages whose functions are told apart by their files; those of others are in classes or modules."""
+"""Languages whose functions are told apart by file; in other languages, a name has a class or module."""
 
 _LIBRARY: Final = re.compile(
     r"site-packages[/\\]|dist-packages[/\\]|[/\\]lib[/\\]python\d|<frozen |<string>|importlib[/\\._]"
@@ -71,21 +87,25 @@ _GENERATED: Final = re.compile(
 )
 _DOTS: Final = re.compile(r"\.{2,}|(?:::){2,}|\$+(?=\.|$)|[.:$#]+$|^[.:$#]+")
 _MINIFIED: Final = re.compile(r"^(?:\w{1,2}|[a-z]\.\w{1,2}|\w{1,2}\.\w{1,2}|Object\.\w{1,2})$")
-_LONG_LINE: Final = 300  # a column beyond is a line that no person wrote
+_LONG_LINE: Final = 300
+"""Nobody writes longer lines by hand: a frame at a later column is minified code."""
 _HASHED: Final = re.compile(r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|chunk|prod)$", re.IGNORECASE)
 _EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min)$")
-_SHORT: Final = 300  # characters of a name; longer ones would fill memory
+_SHORT: Final = 300
+"""Characters of a name that is cached. Longer names would fill the memory."""
 
 
 def cached(
     function: Callable[[str], _T], *, longest: int = _SHORT, most: int = 1 << 14
 ) -> Callable[[str], _T]:
-    """The function with a cache for short texts: many traces consist of the same few frames."""
+    """Return the function with a cache for short strings: many traces consist of the same few frames."""
     known = lru_cache(maxsize=most)(function)
 
     @wraps(function)
     def call(text: str) -> _T:
-        return known(text) if len(text) <= longest else function(text)
+        if len(text) > longest:
+            return function(text)
+        return known(text)
 
     return call
 
@@ -106,47 +126,60 @@ def stable_name(name: str) -> str:
 
 @cached
 def plain_name(name: str) -> str:
-    """A function's name without what compilers and runtimes add."""
+    """Return the name of a function without the parts that compilers and runtimes add.
+
+    >>> plain_name("com.acme.Orders$$Lambda$14/0x1f.run"), plain_name("Orders.<locals>.<lambda>")
+    ('com.acme.Orders.run', 'Orders')
+    """
     return _DOTS.sub("", _GENERATED.sub("", name)).strip()
 
 
 @cached
 def file_stem(path: str) -> str:
-    """The file's name alone: no folders, no extension, no content hash of a bundler."""
+    """Return the name of a file without folders, extensions and the content hash of a bundler.
+
+    >>> file_stem("/srv/dist/checkout.3f9c2a1b.min.js?v=7"), file_stem("<string>")
+    ('checkout', '')
+    """
     name = path.partition("?")[0].replace("\\", "/").rpartition("/")[2]
-    while True:
-        shorter = _HASHED.sub("", _EXTENSION.sub("", name))
-        if shorter == name:
-            return "" if name.startswith("<") else name
-        name = shorter
+    shorter = _HASHED.sub("", _EXTENSION.sub("", name))
+    while shorter != name:
+        name, shorter = shorter, _HASHED.sub("", _EXTENSION.sub("", shorter))
+    if name.startswith("<"):
+        return ""  # code without a file
+    return name
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A function on a stack, and the file it is in where that is said."""
+    """A function on a stack, and the file if the trace names it."""
 
     function: str
     path: str = ""
-    column: int | None = None  # of JavaScript
+    column: int | None = None
+    """The column in a line of JavaScript."""
 
     @property
     def minified(self) -> bool:
-        """Whether it has another name in the next build."""
+        """True if the function has another name in the next build."""
         if self.column is None or not _MINIFIED.match(plain_name(self.function)):
             return False
         return self.column >= _LONG_LINE or _HASHED.search(_EXTENSION.sub("", self.path)) is not None
 
 
 class StackTrace(msgspec.Struct, frozen=True):
-    """What a stack trace says, without what differs from one occurrence to the next."""
+    """A stack trace without the parts that differ from one occurrence to the next."""
 
     language: str
-    errors: tuple[tuple[str, str], ...]  # type and message of each of the chain, the root cause last
-    frame: str  # the first application frame of the root cause, as a qualified function; "" without one
-    stack: tuple[Frame, ...]  # of the root cause, the frame nearest to the error first; at most 40
+    errors: tuple[tuple[str, str], ...]
+    """The type and message of each error of the chain, the root cause last."""
+    frame: str
+    """The function that identifies the trace, with a class, module or file; "" if no function does."""
+    stack: tuple[Frame, ...]
+    """The frames of the root cause, the one nearest to the error first; at most 40."""
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """The names of the frames, libraries' among them."""
+        """The names of all frames, also of libraries."""
         if self.language == "native":
             return tuple(dict.fromkeys(frame.function for frame in self.stack))
         names = (_named(frame, self.language) for frame in self.stack)
@@ -154,7 +187,7 @@ class StackTrace(msgspec.Struct, frozen=True):
 
 
 class Owner(IntEnum):
-    """Whose a frame is, the best choice for the frame of a failure first."""
+    """The owner of a frame. The frame of a failure is taken from the first owner that has one."""
 
     APPLICATION = 0
     APPLICATION_GUARD = 1
@@ -166,14 +199,21 @@ class Owner(IntEnum):
 
 @lru_cache(maxsize=1 << 14)
 def _owner(function: str, path: str) -> Owner:
+    """Return the owner of a function by name and path.
+
+    >>> _owner("com.acme.Checks.requireOrder", ""), _owner("send", "/app/site-packages/http/client.py")
+    (<Owner.APPLICATION_GUARD: 1>, <Owner.LIBRARY: 2>)
+    """
     if _RUNTIME_NAMES.search(function):
         return Owner.RUNTIME
     if _TEST_NAMES.search(function):
         return Owner.TEST
-    is_guard = bool(_GUARDS.search(function))
+    owner, guard = Owner.APPLICATION, Owner.APPLICATION_GUARD
     if _LIBRARY.search(path) or _LIBRARY_NAMES.search(function):
-        return Owner.LIBRARY_GUARD if is_guard else Owner.LIBRARY
-    return Owner.APPLICATION_GUARD if is_guard else Owner.APPLICATION
+        owner, guard = Owner.LIBRARY, Owner.LIBRARY_GUARD
+    if _GUARDS.search(function):
+        return guard
+    return owner
 
 
 def _owner_of(frame: Frame) -> Owner:
@@ -192,10 +232,12 @@ def _own(frames: Iterable[Frame]) -> list[Frame]:
 
 
 def _first_application(frames: list[Frame], language: str) -> str:
-    """The qualified function nearest to the error that is not a library's."""
+    """Return the qualified function nearest to the error that the application owns, else the best owner."""
     nearest = next((frame for frame in frames if _owner_of(frame) is Owner.APPLICATION), None)
-    if nearest is not None and not nearest.minified and (name := _named(nearest, language)):
-        return name
+    if nearest is not None and not nearest.minified:
+        name = _named(nearest, language)
+        if name:
+            return name
     own = _own(frames)
     if not own or own[0].minified:
         return ""
@@ -203,7 +245,7 @@ def _first_application(frames: list[Frame], language: str) -> str:
 
 
 def _recursive_application(frames: list[Frame], language: str) -> str:
-    """The function of a stack overflow."""
+    """Return the function that called itself until the stack overflowed."""
     occurrences, counts = Counter(frames), Counter[str]()
     for frame in _own(occurrences):
         counts[_named(frame, language)] += occurrences[frame]
@@ -211,16 +253,26 @@ def _recursive_application(frames: list[Frame], language: str) -> str:
 
 
 def frequent(counts: Counter[str]) -> str:
-    """Of the functions of a recursion always the same one: which of them overflowed is chance."""
+    """Return the first by name of the functions that occur about as often as the most frequent one.
+
+    Functions that call one another occur equally often in a recursion, give or take the place at which the
+    stack ended. That place is chance, so the choice must not depend on it.
+
+    >>> frequent(Counter({"visit": 100, "children": 99, "main": 1}))
+    'children'
+    """
     most = max(counts.values(), default=0)
     return min((name for name, count in counts.items() if 2 * count >= most), default="")
 
 
 def _named(frame: Frame, language: str) -> str:
+    """Return the name of a frame, for example "orders.total"; "" for minified code."""
     if frame.minified:
         return ""
-    function, stem = plain_name(frame.function), file_stem(frame.path) if language in _IN_FILES else ""
-    return f"{stem}.{function}" if stem and function else stem or function
+    function = plain_name(frame.function)
+    if language not in _IN_FILES:
+        return function
+    return ".".join(filter(None, (file_stem(frame.path), function)))
 
 
 _RECURSIVE: Final = re.compile(
@@ -236,26 +288,44 @@ _GENERAL: Final = re.compile(r"(?:^|\.)(?:Runtime)?(?:Exception|Error)$|(?:^|\.)
 
 
 def _without_wrappers(errors: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Without exceptions that only carry another one, as executors and reflection do on some ways."""
+    """Return the errors of a chain without exceptions that only carry another one.
+
+    Executors and reflection wrap exceptions. If the same fault also occurs without a wrapper, both get one
+    id. For example, `RuntimeException: java.io.IOException: closed` only repeats the cause, which is
+    `java.io.IOException: closed`.
+    """
 
     def wraps_another(number: int) -> bool:
-        (kind, message), inner = errors[number], tuple(kind for kind, _ in errors[number + 1 :])
-        return bool(_WRAPPERS.search(kind) or (_GENERAL.search(kind) and message.startswith(inner)))
+        kind, message = errors[number]
+        inner_types = tuple([kind for kind, _ in errors[number + 1 :]])
+        repeats_cause = _GENERAL.search(kind) and message.startswith(inner_types)
+        return bool(_WRAPPERS.search(kind) or repeats_cause)
 
     last = len(errors) - 1
-    return tuple(one for number, one in enumerate(errors) if number == last or not wraps_another(number))
+    carried = [error for number, error in enumerate(errors[:last]) if not wraps_another(number)]
+    return (*carried, *errors[last:])
 
 
 def trace_of(language: str, errors: Iterable[tuple[str, str]], frames: list[Frame]) -> StackTrace:
-    """The trace of a chain of errors, the root cause last, and the frames of that."""
-    told = tuple(dict.fromkeys(errors))
-    told = _without_wrappers(told) if len(told) > 1 else told
-    told = told[: _CHAIN - 1] + told[-1:] if len(told) > _CHAIN else told
-    said = "\n".join(f"{kind} {message}" for kind, message in told)
-    # the parts of the words are found much faster than these by the pattern
-    if ("tack" in said or "ecursion" in said) and _RECURSIVE.search(said):
-        told = tuple((kind, "") for kind, _ in told)  # how it is worded depends on where the stack ended
+    """Return the trace of a chain of errors, the root cause last, and the frames of the root cause."""
+    chain = tuple(dict.fromkeys(errors))
+    if len(chain) > 1:
+        chain = _without_wrappers(chain)
+    if len(chain) > _CHAIN:
+        chain = chain[: _CHAIN - 1] + chain[-1:]
+    if _is_recursion(chain):
+        # the message depends on the place at which the stack ended
+        chain = tuple([(kind, "") for kind, _ in chain])
         frame = _recursive_application(frames, language)
     else:
         frame = _first_application(frames, language)
-    return StackTrace(language, told, frame, tuple(frames[:MOST_FRAMES]))
+    return StackTrace(language, chain, frame, tuple(frames[:MOST_FRAMES]))
+
+
+def _is_recursion(chain: tuple[tuple[str, str], ...]) -> bool:
+    """Return whether an error of a chain is a stack overflow."""
+    joined = "\n".join(f"{kind} {message}" for kind, message in chain)
+    # these parts of the words are found much faster than the words by the pattern
+    if "tack" not in joined and "ecursion" not in joined:
+        return False
+    return _RECURSIVE.search(joined) is not None
