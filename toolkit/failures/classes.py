@@ -216,7 +216,7 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
 def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Details, Document]:
     """Return the details of a masked body, and its first lines as plain text for bodies without a message."""
     details = read_details(clean(its_ends(body)) if body else "")
-    lines = [line for line in details.texts.splitlines() if not _FRAME.match(line)]
+    lines = [line for line in details.prose.splitlines() if not _FRAME.match(line)]
     return details, Document("message", (), ("\n".join(lines),))
 
 

@@ -37,10 +37,10 @@ class RetryMarker(NamedTuple):
 
 
 class Details(NamedTuple):
-    """The messages of a body, and the field in which it asks not to be retried."""
+    """The messages of a body, and whether a field asks not to be retried."""
 
     document: Document
-    texts: str
+    prose: str
     """Messages without names of keys and markup, one per line; at most `MOST_TEXT` characters."""
     may_refuse: bool
     """Whether a type or code can ask not to retry."""
@@ -50,7 +50,7 @@ class Details(NamedTuple):
 def read_details(body: str) -> Details:
     r"""Return the details of a body.
 
-    >>> read_details('{"message": "frozen", "hint": "ask the bank", "retryable": false}').texts
+    >>> read_details('{"message": "frozen", "hint": "ask the bank", "retryable": false}').prose
     'frozen\nask the bank'
     """
     document = read_document(body)
@@ -60,16 +60,16 @@ def read_details(body: str) -> Details:
     value = None
     if document.kind == "json" or (may_refuse and is_json):
         value = _decoded(text)
-    texts = _joined_texts(document.kind, body, value)
+    prose = _prose(document.kind, body, value)
     marker = None
     if may_refuse:
         marker = _retry_marker(value)
-    return Details(document, texts[:MOST_TEXT], may_refuse, marker)
+    return Details(document, prose[:MOST_TEXT], may_refuse, marker)
 
 
-def _joined_texts(kind: str, body: str, value: Any) -> str:
+def _prose(kind: str, body: str, value: Any) -> str:
     if kind == "json":
-        return "\n".join(_texts_of(value))
+        return "\n".join(_strings_of(value))
     return _TAG.sub(" ", body[:MOST_TEXT])
 
 
@@ -80,7 +80,7 @@ def _decoded(text: str) -> Any:
         return None
 
 
-def _texts_of(value: Any) -> Iterator[str]:
+def _strings_of(value: Any) -> Iterator[str]:
     """Yield the string values of decoded JSON, without the names of keys, until there are enough.
 
     For example, `{"deprecated": "no", "hint": "send it later"}` gives "no" and "send it later".

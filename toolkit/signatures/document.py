@@ -45,8 +45,8 @@ def its_ends(text: str) -> str:
 def masked_part(text: str) -> str:
     """Return the part of a body that is masked before `its_ends` cuts it.
 
-    More is masked than is read. If the ends were cut out first, a secret at the cut would lose the characters
-    by which it is found.
+    More is masked than is read. If the ends were cut out first, a secret at the cut would lose a part, and
+    no pattern would match it.
     """
     if len(text) <= 2 * LONGEST:
         return text

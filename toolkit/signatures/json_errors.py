@@ -35,7 +35,7 @@ _FACT_KEYS: Final = tuple(
 )
 """Keys of types, codes, and the names of fields that a validation refused."""
 _PATH_KEYS: Final = ("path", "loc", "expression")
-"""Keys of the place in an input, if the value is a list. As a text, a path is usually the request's."""
+"""Keys of the place in an input, if the value is a list. A string is usually the path of the request."""
 _CAUSE_KEYS: Final = tuple(
     """
     error errors cause causes caused_by causedby innererror inner_error innerexception detail details
@@ -46,7 +46,7 @@ _CAUSE_KEYS: Final = tuple(
 _FIELDS_KEYS: Final = frozenset({"error", "errors", "detail", "details", "failure", "failures", "modelstate"})
 """Keys that may contain an object from the fields of an input to the errors of each."""
 _NO_CAUSE_AS_TEXT: Final = frozenset({"detail", "details", "body", "response", "data", "source"})
-"""Keys whose value is no cause if it is a text next to a message."""
+"""Keys whose value is no cause if it is a string next to a message."""
 _STACK_KEYS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
 
 
@@ -56,13 +56,13 @@ _INSPECTED: Final = re.compile(r"#<([A-Z][\w:]{0,100})(?:: (.*))?>", re.DOTALL)
 """An exception as Ruby prints it: "#<Timeout::Error: no answer>"."""
 
 _JSON_SIGN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+("?)|[{}\[\],]', re.DOTALL)
-"""A text, with its closing quote unless it is cut off, or a bracket or comma between texts."""
+"""A string, with the closing quote unless it is cut off, or a bracket or comma between strings."""
 
 _MOST_DEPTH: Final = 6
 _MOST_NESTED: Final = 3
 """Levels of objects at unknown keys that are searched for an error."""
 _MOST_OPEN: Final = 50
-"""Open brackets of a text that was cut off."""
+"""Open brackets of JSON that was cut off."""
 _MOST_ITEMS: Final = 3
 """Elements of a list of errors that are read."""
 _MOST_FIELDS: Final = 20
@@ -75,7 +75,7 @@ _MOST_KEYS: Final = 20
 
 
 def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
-    """Return the error of a JSON body, or None if it is not JSON. `read` reads bodies in its fields.
+    """Return the error of a JSON body, or None if the body is not JSON. `read` reads bodies in fields of it.
 
     >>> from toolkit.signatures.reading import read_document
     >>> read_json('{"amount": ["This field is required."]}', read_document)
@@ -89,23 +89,32 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
         return None
     if isinstance(value, str):
         inner = read(value)
-        return inner if inner.kind == "empty" else Document("json", inner.facts, inner.messages)
+        if inner.kind == "empty":
+            return inner
+        return Document("json", inner.facts, inner.messages)
     found = _find(value, read)
     if not found.messages and text[-1] not in '}]"':
         found = _find_cut_message(text, read) or found
-    if not found.facts and not found.messages:
-        keys = sorted(value)[:_MOST_KEYS] if isinstance(value, dict) else []
+    if found.is_empty:
+        keys: list[str] = []
+        if isinstance(value, dict):
+            keys = sorted(value)[:_MOST_KEYS]
         return Document("json", ("keys", *keys))
     return Document("json", tuple(dict.fromkeys(found.facts)), tuple(dict.fromkeys(found.messages)))
 
 
 def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
-    """Return the error of a decoded body: at the known keys, else by field, else in any nested object."""
+    """Return the error of a decoded body. Three ways are tried, the surest first.
+
+    1. Known keys, for example `{"error": {"message": "no stock"}}`.
+    2. Names of refused fields, for example `{"email": ["Enter an address."]}`.
+    3. Known keys in an object at an unknown key, for example `{"result": {"message": "no stock"}}`.
+    """
     found = _Findings(read)
     found.add(value, _MOST_DEPTH)
-    if not found.facts and not found.messages:
+    if found.is_empty:
         found.add_fields(value)
-    if not found.facts and not found.messages:
+    if found.is_empty:
         return _find_nested(value, read, _MOST_NESTED) or found
     return found
 
@@ -126,7 +135,7 @@ def _find_nested(value: Any, read: Callable[[str], Document], depth: int) -> _Fi
 
 
 def _find_cut_message(text: str, read: Callable[[str], Document]) -> _Findings | None:
-    """Return the error of a text that was cut off within its message, or None if that has another cause.
+    """Return the error of JSON that was cut off within the message, or None if it lacks a message otherwise.
 
     For example, `{"status": 500, "message": "no sto` has the message "no sto".
     """
@@ -135,11 +144,13 @@ def _find_cut_message(text: str, read: Callable[[str], Document]) -> _Findings |
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     found = _find(value, read)
-    return found if found.messages else None
+    if not found.messages:
+        return None
+    return found
 
 
 def decode_json(text: str) -> Any:
-    """Return the value of a JSON text, or of its readable start if it is cut off.
+    """Return the value of JSON, or of the readable start if it is cut off.
 
     Raises
     ------
@@ -157,12 +168,17 @@ def decode_json(text: str) -> Any:
 
 
 def _completed(text: str, *, keeps_text: bool = False) -> str:
-    """Return a JSON text that was cut off, with its last incomplete member removed and its brackets closed.
+    """Return JSON that was cut off, with the last incomplete member removed and all brackets closed.
 
-    For example, `{"a": {"b": 1, "c": "xx` becomes `{"a": {"b": 1}}`: the text up to the last comma or
-    bracket that can end a value, and the brackets that are open there. With `keeps_text`, a text at the end
+    For example, `{"a": {"b": 1, "c": "xx` becomes `{"a": {"b": 1}}`: the part up to the last comma or
+    bracket that can end a value, and the brackets that are open there. With `keeps_text`, a string at the end
     is closed instead: `{"a": {"b": 1, "c": "xx"}}`.
     """
+    # The signs of the example, with the brackets to close after each, and the end of the readable part:
+    #
+    #     sign     {    "a"   {    "b"   ,    "c"   "xx
+    #     close    }    }     }}   }}    }}   }}    }}
+    #     end      1    1     7    7     13   13    13       text[:13] is {"a": {"b": 1
     open_brackets: list[str] = []
     end = 0
     closing_brackets: list[str] = []
@@ -171,16 +187,19 @@ def _completed(text: str, *, keeps_text: bool = False) -> str:
         sign = token[0][0]
         if sign == '"':
             is_in_string = not token[1]
-        elif sign in "{[":
-            open_brackets.append("}" if sign == "{" else "]")
-            end, closing_brackets = token.end(), open_brackets.copy()
-        elif sign in "}]" and open_brackets:
+            continue
+        if sign in "}]" and not open_brackets:
+            continue
+        end = token.end()
+        if sign == ",":
+            end = token.start()
+        elif sign in "}]":
             open_brackets.pop()
-            end, closing_brackets = token.end(), open_brackets.copy()
-            if not open_brackets:
-                break  # the text goes on after the end of its value
-        elif sign == ",":
-            end, closing_brackets = token.start(), open_brackets.copy()
+        else:
+            open_brackets.append(_CLOSING_BRACKETS[sign])
+        closing_brackets = open_brackets.copy()
+        if sign in "}]" and not open_brackets:
+            break  # the value ends here, and other text follows
         if len(open_brackets) > _MOST_OPEN:
             break  # copies of the brackets would take time that grows with the square of their number
     if end and not open_brackets and "{" not in text[:end]:
@@ -191,15 +210,18 @@ def _completed(text: str, *, keeps_text: bool = False) -> str:
     return text[:end] + "".join(reversed(closing_brackets))
 
 
+_CLOSING_BRACKETS: Final = {"{": "}", "[": "]"}
+
+
 class _Shape(NamedTuple):
-    """The keys of an object that may state its error, as they are spelled there, the best first."""
+    """The keys of an object that may state an error, as they are spelled there, the best first."""
 
     facts: tuple[str, ...]
     paths: tuple[str, ...]
     stacks: tuple[str, ...]
     messages: tuple[str, ...]
     causes: tuple[tuple[str, bool, bool], ...]
-    """Each key with whether its value can be an object of fields, and whether its text is no cause."""
+    """Each key; whether the value can be an object of fields; whether a string is no cause."""
     title: str | None
     detail: str | None
     error: str | None
@@ -222,6 +244,9 @@ def _shape_of(keys: tuple[str, ...]) -> _Shape:
     causes = tuple(
         (spelled[key], key in _FIELDS_KEYS, key in _NO_CAUSE_AS_TEXT) for key in _CAUSE_KEYS if key in spelled
     )
+    file = None
+    if "line" in spelled:  # otherwise, a file is an input rather than the place of an error
+        file = spelled.get("file")
     return _Shape(
         present(_FACT_KEYS),
         present(_PATH_KEYS),
@@ -231,27 +256,34 @@ def _shape_of(keys: tuple[str, ...]) -> _Shape:
         title=spelled.get("title"),
         detail=spelled.get("detail"),
         error=spelled.get("error"),
-        file=spelled.get("file") if "line" in spelled else None,
+        file=file,
     )
 
 
 def _problem_type(address: str) -> str:
-    """Return the name of a type of problem details, which is the end of its address.
+    """Return the name of a type of problem details: the last part of the address.
 
     For example, "out-of-credit" for "https://shop.example.com/errors/out-of-credit". The section of an RFC
     states the status only, and gives "rfc".
     """
     name = address.rstrip("/").rpartition("/")[2]
-    return "rfc" if name.lower().startswith("rfc") else name
+    if name.lower().startswith("rfc"):
+        return "rfc"
+    return name
 
 
 class _Findings:
-    """Facts and messages of an error object, in the order in which they are found."""
+    """Facts and messages of an error object, the first one found first."""
 
     def __init__(self, read: Callable[[str], Document]) -> None:
         self._read = read
         self.facts: list[str] = []
         self.messages: list[str] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """True if neither facts nor messages were found."""
+        return not self.facts and not self.messages
 
     def add(self, value: Any, depth: int, *, is_by_field: bool = False) -> None:
         """Add the codes, types, messages and causes of a value."""
@@ -266,11 +298,14 @@ class _Findings:
             self._add_object(value, depth, is_by_field=is_by_field)
 
     def _add_object(self, value: dict[str, Any], depth: int, *, is_by_field: bool) -> None:
+        """Add the parts of an object by key: facts, the stack, the message, then the causes."""
         shape = _shape_of(tuple(value)[:_MOST_MEMBERS])
         self._add_facts(value, shape)
         self._add_stack(value, shape)
         message = self._add_message(value, shape)
-        type_name = None if message is None else self._add_type(value, shape)
+        type_name = None
+        if message is not None:
+            type_name = self._add_type(value, shape)
         count_before = len(self.facts) + len(self.messages)
         for key, has_fields, is_no_text in shape.causes:
             cause = value[key]
@@ -283,33 +318,32 @@ class _Findings:
             self.add_fields(value)
 
     def _add_facts(self, value: dict[str, Any], shape: _Shape) -> None:
+        """Add codes, types, the place in an input and the file, for example "E11000" and "in Checkout"."""
         for key in shape.facts:
-            fact = value[key]
-            if isinstance(fact, str) and 0 < len(fact) < _MOST_FACT and not fact.startswith("#<"):
-                self.facts.append(_problem_type(fact) if "://" in fact else fact)
-            elif isinstance(fact, int) and not isinstance(fact, bool):
-                self.facts.append(str(fact))
+            fact = _fact(value[key])
+            if fact is not None:
+                self.facts.append(fact)
         for key in shape.paths:
-            path = value[key]
-            if isinstance(path, list):
-                names = [name for name in path if isinstance(name, str)]
-                if names and len(names) <= _MOST_FIELDS:
-                    self.facts.append(".".join(names)[:_MOST_FACT])
+            place = _place_in_input(value[key])
+            if place is not None:
+                self.facts.append(place)
         if shape.file is not None and isinstance(value[shape.file], str):
             # the place of a PHP error, without the folder of the installation and the line
             self.facts.append(f"in {file_stem(value[shape.file])}")
 
     def _add_type(self, value: dict[str, Any], shape: _Shape) -> str | None:
         """Add the type of an error with a message next to it, as `{"error": "TypeError", …}`. Return it."""
-        name = value[shape.error] if shape.error is not None else None
-        if isinstance(name, str) and _TYPE_NAME.fullmatch(name) and name not in STATUS_PHRASES:
-            self.facts.append(name)
-            return name
-        return None
+        if shape.error is None:
+            return None
+        name = value[shape.error]
+        if not isinstance(name, str) or name in STATUS_PHRASES or not _TYPE_NAME.fullmatch(name):
+            return None
+        self.facts.append(name)
+        return name
 
     def _add_stack(self, value: dict[str, Any], shape: _Shape) -> None:
         stack = next((value[key] for key in shape.stacks if value[key]), None)
-        if isinstance(stack, list):
+        if isinstance(stack, list):  # of lines
             stack = "\n".join(map(str, stack))
         if isinstance(stack, str):
             trace = self._read(stack)
@@ -318,14 +352,9 @@ class _Findings:
 
     def _add_message(self, value: dict[str, Any], shape: _Shape) -> object:
         """Add the message of an object, and return it. A validation can have a list of them."""
-        if shape.title is not None and shape.detail is not None:
-            # problem details (RFC 9457): the title names the kind of error, the detail this occurrence
-            title, detail = value[shape.title], value[shape.detail]
-            is_kind = isinstance(title, str) and title.strip() and title not in STATUS_PHRASES
-            if is_kind and isinstance(detail, str):
-                self._add_text(str(title))
-                self._add_text(detail)
-                return detail
+        detail = self._add_problem_details(value, shape)
+        if detail is not None:
+            return detail
         for key in shape.messages:
             message = value[key]
             if isinstance(message, str) and message.strip():
@@ -337,27 +366,79 @@ class _Findings:
                 return message
         return None
 
+    def _add_problem_details(self, value: dict[str, Any], shape: _Shape) -> str | None:
+        """Add title and detail of problem details (RFC 9457), and return the detail; None without them.
+
+        The title names the kind of error, and the detail describes this occurrence.
+        """
+        if shape.title is None or shape.detail is None:
+            return None
+        title, detail = value[shape.title], value[shape.detail]
+        if not isinstance(title, str) or not isinstance(detail, str):
+            return None
+        if not title.strip() or title in STATUS_PHRASES:
+            return None
+        self._add_text(title)
+        self._add_text(detail)
+        return detail
+
     def add_fields(self, value: Any) -> None:
         """Add the names of refused fields and their errors, as in `{"email": ["Enter an address."]}`."""
         if not isinstance(value, dict):
             return
         for name in sorted(value)[:_MOST_FIELDS]:
-            errors = value[name] if isinstance(value[name], list) else []
-            texts = [error for error in errors[:_MOST_ITEMS] if isinstance(error, str) and error.strip()]
-            if texts and len(name) < _MOST_FACT:
+            errors = _nonempty_strings(value[name])
+            if errors and len(name) < _MOST_FACT:
                 self.facts.append(name)
-                for text in texts:
-                    self._add_text(text)
+                for error in errors:
+                    self._add_text(error)
 
     def _add_text(self, text: str) -> None:
         """Add a message, which can be a stack trace, markup or JSON again."""
         if text.startswith("#<") and (inspected := _INSPECTED.fullmatch(text)):
             self.facts.append(inspected[1])
             text = inspected[2] or ""
-        start = text[:1] if text[:1] > " " else text.lstrip()[:1]
+        start = text[:1]
+        if start <= " ":
+            start = text.lstrip()[:1]
         if start not in ("{", "[", "<") and "\n" not in text:
             self.messages.append(shortened(text))
             return
         inner = self._read(text)
         self.facts += inner.facts
         self.messages += inner.messages
+
+
+def _fact(value: object) -> str | None:
+    """Return a code or type as a fact, or None if the value is neither."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str) or not 0 < len(value) < _MOST_FACT:
+        return None
+    if value.startswith("#<"):
+        return None  # an exception with a message, which is read as a message
+    if "://" in value:
+        return _problem_type(value)
+    return value
+
+
+def _place_in_input(path: object) -> str | None:
+    """Return the names of a path, for example "body.items.price"; None if it has none.
+
+    Numbers are left out: they are positions in a list.
+    """
+    if not isinstance(path, list):
+        return None
+    names = [name for name in path if isinstance(name, str)]
+    if not names or len(names) > _MOST_FIELDS:
+        return None
+    return ".".join(names)[:_MOST_FACT]
+
+
+def _nonempty_strings(value: object) -> list[str]:
+    """Return the first strings of a list that are not blank."""
+    if not isinstance(value, list):
+        return []
+    return [item for item in value[:_MOST_ITEMS] if isinstance(item, str) and item.strip()]

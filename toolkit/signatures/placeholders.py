@@ -1,8 +1,20 @@
-"""Values inside messages replaced by typed placeholders, so that two occurrences of a failure are equal.
+"""Replace values in messages by typed placeholders, so that two occurrences of a failure are equal.
 
-Numbers that name a kind of failure (status, exit and error codes) stay, as does every word: which words are
-values is decided from many messages together, in `templates`. Of an address, the kind of service stays, as in
-``redis://<url>``: see `services`.
+Three passes read a message (see `with_placeholders`):
+
+1. Values with blanks or with signs of several words: times, pairs in quotes, keys that a database refused.
+2. Values that are one word, or a part of it: addresses, ids, numbers, paths (see `_VALUES`).
+3. Values that belong together: "<num> ms" is a duration, and a list of numbers is one number.
+
+For example, the message "at 10:02:11 job-17 took 35 ms (HTTP 504)" changes like this:
+
+    1    at <time> job-17 took 35 ms (HTTP 504)
+    2    at <time> <id> took <num> ms (HTTP 504)        504 stays, because it follows "HTTP"
+    3    at <time> <id> took <duration> (HTTP 504)
+
+If a number names a kind of failure (status, exit and error codes), it stays. All other words stay as well:
+`templates` compares many messages to decide which words are values. If an address names the kind of service,
+the kind stays, as in ``redis://<url>``: see `services`.
 """
 
 from __future__ import annotations
@@ -24,7 +36,7 @@ _CLOCK: Final = (
     r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp][Mm]\b)?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?"
 )
 
-# A number behind one of these names a kind of failure.
+# A number after one of these words names a kind of failure.
 _CODES: Final = re.compile(
     r"(?:\b(?:status(?:[ _]?code)?|exit(?:ed)?(?: (?:code|status|with(?: code| status)?))?|return code"
     r"|rc|errno|err(?:or)?(?:[ _](?:code|number|no))?"
@@ -35,7 +47,7 @@ _CODES: Final = re.compile(
 _SHORT: Final = re.compile(r"^[#(\[\-]*\d{1,5}[)\].,;:!]*$")
 _SECRET: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]+\]")
 
-_KEPT: Final = frozenset(  # technical words that hold a digit
+_KEPT: Final = frozenset(  # technical words with a digit
     """
     s3 ec2 h2 md5 sha1 sha256 sha512 utf8 utf-8 utf-16 ipv4 ipv6 http2 http3 oauth2 x509 base64 base32
     ssh2 log4j k8s i18n v1 v2 v3 v4 tls1 ssl3 tls13 int8 int16 int32 int64 uint8 uint16 uint32 uint64
@@ -63,7 +75,7 @@ _TIMES: Final = re.compile(
     rf"|\d{{1,2}} {_MONTH}\b)(?: \d{{4}}\b)?(?:,? (?:at )?{_CLOCK})?(?: \d{{4}}\b)?"
     rf"|(?<![\w.:\[]){_CLOCK}(?![\w:])"
 )
-# each time holds one of these, which are found much faster than times
+# each time contains one of these, which are found much faster than times
 _OF_TIMES: Final = re.compile(r"\d[-/.:]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec")
 _NO_VALUE: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}]*[.]*")
 
@@ -105,7 +117,7 @@ _QUANTITY: Final = re.compile(
 )
 _SIZES: Final = frozenset("kb mb gb tb pb kib mib gib tib b byte bytes k g".split())  # noqa: SIM905 - words
 _HEX: Final = re.compile(
-    r"^(?:0\d{7}|\d{16}|\d{24}|\d{32}|\d{40}|\d{64})$"  # of digits alone, by its length
+    r"^(?:0\d{7}|\d{16}|\d{24}|\d{32}|\d{40}|\d{64})$"  # of digits only: dates, ids, hashes
     r"|^(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}$|^(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{8,}$"
 )
 # An exception of a module whose name ends in a digit: sqlite3.OperationalError, urllib3.exceptions.HTTPError.
@@ -159,10 +171,30 @@ def with_placeholders(message: str) -> str:
     >>> with_placeholders("order ord_81b2 not found after 3 tries (HTTP 404) at 2026-01-02T03:04:05Z")
     'order <id> not found after <num> tries (HTTP 404) at <time>'
     """
-    text = _SECRET.sub("<secret>", message) if "[masked len=" in message else message
+    text = _replace_phrases(message)
+    if _NO_VALUES.fullmatch(text):  # as most messages of one sentence
+        return " ".join(text.split())
+    words = text.split()
+    for number, word in enumerate(words):
+        if number == 0 and _LEADING_CODE.fullmatch(word):
+            continue
+        if word.isalpha() or _NO_VALUE.fullmatch(word):
+            continue
+        replaced = _word_after(words[number - 1] if number else "", word)
+        if replaced != word and not _is_code(words, number):
+            words[number] = replaced
+    return _join_values(" ".join(words))
+
+
+def _replace_phrases(message: str) -> str:
+    """Replace values that can be longer than a word. Most messages lack the signs, which are tested first."""
+    text = message
+    if "[masked len=" in text:
+        text = _SECRET.sub("<secret>", text)
     if not text.isascii():
         text = text.translate(_DIGITS_OF_SCRIPTS)
-    if (":" in text or "-" in text or "/" in text or " " in text) and _OF_TIMES.search(text):
+    has_separator = ":" in text or "-" in text or "/" in text or " " in text
+    if has_separator and _OF_TIMES.search(text):
         text = _TIMES.sub("<time>", text)
     if '="' in text:
         text = _QUOTED_PAIR.sub(_pair, text)
@@ -173,38 +205,47 @@ def with_placeholders(message: str) -> str:
         text = _BOOL.sub(r"\1<bool>", text)
     if "<" in text or ">" in text:
         text = _BELOW.sub("", text)
-    if _NO_VALUES.fullmatch(text):  # as most messages of one sentence
-        return " ".join(text.split())
-    words = text.split()
-    for number, word in enumerate(words):
-        if number == 0 and _LEADING_CODE.fullmatch(word):
-            continue
-        if word.isalpha() or _NO_VALUE.fullmatch(word):
-            continue
-        replaced = _word(word)
-        if number and words[number - 1] in _CONNECTED and "://" not in replaced and of_port(word):
-            replaced = f"{of_port(word)}://{replaced}"
-        if replaced != word and _is_code(words, number):
-            continue
-        words[number] = replaced
-    text = " ".join(words)
+    return text
+
+
+def _word_after(before: str, word: str) -> str:
+    """Return a word with placeholders. After "ECONNREFUSED", the port of an address names a service."""
+    replaced = _word(word)
+    if before in _CONNECTED and "://" not in replaced:
+        service = of_port(word)
+        if service:
+            return f"{service}://{replaced}"
+    return replaced
+
+
+def _join_values(text: str) -> str:
+    """Replace values that belong together by one, such as "<num> ms", "<num>, <num>" or "1 h, 30 min"."""
     if "<num> " in text:
-        text = _SIZE_AFTER.sub("<size>", _DURATION_AFTER.sub("<duration>", text))
+        text = _DURATION_AFTER.sub("<duration>", text)
+        text = _SIZE_AFTER.sub("<size>", text)
     if "<" in text:
-        text = _LONG_TIME.sub("<duration>", _AGAIN.sub("<size>", _LIST.sub(r"\1", text)))
+        text = _LIST.sub(r"\1", text)
+        text = _AGAIN.sub("<size>", text)
+        text = _LONG_TIME.sub("<duration>", text)
         text = _MIXED.sub("<id>", text)
     return text
 
 
 def _is_code(words: list[str], number: int) -> bool:
-    """Whether a number is a status, exit or error code by the words around it."""
-    found = _SHORT.search(words[number]) or CODE.fullmatch(words[number].strip("#()[],.:;"))
-    phrase = _PHRASES.get(words[number].strip("#()[],.:;"), "")
-    if phrase:  # 502 Bad Gateway
-        said = re.sub(r"[^a-z]", "", "".join(words[number + 1 : number + 6]).lower())
-        if said.startswith(phrase):
+    """Return whether a number is a status, exit or error code because of the words around it.
+
+    For example, "HTTP 504", "exit code 137" and "502 Bad Gateway", whose words are those of the standard.
+    """
+    bare = words[number].strip("#()[],.:;")
+    phrase = _PHRASES.get(bare, "")
+    if phrase:
+        following = "".join(words[number + 1 : number + 6]).lower()
+        if re.sub(r"[^a-z]", "", following).startswith(phrase):
             return True
-    return bool(found and number and _CODES.search(" ".join(words[max(0, number - 2) : number]) + " "))
+    if number == 0 or not (_SHORT.search(words[number]) or CODE.fullmatch(bare)):
+        return False
+    preceding = " ".join(words[max(0, number - 2) : number])
+    return _CODES.search(f"{preceding} ") is not None
 
 
 @lru_cache(maxsize=1 << 16)
@@ -212,11 +253,16 @@ def _word(word: str) -> str:
     if word[0] in "[(" and _BRACKETED_CODE.fullmatch(word):
         return word
     text = _VALUES.sub(_placeholder, word)
-    return _PAIRED.sub(_pair, text) if "=" in text else text
+    if "=" in text:
+        text = _PAIRED.sub(_pair, text)
+    return text
 
 
 def _pair(found: re.Match[str]) -> str:
-    return found[0] if _KEPT_KEYS.search(found[1]) else f"{found[1]}<value>"
+    """Return a pair such as `user=ann` with a placeholder. If the key states the failure, the value stays."""
+    if _KEPT_KEYS.search(found[1]):
+        return found[0]
+    return f"{found[1]}<value>"
 
 
 _SPACELESS: Final = re.compile(r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -232,55 +278,88 @@ def _placeholder_in_sentence(found: re.Match[str]) -> str:
     """Return the placeholder of a value in a sentence without spaces: of A-12 in "订单A-12库存不足"."""
     if found.string[: found.start()].endswith(_CODE_WORDS):
         return found[0]
-    return "<id>" if any(map(str.isalpha, found[0])) else "<num>"
+    if any(map(str.isalpha, found[0])):
+        return "<id>"
+    return "<num>"
 
 
 def _placeholder(found: re.Match[str]) -> str:
+    """Return the placeholder of a part of a word that `_VALUES` found."""
     kind, text = found.lastgroup, found[0]
     if kind in _ADDRESSES:
         return _with_service(kind, text)
-    if kind != "word":
-        return text if kind == "path" and len(text) < 3 else f"<{kind}>"  # noqa: PLR2004 - "/" and "./"
-    return _placeholder_of_word(found, text)
+    if kind == "word":
+        return _placeholder_of_word(found, text)
+    if kind == "path" and len(text) < _SHORTEST_PATH:
+        return text
+    return f"<{kind}>"
+
+
+_SHORTEST_PATH: Final = 3
+"""Characters of a path. The shorter ones, "/" and "./", are no values."""
 
 
 def _placeholder_of_word(found: re.Match[str], text: str) -> str:
-    if found.string[: found.start()].endswith("SQLSTATE["):
-        return text
-    if not text.isascii() and _SPACELESS.search(text):
+    """Return the placeholder of a part of a word with a digit, or the part if it names something."""
+    if not text.isascii() and _SPACELESS.search(text) and not _follows_sql_state(found):
         return _VALUE_IN_SENTENCE.sub(_placeholder_in_sentence, text)
-    is_name = text.lower() in _KEPT or text.startswith("HTTP/") or _NAMED_CODE.match(text)
-    if is_name or (_MODULE.match(text) and _TYPE_AFTER.match(found.string, found.end())):
+    if _names_something(found, text):
         return text
     bare = text.strip("#:")
-    if _HEX.match(bare):  # digits alone can be one, too
+    if _HEX.match(bare):  # before numbers: digits alone can be one
         return "<hex>"
     if _NUMBER.match(bare):
         before = found.string[: found.start()]
-        return text if before and _SHORT.search(bare) and _CODES.search(before) else "<num>"
-    if quantity := _QUANTITY.match(bare):
+        is_code = before and _SHORT.search(bare) and _CODES.search(before)
+        return text if is_code else "<num>"
+    quantity = _QUANTITY.match(bare)
+    if quantity:
         return "<size>" if quantity[1].lower() in _SIZES else "<duration>"
     if _VERSION.match(bare):
         return "<version>"
-    tail = ":" if text.endswith(":") else ""
-    return (_compound(text) if "." in text or ":" in text or "/" in text else "<id>") + tail
+    placeholder = "<id>"
+    if "." in text or ":" in text or "/" in text:
+        placeholder = _compound(text)
+    if text.endswith(":"):
+        placeholder += ":"
+    return placeholder
+
+
+def _follows_sql_state(found: re.Match[str]) -> bool:
+    return found.string[: found.start()].endswith("SQLSTATE[")
+
+
+def _names_something(found: re.Match[str], text: str) -> bool:
+    """Return whether a part of a word with a digit is a name, such as `sha256`, `HTTP/1.1` or `ORA-01555`."""
+    if _follows_sql_state(found) or text.startswith("HTTP/"):
+        return True
+    if text.lower() in _KEPT or _NAMED_CODE.match(text):
+        return True
+    # an exception of a module, such as sqlite3.OperationalError
+    return bool(_MODULE.match(text) and _TYPE_AFTER.match(found.string, found.end()))
 
 
 def _with_service(kind: str, address: str) -> str:
     """Return the placeholder of an address, with the kind of service that it names."""
     service = of_scheme(address) if kind == "url" else of_host(address)
     if kind == "peer":
-        kind = "host"  # a name and its address, as Java writes them: db-1/10.0.0.5:5432
-    return f"{service}://<{kind}>" if service else f"<{kind}>"
+        kind = "host"  # a name and an address, as Java writes them: db-1/10.0.0.5:5432
+    if not service:
+        return f"<{kind}>"
+    return f"{service}://<{kind}>"
 
 
 _PART: Final = re.compile(r"[^.:/]+")
 
 
 def _compound(text: str) -> str:
-    """A dotted name keeps the parts without digits: ``com.acme.Job17.run`` is a name, not an id."""
+    """Return a dotted name with placeholders for the parts with digits.
+
+    For example, ``com.acme.Job17.run`` becomes ``com.acme.<id>.run``.
+    """
     return _PART.sub(lambda part: "<id>" if _is_id(part[0]) else part[0], text)
 
 
 def _is_id(part: str) -> bool:
+    """Return whether a part of a name has a digit and is no technical word, such as `sha256`."""
     return any(map(str.isdigit, part)) and part.lower() not in _KEPT

@@ -54,7 +54,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     Raises
     ------
     InputError
-        If `texts` is a single string, or contains a value that is neither a string nor None.
+        If the argument is a single string, or contains a value that is neither a string nor None.
 
     Examples
     --------

@@ -6,8 +6,8 @@ three rounds. Each round tries four steps, one after the other:
 | step | a word becomes a value if | example |
 |---|---|---|
 | `_by_frequency` | most other words are frequent at their places | "moved volume a to host b" |
-| `_repeated_names` | it repeats, and other messages repeat another name | "moved a.txt: a.txt is locked" |
-| `_names_together` | messages are equal except for all of their names | "moved ann to db-1" |
+| `_repeated_names` | it repeats, and other messages repeat another name | "no route from db-1 to db-1" |
+| `_names_together` | messages are equal except for all of their names | "user ann moved to db-1" |
 | `_one_by_one` | messages are equal except for this word | "no such user ann" |
 
 For example, the messages
@@ -197,7 +197,7 @@ class KnownTemplates:
                 covering.append(template)
         if not covering:
             return None
-        _, first = min(covering)  # each comes with the order in which it was learned
+        _, first = min(covering)  # each comes with a number, the smallest for the template learned first
         return first
 
 
@@ -350,7 +350,7 @@ def _differ(rows: list[_Row], place: int, least: int) -> bool:
 def _repeated_names(rows: list[_Row]) -> bool:
     """Make a name a value that stands at several places, if another message has another name at all of them.
 
-    For example, "moved a.txt: a.txt is locked" and "moved b.txt: b.txt is locked".
+    For example, "no route from db-a to db-a" and "no route from db-b to db-b".
     """
     alike: defaultdict[tuple[tuple[int, ...], _Words], list[_Row]] = defaultdict(list)
     for row in rows:
@@ -366,7 +366,10 @@ def _repeated_names(rows: list[_Row]) -> bool:
 
 
 def _places_of_repeated_names(row: _Row) -> Iterator[tuple[int, ...]]:
-    """Yield the places of each name that a message repeats, for example (1, 2) for "moved a.txt a.txt"."""
+    """Yield the places of each name that a message repeats.
+
+    For example, (3, 5) for "no route from db-a to db-a".
+    """
     if len(set(row.words)) == len(row.words):
         return  # as in most messages
     for word, count in Counter(row.words).items():
@@ -381,8 +384,8 @@ def _places_of_repeated_names(row: _Row) -> Iterator[tuple[int, ...]]:
 def _names_together(rows: list[_Row]) -> bool:
     """Make the names of messages values that are equal except for all of their names.
 
-    For example, "moved ann to db-1", "moved bob to db-2" and "moved eve to db-3". A name that is equal in all
-    of them stays.
+    For example, "user ann moved to db-a", "user bob moved to db-b" and "user eve moved to db-c". If all
+    have the same name at a place, the name stays.
     """
     alike: defaultdict[_Words, list[tuple[_Row, tuple[int, ...]]]] = defaultdict(list)
     for row in rows:

@@ -255,8 +255,8 @@ def _recursive_application(frames: list[Frame], language: str) -> str:
 def frequent(counts: Counter[str]) -> str:
     """Return the first by name of the functions that occur about as often as the most frequent one.
 
-    Functions that call one another occur equally often in a recursion, give or take the place at which the
-    stack ended. That place is chance, so the choice must not depend on it.
+    Functions that call one another occur equally often in a recursion, except for the last call before
+    the stack ended. The last call is chance, so the choice must not depend on it.
 
     >>> frequent(Counter({"visit": 100, "children": 99, "main": 1}))
     'children'
@@ -314,7 +314,7 @@ def trace_of(language: str, errors: Iterable[tuple[str, str]], frames: list[Fram
     if len(chain) > _CHAIN:
         chain = chain[: _CHAIN - 1] + chain[-1:]
     if _is_recursion(chain):
-        # the message depends on the place at which the stack ended
+        # the message depends on the last call before the stack ended
         chain = tuple([(kind, "") for kind, _ in chain])
         frame = _recursive_application(frames, language)
     else:

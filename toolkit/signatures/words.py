@@ -4,15 +4,15 @@ A message is split at blanks and at signs such as `=`, `:`, brackets and quotes.
 
     user="ann" rhost= (id: 7)
 
-has the words `user=`, `ann`, `rhost=`, an empty word, `id:` and `7`. The rest is glue. Four rules make the
-same place of two messages the same position:
+has the words `user=`, `ann`, `rhost=`, an empty word, `id:` and `7`. The rest is glue. With four rules, words
+at the same place of two messages have the same position:
 
 1. A key keeps its sign: `rhost=` is one word, and its value is another.
 2. Text in quotes or brackets is one word, unless it is most of the message.
 3. A value that is left out is an empty word, as after `rhost=` above.
 4. A name and a number in brackets are one word, as in `attempt(<num>)`.
 
-Words and glue together are the message again, character by character.
+If the words and the glue are joined, the result is the message, character by character.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Final, NamedTuple
 
 from toolkit.signatures.placeholders import CODE, PLACEHOLDER
@@ -104,8 +105,8 @@ class Sentence(NamedTuple):
         >>> split_sentence("user=ann is gone").with_words(["user=", "<value>", "is", "gone"])
         'user=<value> is gone'
         """
-        pieces = [text for pair in zip(self.glue, words, strict=False) for text in pair]
-        return "".join([*pieces, self.glue[len(words)]])
+        pairs = zip(self.glue, words, strict=False)
+        return "".join([*chain.from_iterable(pairs), self.glue[len(words)]])
 
 
 def split_sentence(message: str) -> Sentence:
@@ -124,23 +125,28 @@ def split_sentence(message: str) -> Sentence:
     glue: list[str] = []
     end_of_last = 0
     for start, end in _spans(message):
+        between = message[end_of_last:start]
         word = message[start:end]
-        if words and words[-1][-1:] in _KEY_SIGNS:
-            key = words[-1]
-            if start > end_of_last and _value_is_left_out(key, message[end_of_last]):
+        if _ends_with_key(words):
+            if between and _value_is_left_out(words[-1], between[0]):
+                # of `ruser= rhost=db-1`, the value of the first key
                 words.append("")
                 glue.append("")
-            if word and _ID_KEY.search(words[-1]) and message[end_of_last:start] in ("", '"', "'"):
+            if word and _ID_KEY.search(words[-1]) and between in ("", '"', "'"):
                 word = "<id>"
-        glue.append(message[end_of_last:start])
+        glue.append(between)
         words.append(word)
         end_of_last = end
         if len(words) == MOST_WORDS:
             return Sentence(tuple(words), (*glue, ""))
-    if words and words[-1][-1:] in _KEY_SIGNS and len(words) < MOST_WORDS:
+    if _ends_with_key(words) and len(words) < MOST_WORDS:
         words.append("")
         glue.append("")
     return Sentence(tuple(words), (*glue, message[end_of_last:]))
+
+
+def _ends_with_key(words: list[str]) -> bool:
+    return bool(words) and words[-1][-1:] in _KEY_SIGNS
 
 
 @lru_cache(maxsize=MOST_WORDS)
@@ -157,7 +163,11 @@ def _value_is_left_out(key: str, next_sign: str) -> bool:
 
 
 def _spans(message: str) -> list[tuple[int, int]]:
-    """Return the start and end of each word."""
+    """Return the start and end of each word.
+
+    For example, `no rows for [north, east] in "my table"` has a word "north, east" and a word "my table". In
+    `("connection refused")`, the text in quotes is most of the message, so it is split into words.
+    """
     if not _OPENING_SIGN.search(message):
         return _plain_spans(message, 0, len(message))
     tokens = list(_TOKEN.finditer(message))
@@ -191,30 +201,39 @@ def _plain_spans(message: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _end_of_word(message: str, start: int, end: int) -> int:
-    """Return the end of a word without the full stop of its sentence."""
-    if message[end - 1] in _FULL_STOPS:
-        bare = message[start:end].rstrip(_FULL_STOPS)
-        return start + len(bare) if bare else end
-    return end
+    """Return the end of a word without the full stop of the sentence."""
+    if message[end - 1] not in _FULL_STOPS:
+        return end
+    bare = message[start:end].rstrip(_FULL_STOPS)
+    if not bare:
+        return end  # a word of full stops, such as "..."
+    return start + len(bare)
 
 
 def _is_one_value(phrase: str) -> bool:
+    """Return whether a phrase in quotes or brackets is one word, for example a name or a list."""
     if _REQUEST_LINE.match(phrase):
         return False
     return phrase.count(" ") < MOST_PHRASE_WORDS or "," in phrase
 
 
 def without_kinds(text: str) -> str:
-    """Return a text whose placeholders do not tell the kinds of the values.
+    """Return a message whose placeholders do not tell the kinds of the values.
 
     >>> without_kinds("no route to <ip> after <num> tries")
     'no route to <> after <> tries'
     """
-    return PLACEHOLDER.sub(ANY, text) if "<" in text else text
+    if "<" not in text:
+        return text
+    return PLACEHOLDER.sub(ANY, text)
 
 
 def kinds_of_words(words: Sequence[str], glue: Sequence[str]) -> tuple[int, ...]:
-    """Return NEVER, NAME or PLAIN for each word."""
+    """Return NEVER, NAME or PLAIN for each word.
+
+    >>> kinds_of_words(["user", "ann", "was", "refused"], ["", " ", " ", " ", ""])
+    (0, 1, 0, 0)
+    """
     before = ("", *words)
     return tuple(
         word_kind(word, key, opening[-1:]) for word, key, opening in zip(words, before, glue, strict=False)
@@ -226,13 +245,16 @@ def word_kind(word: str, before: str, opening: str) -> int:
     """Return the kind of a word that follows another word and a sign, such as a quote or a bracket."""
     if is_value(word) or not word:
         return NAME
-    bare = word if word.isalpha() else _EDGES.sub("", word.replace(ANY, "")).rstrip("=:")
+    bare = word
+    if not word.isalpha():
+        bare = _EDGES.sub("", word.replace(ANY, "")).rstrip("=:")
     if not bare:
         return NEVER
     if _STATES_FAILURE.search(bare) and not _DOTTED_KEY.fullmatch(bare):
         return NEVER
     if bare.isdigit() or CODE.fullmatch(bare):
-        return PLAIN  # a code: other numbers are placeholders. Of many codes at one place, each is a value
+        # a code, since other numbers are placeholders. If many codes occur at one place, they are values
+        return PLAIN
     if word[-1] in "=:":
         return _key_kind(bare, before)
     is_quoted = opening in ('"', "'", "[", "(", "`", ":")
@@ -250,7 +272,9 @@ def _key_kind(key: str, before: str) -> int:
     """
     if before.rstrip(":").lower() in _CUES:
         return NAME
-    return NEVER if key.isidentifier() else PLAIN
+    if key.isidentifier():
+        return NEVER
+    return PLAIN
 
 
 def value_at(word: str) -> str:
@@ -259,7 +283,9 @@ def value_at(word: str) -> str:
     >>> value_at("ann"), value_at("db-1:")
     ('<value>', '<value>:')
     """
-    return VALUE + word[-1] if word[-1:] in _KEY_SIGNS else VALUE
+    if word.endswith(_KEY_SIGNS):
+        return VALUE + word[-1]
+    return VALUE
 
 
 @lru_cache(maxsize=1 << 14)
@@ -269,12 +295,12 @@ def takes_names(key: str) -> bool:
 
 
 def is_value(word: str) -> bool:
-    """Return whether a word consists of values, without letters of its own."""
+    """Return whether a word consists of values, without other letters."""
     return "<" in word and not has_letters(word)
 
 
 def has_letters(word: str) -> bool:
-    """Return whether a word has letters next to its values."""
+    """Return whether a word has letters next to the values."""
     if "<" in word:
         word = word.replace(VALUE, "").replace(ANY, "")
     return any(map(str.isalpha, word))
