@@ -26,7 +26,7 @@ def read_all(body: str) -> str:
     details = read_details(body)
     signature = error_signatures([body])[0]
     assert signature == error_signatures([body])[0]
-    return "\n".join([line, mask_text(line), details.texts, *details.document.messages])
+    return "\n".join([line, mask_text(line), details.prose, *details.document.messages])
 
 
 def variants(body: str) -> dict[str, str]:
