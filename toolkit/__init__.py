@@ -30,7 +30,7 @@ except KeyboardInterrupt:
         raise SystemExit(130) from None  # the command, which shows no traceback
     raise
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, beneath=("toolkit.analysis", "toolkit.errors"))
+__all__, __getattr__, __dir__ = lazy_names(__name__, modules=("toolkit.analysis", "toolkit.errors"))
 
 if "IPython" in sys.modules:
     import_module("toolkit.tables.frames").show_in_notebooks()

@@ -255,8 +255,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an unreadable response is not retried",
         "toolkit/base/errors.py",
-        'or without its fields."""\n\n    retriable = True\n',
-        'or without its fields."""\n\n    retriable = False\n',
+        'or without required fields."""\n\n    retriable = True\n',
+        'or without required fields."""\n\n    retriable = False\n',
         ("tests/service/test_malformed_responses.py", "tests/base/test_errors.py"),
     ),
     Mutant(

@@ -1,1 +1,1 @@
-"""What every other package may use: errors, checked arguments, times, files that only the user can read."""
+"""Errors, checks of arguments, times, and files of this user alone, for use by all other packages."""

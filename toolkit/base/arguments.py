@@ -40,7 +40,10 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, bool | float):
         return repr(value)
     if isinstance(value, int):
-        return repr(value) if abs(value) < 10**_LONGEST else "an int of many digits"
+        # the repr of an integer with more than 4,300 digits raises ValueError
+        if abs(value) < 10**_LONGEST:
+            return repr(value)
+        return "an int of many digits"
     if isinstance(value, list | tuple | dict | set | frozenset):
         return f"{type(value).__name__} of {len(value):,}"
     return type(value).__name__
@@ -55,8 +58,11 @@ def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
     names = list(dict.fromkeys(map(str, known)))
     close = get_close_matches(str(value)[:200], [name[:200] for name in names[:5_000]], n=1, cutoff=0.6)
     listed = ", ".join(repr(name[:_LONGEST]) for name in names[:_MOST_KNOWN]) or "none"
-    more = f" and {len(names) - _MOST_KNOWN:,} more" if len(names) > _MOST_KNOWN else ""
-    return f"{f'Did you mean {close[0][:_LONGEST]!r}? ' if close else ''}{what}: {listed}{more}."
+    if len(names) > _MOST_KNOWN:
+        listed += f" and {len(names) - _MOST_KNOWN:,} more"
+    if close:
+        return f"Did you mean {close[0][:_LONGEST]!r}? {what}: {listed}."
+    return f"{what}: {listed}."
 
 
 def plain(value: Any) -> Any:
@@ -81,9 +87,10 @@ def plain_list(value: Any) -> Any:
 
 
 def as_json(value: object) -> str:
-    """Return any value as JSON, also if it has numbers of numpy.
+    """Return any value as JSON, also if it contains numbers of numpy.
 
-    Raises ValueError for NaN and infinity, TypeError for what JSON cannot hold, and RecursionError.
+    Raises ValueError for NaN and infinity, TypeError for values that JSON cannot express, for example a set,
+    and RecursionError.
 
     >>> import numpy as np
     >>> as_json({"count": np.int64(3)})
@@ -111,13 +118,16 @@ def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1
     """
     if value is None and optional:
         return None
-    try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = least - 1
+    # Without a whole number, the number below the least one is refused. True is an int, but not a count.
+    number = least - 1
+    if not isinstance(value, bool):
+        with suppress(TypeError):
+            number = operator.index(value)  # type: ignore[arg-type]
     if not least <= number <= most:
-        bounds = f"from {least}" + f" to {most:,}" * (most < 1 << 62)
-        raise wrong(name, value, f"a whole number {bounds}" + f", or None {optional}" * bool(optional))
+        expected = f"a whole number from {least}"
+        if most < 1 << 62:
+            expected += f" to {most:,}"
+        raise wrong(name, value, expected + _or_none(optional))
     return number
 
 
@@ -125,13 +135,23 @@ def positive(name: str, value: object, *, optional: str = "", finite: bool = Tru
     """Return a number above 0, or None if `optional` names the meaning of None."""
     if value is None and optional:
         return None
-    try:
-        number = math.nan if isinstance(value, bool | str | bytes) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    # NaN is not above 0, so it stands for everything that is no number. `float` would also read text.
+    number = math.nan
+    if not isinstance(value, bool | str | bytes):
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)  # type: ignore[arg-type]
     if not number > 0 or (finite and math.isinf(number)):
-        raise wrong(name, value, "a number above 0" + f", or None {optional}" * bool(optional))
-    return value if isinstance(value, int) else number
+        raise wrong(name, value, "a number above 0" + _or_none(optional))
+    if isinstance(value, int):
+        return value
+    return number
+
+
+def _or_none(meaning: str) -> str:
+    """Return the end of an error message that allows None, for example ", or None for all"."""
+    if meaning:
+        return f", or None {meaning}"
+    return ""
 
 
 def flag(name: str, value: object) -> bool:
@@ -145,9 +165,12 @@ def flag(name: str, value: object) -> bool:
 def confirmed(doing: str, confirm: object, next_step: str) -> None:
     """Raise the error of a destructive function, unless the caller has confirmed it."""
     if plain(confirm) is not True:
+        got = f"confirm={shown(confirm)}"
+        if confirm is False:
+            got = "no confirmation"
         raise InputError(
             doing,
-            got="no confirmation" if confirm is False else f"confirm={shown(confirm)}",
+            got=got,
             expected="confirm=True",
             next_step=next_step,
         )
@@ -159,8 +182,13 @@ def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool =
     if value is None and optional:
         return None
     if not isinstance(value, str) or value not in names:
-        *others, last = [*map(repr, names), *(["None"] if optional else [])]
-        expected = f"{', '.join(others)} or {last}" if others else last
+        accepted = list(map(repr, names))
+        if optional:
+            accepted.append("None")
+        *others, last = accepted
+        expected = last
+        if others:
+            expected = f"{', '.join(others)} or {last}"
         close = get_close_matches(str(value)[:_LONGEST].lower(), [item.lower() for item in names], n=1)
         meant = next((item for item in names if item.lower() in close), None)
         raise wrong(name, value, expected, meant and f"Did you mean {meant!r}?")
@@ -169,7 +197,9 @@ def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool =
 
 def text(name: str, value: object, *, empty: bool = True) -> str:
     """Return a string that can be sent as UTF-8."""
-    expected = "text" if empty else "text of at least one character"
+    expected = "text"
+    if not empty:
+        expected = "text of at least one character"
     if not isinstance(value, str) or not (value or empty):
         raise wrong(name, value, expected)
     try:
@@ -187,9 +217,13 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
     Their order and duplicates are kept; a set is sorted. Without `column`, a frame is an error, because
     iterating over a frame gives the names of the columns.
     """
-    expected = "text, or several texts" + f", or a frame with a column {column!r}" * bool(column)
+    expected = "text, or several texts"
+    if column:
+        expected += f", or a frame with a column {column!r}"
     if isinstance(value, str):
         return [text(name, value, empty=empty)]
+    # Frames of pandas and polars have columns. A table of another library may only offer an Arrow stream,
+    # which pyarrow reads; pandas offers one as well, but is read without pyarrow.
     is_stream = hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc")
     if hasattr(value, "columns") or (is_stream and not isinstance(value, Iterable)):
         if column is None:
@@ -210,7 +244,9 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
         raise wrong(name, value, expected)
     items = enumerate(value)
     result = [text(f"{name} at position {index:,}", item, empty=empty) for index, item in items]
-    return sorted(result) if isinstance(value, set | frozenset) else result
+    if isinstance(value, set | frozenset):
+        return sorted(result)
+    return result
 
 
 def file_path(name: str, value: object) -> Path:

@@ -55,8 +55,13 @@ def python_variables(*, jupyter: bool = False) -> dict[str, str]:
     """Return the variables for a Python process, with import paths, and for Jupyter with folders of files."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     folders = [item for item in paths if Path(item).is_absolute()]
-    variables = _kept(f"{_PROGRAM}|{_PYTHON}|{_JUPYTER}" if jupyter else f"{_PROGRAM}|{_PYTHON}")
-    return variables | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
+    names = f"{_PROGRAM}|{_PYTHON}"
+    if jupyter:
+        names += f"|{_JUPYTER}"
+    variables = _kept(names)
+    if folders:
+        variables["PYTHONPATH"] = os.pathsep.join(folders)
+    return variables
 
 
 def _kept(names: str) -> dict[str, str]:
@@ -115,8 +120,11 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
     if not isinstance(result, dict):
         status = end(process)
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        reason = output[-1] if output else f"no address (exit status {status})"
-        if not output and shutil.disk_usage(log.parent).free < _FULL:
+        reason = f"no address (exit status {status})"
+        if output:
+            # the last line of a traceback is the error message
+            reason = output[-1]
+        elif shutil.disk_usage(log.parent).free < _FULL:
             reason = f"a full disk: {log.name} could not be written (exit status {status})"
         raise LocalServiceError(
             f"starting {what}",
@@ -154,13 +162,15 @@ def end(
     process: subprocess.Popen[bytes], *, grace: float | None = None, by: signal.Signals | None = None
 ) -> int:
     """End a child by closing standard input, or by a signal. Wait for it, and return the exit status."""
+    if grace is None:
+        grace = GRACE
     if by is not None:
         process.send_signal(by)
     elif process.stdin:
         with suppress(BrokenPipeError):
             process.stdin.close()
     try:
-        status = process.wait(GRACE if grace is None else grace)
+        status = process.wait(grace)
     except subprocess.TimeoutExpired:
         process.kill()
         status = process.wait()

@@ -1,6 +1,7 @@
-"""The error tree. Every error of the toolkit is a `ToolkitError`, and says four things.
+"""Define the errors of the toolkit. Each one is a `ToolkitError` with a message of up to four parts.
 
-What was being done, what was got, what was expected, and what to do next::
+The parts are the attempted action, the problem, the expected value and the next step, for example "opening
+'a.json': got a folder; expected a file. Name a file.". If you catch `ToolkitError`, you catch all of these::
 
     ToolkitError
     ├── SettingsError              addresses or tokens are missing or contradictory
@@ -10,7 +11,7 @@ What was being done, what was got, what was expected, and what to do next::
     │   ├── TransportError         no complete response                                  (retriable)
     │   │   └── DeadlineError      the response exceeded the deadline                    (retriable)
     │   ├── RedirectError          the service pointed elsewhere; not followed
-    │   ├── ProtocolError          the response is not what the specification says
+    │   ├── ProtocolError          the response violates the specification
     │   │   ├── MalformedResponseError   200, but HTML, empty or truncated              (retriable)
     │   │   └── CursorLoopError    a cursor was repeated, so paging would never end
     │   └── ResponseError          the service responded with an error status
@@ -22,19 +23,19 @@ What was being done, what was got, what was expected, and what to do next::
     │       │   └── DailyLimitError        429, passes when the day's budget is renewed
     │       └── ServerError                5xx                                           (retriable)
     ├── NotEnoughMemoryError       the result would not fit into memory
-    ├── IncompleteLoadError        a load ended early; `.partial` holds what was read
+    ├── IncompleteLoadError        a load ended early; the rows read so far are in `.partial`
     ├── SignatureError             a callback's signature does not verify
     ├── SnapshotError              a snapshot cannot be used as requested
     │   ├── SnapshotDamagedError   a file is missing, truncated or edited
-    │   ├── SnapshotLockedError    another writer holds it
+    │   ├── SnapshotLockedError    another writer has locked it
     │   ├── SnapshotConflictError  another writer changed it meanwhile
     │   └── SnapshotBindingError   it belongs to another service, index or filter
     ├── LedgerLockedError          another process runs a plan with this ledger
     └── LocalServiceError          the embedded service did not start, or ended
 
-`IncompleteLoadWarning` is a warning: entries changed while they were read, and the result's receipt says why
-it may be incomplete. `UnexpectedResultWarning` is a warning that a call was probably a mistake: a label that
-no entry has, ids that no longer exist.
+There are two warnings. `IncompleteLoadWarning` is shown if entries changed while they were read; the receipt
+of the result explains why it may be incomplete. `UnexpectedResultWarning` is shown if a call was probably a
+mistake, for example if you filter by a label that no entry has, or by ids that no longer exist.
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ from toolkit.base.visible_text import visible
 
 
 class ToolkitError(Exception):
-    """Base of all errors of the toolkit.
+    """Base class of all errors of the toolkit.
 
     Parameters
     ----------
     doing : str
-        What was being done, as the start of a sentence ("reading the DLQ page after cursor 'x'").
+        The attempted action, as the start of a sentence ("reading the DLQ page after cursor 'x'").
     got : str, optional
-        What happened or was found instead.
+        The problem: an event, or the value that was found.
     expected : str, optional
-        What would have been right.
+        The value or state that would have been right.
     next_step : str, optional
-        What the reader can do now, as a sentence.
+        An action that can help now, as a sentence.
 
     Notes
     -----
-    It never holds a live token of ours: attributes and notes are masked when they are set, and so are the
-    errors that are being handled while it is made.
+    An error never contains a live token of this process. Attributes and notes are masked when they are set.
+    Errors that are being handled when this one is made are masked as well, because a traceback shows them.
 
     Examples
     --------
@@ -71,7 +72,7 @@ class ToolkitError(Exception):
     """
 
     retriable: ClassVar[bool] = False
-    """Whether the same request may succeed when sent again."""
+    """True if the same request may succeed when it is sent again."""
 
     def __init__(
         self, doing: str, *, got: str | None = None, expected: str | None = None, next_step: str | None = None
@@ -80,25 +81,31 @@ class ToolkitError(Exception):
         self.got = got
         self.expected = expected
         self.next_step = next_step
-        details = "; ".join(
-            part for part in (f"got {got}" * bool(got), f"expected {expected}" * bool(expected)) if part
-        )
-        text = f"{doing}: {details}" if details else doing
+        details = []
+        if got:
+            details.append(f"got {got}")
+        if expected:
+            details.append(f"expected {expected}")
+        text = doing
+        if details:
+            text = f"{doing}: {'; '.join(details)}"
         if next_step:
             text = f"{text.rstrip('.')}. {next_step}"
         super().__init__(visible(masked(text)))
         mask_handled()
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute, without a live token of ours in its text."""
-        super().__setattr__(name, masked(value) if isinstance(value, str) else value)
+        """Set an attribute; live tokens in a string are masked."""
+        if isinstance(value, str):
+            value = masked(value)
+        super().__setattr__(name, value)
 
     def add_note(self, note: str, /) -> None:
-        """Add a note, without a live token of ours in it."""
+        """Add a note; live tokens in it are masked."""
         super().add_note(visible(masked(note)))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by state: the constructors take keywords, which the default way would lose."""
+        """Return the state for pickle. The default would lose the keywords that constructors take."""
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -125,7 +132,7 @@ class FilterSyntaxError(InputError):
     position : int
         Offset into `text`, in characters, where reading stopped.
     text : str
-        The filter as given.
+        The filter.
     """
 
     def __init__(
@@ -155,13 +162,13 @@ class ServiceError(ToolkitError):
         next_step: str | None = None,
     ) -> None:
         self.request = request
-        super().__init__(
-            f"{doing} ({request})" if request else doing, got=got, expected=expected, next_step=next_step
-        )
+        if request:
+            doing = f"{doing} ({request})"
+        super().__init__(doing, got=got, expected=expected, next_step=next_step)
 
 
 class TransportError(ServiceError):
-    """No complete response: refused, reset, truncated or corrupt."""
+    """No complete response: the connection was refused or reset, or the body is truncated or corrupt."""
 
     retriable = True
 
@@ -175,11 +182,11 @@ class RedirectError(ServiceError):
 
 
 class ProtocolError(ServiceError):
-    """The response is not what the specification says."""
+    """The response violates the specification."""
 
 
 class MalformedResponseError(ProtocolError):
-    """A success status with a body that cannot be read: HTML, empty, truncated, or without its fields."""
+    """The status is a success, but the body is HTML, empty, truncated, or without required fields."""
 
     retriable = True
 
@@ -196,9 +203,9 @@ class ResponseError(ServiceError):
     status : int
         HTTP status of the response.
     message : str
-        The service's own message, secrets masked.
+        The error message of the service, with secrets masked.
     wait : float or None
-        Seconds of delay that the service requested (429 and 503); None when it did not.
+        Seconds of delay that the service requested (429 and 503); None if it requested no delay.
     """
 
     def __init__(
@@ -226,20 +233,20 @@ class AuthenticationError(ResponseError):
 
 
 class NotFoundError(ResponseError):
-    """404: what was requested does not exist (any more)."""
+    """404: the requested object does not exist, or no longer exists."""
 
 
 class UnprocessableError(ResponseError):
-    """422: understood, but impossible for this index (its dimension, its kind, its missing model)."""
+    """422: the index cannot fulfil the request, for example because of another dimension."""
 
 
 class RateLimitError(ResponseError):
-    """429: too many requests a second.
+    """429: too many requests per second.
 
     Attributes
     ----------
     limit : int or None
-        Requests a second that the service allows, where it names a limit.
+        Requests per second that the service allows, if it names a limit.
     """
 
     retriable = True
@@ -271,7 +278,7 @@ class IncompleteLoadError(ToolkitError):
     Attributes
     ----------
     partial : object
-        The part that was read (a frame, or None when nothing was).
+        The rows read so far (a frame, or None if no row was read).
     """
 
     def __init__(
@@ -294,7 +301,7 @@ class SnapshotDamagedError(SnapshotError):
 
 
 class SnapshotLockedError(SnapshotError):
-    """Another writer holds the snapshot."""
+    """Another writer has locked the snapshot."""
 
 
 class SnapshotConflictError(SnapshotError):
@@ -314,14 +321,14 @@ class LocalServiceError(ToolkitError):
 
 
 class _MaskedWarning(UserWarning):
-    """A warning without a live token of ours in its text, and without invisible characters."""
+    """A warning whose message contains no live token of this process and no invisible characters."""
 
     def __init__(self, text: str) -> None:
         super().__init__(visible(masked(text)))
 
 
 class IncompleteLoadWarning(_MaskedWarning):
-    """Entries changed while they were read; the receipt says why the result may be incomplete."""
+    """Entries changed while they were read; the receipt explains why the result may be incomplete."""
 
 
 class UnexpectedResultWarning(_MaskedWarning):

@@ -12,38 +12,47 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, beneath: tuple[str, ...] = ()
+    package: str, modules: tuple[str, ...] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, from the imports of its ``__init__.pyi``.
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package, made from ``__init__.pyi``.
 
-    A name that a module of the package also has must be imported by the package: importing that module
-    would replace it. A name that only one of the modules `beneath` has is an error that says so.
+    `modules` are public modules of the package, for example ``toolkit.errors``. If a name is missing in the
+    package and one of them has it, the error message names that module.
+
+    If a public function and a module of the package have the same name, the package must import the function
+    itself. Otherwise, importing the module would replace the function.
     """
+    # Type checkers and editors read the stub file (.pyi) as if it were the package, so they know all names
+    # without importing them. Here the same file tells which module to import when a name is first used:
+    # "from toolkit.loading.failures import load_failures as load_failures".
     module = sys.modules[package]
     listed = Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8")
-    homes = {
-        str(name.asname): (str(node.module), name.name)
-        for node in ast.parse(listed).body
-        if isinstance(node, ast.ImportFrom)
-        for name in node.names
-    }
+    homes: dict[str, tuple[str, str]] = {}
+    for node in ast.parse(listed).body:
+        if isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                homes[str(name.asname)] = str(node.module), name.name
 
     def load(name: str) -> Any:
         if name not in homes:
             close = get_close_matches(name, homes, n=1)
-            hint = f". Did you mean {close[0]!r}?" if close else ""
-            for other in beneath if not name.startswith("_") else ():
-                if name in import_module(other).__all__:
-                    hint = f". It is {other}.{name}"
+            hint = ""
+            if close:
+                hint = f". Did you mean {close[0]!r}?"
+            if not name.startswith("_"):
+                for other in modules:
+                    if name in import_module(other).__all__:
+                        hint = f". It is {other}.{name}"
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         home, attribute = homes[name]
         value = getattr(import_module(home), attribute)
+        # Python calls `__getattr__` only for missing attributes, so the second use of the name is fast
         setattr(module, name, value)
         return value
 
     def listed_names() -> list[str]:
-        # Modules of the package are not offered: Tab after `tk.` shows what a user can call.
-        children = [other.rpartition(".")[2] for other in beneath if other.startswith(f"{package}.")]
+        # Other modules are not listed, so that Tab after `tk.` shows only names that a user can call.
+        children = [other.rpartition(".")[2] for other in modules if other.startswith(f"{package}.")]
         special = [name for name in vars(module) if name.startswith("__") and name.endswith("__")]
         return sorted({*homes, *children, *special})
 

@@ -83,7 +83,9 @@ def is_deep(text: str) -> bool:
         mark = text[match.start()]
         if mark != '"':
             size = match.end() - match.start()
-            depth += size if mark in "[{" else -size
+            if mark in "]}":
+                size = -size
+            depth += size
             if depth > MOST_DEPTH:
                 return True
     return False
@@ -134,6 +136,10 @@ def end_of(text: str, at: int) -> int:
         return _READER.raw_decode(text, at)[1]
     except RecursionError:
         pass
+    # The value is nested too deep for the reader, so only brackets are counted. A run of brackets is one
+    # match of `_MARK`. For example, in "[[[[1]]]]", "[[[[" adds 4 to the depth, and "]]]]" takes them away
+    # again. If the run has more brackets than are open, the value ends within it. Strings match whole, so
+    # that brackets in them do not count.
     depth = 0
     for match in _MARK.finditer(text, at):
         mark, size = text[match.start()], match.end() - match.start()
@@ -145,33 +151,36 @@ def end_of(text: str, at: int) -> int:
             depth -= size
         elif size == 1:
             break
-    raise ValueError(f"no end of what starts at {at}")
+    raise ValueError(f"no end of the value that starts at {at}")
 
 
 def _opened(text: str, at: int, bracket: str) -> int:
-    """The index of the first part of the object or array at an index, which is complete."""
+    """Return the index of the first member or element. Raise `ValueError` if the value is truncated."""
     if text[at : at + 1] != bracket:
         raise ValueError(f"no {bracket} at {at}")
-    with suppress(RecursionError):  # then its parts show whether it is complete
+    # if the nesting is too deep for the reader, reading the parts shows whether the value is complete
+    with suppress(RecursionError):
         _READER.raw_decode(text, at)
     return skipped(text, at + 1)
 
 
 def skipped(text: str, at: int) -> int:
-    """The index of the next value, after spaces, commas and colons."""
+    """Return the index of the next value, after spaces, commas and colons."""
     while at < len(text) and text[at] in _BETWEEN:
         at += 1
     return at
 
 
 def kind_of(value: Any) -> str:
-    """The type of a JSON value, in words."""
+    """Return the type of a JSON value for an error message, for example "an object"."""
+    if isinstance(value, RawJson):
+        return "something nested too deep"
     kinds = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "something nested too deep" if isinstance(value, RawJson) else "a number")
+    return kinds.get(type(value), "a number")
 
 
 def shown(value: Any) -> str:
-    """A JSON value in an error."""
+    """Return a JSON value as error messages show it."""
     try:
         return repr(value)[:SHOWN]
     except RecursionError:
@@ -179,7 +188,10 @@ def shown(value: Any) -> str:
 
 
 def is_truncated(body: bytes) -> bool:
-    """Whether a body that ended with the connection lacks its end: known of JSON, not of other text."""
+    """Return True if the end of a body is missing, because the connection ended early.
+
+    Only JSON tells where it ends. Other text counts as complete unless it is empty.
+    """
     if not body.lstrip().startswith((b"{", b"[")):
         return not body
     try:

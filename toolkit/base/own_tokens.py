@@ -36,8 +36,13 @@ _NAMED: Final = {
     name.rstrip(";"): text for name, text in html5.items() if len(text) == 1 and "!" <= text <= "~"
 }
 _HEX: Final = "([2-7][0-9a-fA-F])"  # of a printable ASCII character
-# An escape of a character that a token may contain. Each kind has a group of its own, see `_character`. The
+# An escape of a character that a token may contain. Each kind has a separate group, see `_character`. The
 # expression begins with a set of single characters, which Python searches quickly.
+#
+# For example, these are all escapes of "/":
+#   %2F, %252f, %u002F       URLs; %25 is an escaped percent sign
+#   \u002f, \u{2f}, \x2F, \/  JSON and JavaScript, after any number of backslashes
+#   &#x2f;, &#47;, &sol;     HTML, perhaps with an escaped ampersand: &amp;#47;
 _ESCAPE: Final = re.compile(
     r"[%\\&](?:"
     rf"(?<=%)(?:25)*(?:[uU]00)?{_HEX}"
@@ -63,7 +68,8 @@ class DecodedText:
     def __init__(self, text: str, before: DecodedText | None = None) -> None:
         self.text = text
         self._before = before
-        # of each replacement: its index and size here, and its start and end in the text before
+        # For each replacement, its index and size in this text, and its start and end in the text before.
+        # Example: "x%2Fy" becomes "x/y". The replacement has index 1 and size 1; before, it was at 1 to 4.
         self._indices: list[int] = []
         self._sizes: list[int] = []
         self._starts: list[int] = []
@@ -99,6 +105,8 @@ class DecodedText:
         """
         if self._before is None:
             return index
+        # Find the last replacement at or before the index. The text after it is shifted as a whole. In the
+        # example "x/y" for "x%2Fy", "y" follows the replacement, which ended at 4 before, so "y" was at 4.
         last = bisect_right(self._indices, index) - 1
         if last < 0:  # before the first replacement
             return self._before.origin(index)
@@ -416,7 +424,7 @@ def _masked_text(value: object) -> object:
 
 
 def _character(match: re.Match[str]) -> str:
-    """Return the character that an escape stands for; its kind is the number of the group that matched."""
+    """Return the character that an escape stands for. The number of the matching group tells the kind."""
     escaped = match[match.lastindex or 0]
     match match.lastindex:
         case 5 | 6:

@@ -22,9 +22,8 @@ from typing import BinaryIO, Final, Literal
 
 from toolkit.base.errors import InputError
 
-_LOCKED_BYTE: Final = (
-    1 << 30
-)  # on Windows a locked byte cannot be read, so it is none of the bytes of a lock file
+# On Windows, nobody can read a locked byte. This one is far after the end of any lock file.
+_LOCKED_BYTE: Final = 1 << 30
 _LONGEST_NAME: Final = 200
 _LOOK_AGAIN: Final = 0.01  # seconds until a lock of another process is tried again
 _APPLICATION: Final = "workflow-vector-toolkit"
@@ -39,7 +38,9 @@ def user_folder(kind: Literal["config", "data"]) -> Path:
     if chosen.is_absolute():
         return chosen / _APPLICATION
     usual = {"config": ".config", "data": ".local/share"}[kind]
-    return Path.home() / ("Library/Application Support" if sys.platform == "darwin" else usual) / _APPLICATION
+    if sys.platform == "darwin":
+        usual = "Library/Application Support"
+    return Path.home() / usual / _APPLICATION
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -147,9 +148,10 @@ def _granted(path: Path) -> os.stat_result | None:
     if not hasattr(os, "fchmod") or path.is_symlink() or not path.is_file():
         return None
     state = path.stat()
-    return (
-        state if state.st_nlink == 1 else None
-    )  # with several links, the permissions may be meant for another file
+    # with several links, the permissions may be meant for another file
+    if state.st_nlink != 1:
+        return None
+    return state
 
 
 def _grant(handle: int, granted: os.stat_result) -> None:
@@ -158,7 +160,7 @@ def _grant(handle: int, granted: os.stat_result) -> None:
     if os.fstat(handle).st_gid != granted.st_gid:
         try:
             os.fchown(handle, -1, granted.st_gid)
-        except OSError:  # not a group of this user: do not grant its permissions to another group
+        except OSError:  # the user is not in that group: do not grant the permissions to another group
             mode &= 0o707
     os.fchmod(handle, mode)
 
@@ -167,8 +169,8 @@ def _grant(handle: int, granted: os.stat_result) -> None:
 def changing(path: Path, seconds: float = 30.0) -> Iterator[None]:
     """Lock a file that the block reads, changes and replaces, for one thread or process at a time.
 
-    The lock is a file of its own, ``.NAME.lock``: the file itself is another one after each change. Whoever
-    may replace files of the folder may lock it. `TimeoutError` if others hold it for so many seconds.
+    The lock is a separate file, ``.NAME.lock``, because each change replaces the file itself. Every user who
+    may replace files in the folder may lock it. Raises `TimeoutError` if others keep it locked for `seconds`.
     """
     _check_regular(path)  # before there is a lock next to it
     with os.fdopen(_open_lock(path.with_name(f".{path.name}.lock")), "r+b") as file:
@@ -189,6 +191,7 @@ def _open_lock(lock: Path) -> int:
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | careful, 0o600)
     except FileExistsError:
+        # the usual case: lock files stay, because removing one would let two processes lock different files
         handle = os.open(lock, os.O_RDWR | careful)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
@@ -287,7 +290,9 @@ def _check_state(state: os.stat_result, name: str) -> None:
 def _check_owner(state: os.stat_result, name: str) -> None:
     user = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
     if user not in (state.st_uid, 0):  # root in a container may use the files of users of the host
-        kind = "folder" if stat.S_ISDIR(state.st_mode) else "file"
+        kind = "file"
+        if stat.S_ISDIR(state.st_mode):
+            kind = "folder"
         raise OSError(errno.EPERM, f"another user's {kind}", name)
 
 

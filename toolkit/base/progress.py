@@ -21,11 +21,14 @@ StepOption: TypeAlias = bool | Callable[[int, int, str], None] | None
 AnyOption = TypeVar("AnyOption", ProgressOption, StepOption)
 
 _BAR_DELAY: Final = 1.0  # seconds before a bar appears, so that quick loads stay quiet
-_MANY_ROWS: Final = 1_000  # an analysis of so many takes longer than that: its first step is shown at once
+_MANY_ROWS: Final = 1_000  # an analysis of this many rows takes longer, so the first step is shown at once
 
 
 class ProgressBar:
-    """Counts what has been read, and shows it as the `ProgressOption` says; used as a context manager."""
+    """Count the rows that have been read, and show the count if the `ProgressOption` asks for it.
+
+    It is a context manager: the bar disappears when the block ends.
+    """
 
     def __init__(self, option: ProgressOption, *, title: str, unit: str, total: int | None = None) -> None:
         self._report = option if callable(option) else None
@@ -38,7 +41,9 @@ class ProgressBar:
         self._done += count
         if self._bar is not None:
             if retries:
-                text = "1 retry" if retries == 1 else f"{retries:,} retries"
+                text = f"{retries:,} retries"
+                if retries == 1:
+                    text = "1 retry"
                 self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(count)
         if self._report is not None:
@@ -53,7 +58,7 @@ class ProgressBar:
 
 
 class ProgressSteps:
-    """Shows the name of each step when it begins; a context manager that is called with the name.
+    """Show the name of each step when it begins: a context manager that is called with the name.
 
     >>> with ProgressSteps(lambda *told: print(*told), title="report", total=2) as step:
     ...     step("grouping 12,000 failures")
@@ -66,7 +71,10 @@ class ProgressSteps:
         option = checked_progress(option)
         self._report = option if callable(option) else None
         self._title, self._total, self._begun = title, total, 0
-        self._visible_from = time.monotonic() + (0.0 if rows >= _MANY_ROWS else _BAR_DELAY)
+        delay = _BAR_DELAY
+        if rows >= _MANY_ROWS:
+            delay = 0.0
+        self._visible_from = time.monotonic() + delay
         self._bar = _tqdm(title, "steps", total) if _is_shown(option) else None
 
     def __call__(self, name: str) -> None:
@@ -89,14 +97,16 @@ class ProgressSteps:
 
 
 def _close(bar: Any, *, is_done: bool) -> None:
-    """Remove a bar. In a notebook, one that ends before its total stays, in red, as if work had failed."""
+    """Remove a bar."""
+    # In a notebook, a bar that ends below the total stays, in red, as if work had failed. The total is only
+    # an estimate, so the bar is set to it.
     if is_done and bar.total is not None:
         bar.total = bar.n
     bar.close()
 
 
 def silent(name: str) -> None:
-    """Begin a step of which nobody is told."""
+    """Begin a step without showing it."""
 
 
 def checked_progress(option: AnyOption) -> AnyOption:
@@ -108,7 +118,7 @@ def checked_progress(option: AnyOption) -> AnyOption:
 
 
 def rows_of(frame: Any) -> int:
-    """Return how many rows a frame has; of one whose length is not known before it is read, many."""
+    """Return the number of rows, or many if it is unknown until the frame is read (lazy frames)."""
     try:
         return len(frame)
     except (TypeError, AttributeError):
@@ -126,5 +136,5 @@ def _tqdm(title: str, unit: str, total: int | None) -> Any:
 
 
 def _is_interactive() -> bool:
-    """Whether this is a notebook's kernel (JupyterLab, VS Code) or a terminal."""
+    """Return True in the kernel of a notebook (JupyterLab, VS Code) and in a terminal."""
     return "ipykernel" in sys.modules or sys.stderr.isatty()

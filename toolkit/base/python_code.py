@@ -1,7 +1,8 @@
-"""Write the Python that panels, plans and reports show, so that no value in it can become code.
+"""Write the Python that panels, plans and reports show, so that no value can become code.
 
-The code is there to be pasted, while its values come from files, ledgers, frames and pages that others made.
-So it consists of three kinds of parts only:
+You paste this code into a notebook, but the values in it come from files, ledgers, frames and pages that
+others made. For example, a label ``'); import os; os.remove('x`` must stay a string. Therefore the code
+consists of three kinds of parts only:
 
 1. Fixed text of this package: the names of functions and parameters (`PublicCall`), or a template (`fill`).
 2. Literals: text, numbers, True, False, None, and lists, tuples and dicts of them (`literal`).
@@ -27,7 +28,7 @@ _PLACE: Final = re.compile(r"\{([a-z_]+)\}")
 
 
 class Code(str):
-    """Python that this module wrote. Whatever is done to it, for example ``+``, makes a plain text again."""
+    """Python that this module wrote. Every operation on it, for example ``+``, returns a plain `str`."""
 
     __slots__ = ()
 
@@ -78,7 +79,7 @@ def fill(template: str, **values: object) -> Code:
 
 
 def joined(parts: Iterable[Code], between: str = "\n") -> Code:
-    """Return several pieces of code as one; `InputError` for a plain text among them."""
+    """Return several pieces of code as one. Raise `InputError` if one of them is a plain `str`."""
     pieces = list(parts)
     for piece in pieces:
         if not isinstance(piece, Code):
@@ -88,7 +89,7 @@ def joined(parts: Iterable[Code], between: str = "\n") -> Code:
 
 @dataclass(frozen=True)
 class PublicCall:
-    """A public function or class of the toolkit, and which of its parameters code may name.
+    """A public function or class of the toolkit, and the parameters that code may name.
 
     Examples
     --------
@@ -130,7 +131,9 @@ def _part(value: object) -> str:
 
 
 def _written(value: object, level: int) -> str:
-    """The literal of a value; subclasses are written as the type that they extend, without their own repr."""
+    """Return the literal of a value."""
+    # A subclass can have any repr, so the repr of the base class is called: a subclass of str that prints
+    # "os.remove('x')" is written as the string that it is.
     value = plain(value)
     if level > _DEEPEST:
         raise _no_literal(f"more than {_DEEPEST} levels")

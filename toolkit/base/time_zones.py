@@ -23,16 +23,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from toolkit.base.arguments import text, wrong
 
 VARIABLE: Final = "TOOLKIT_TZ"
-"""Names the time zone of all that is shown without another one."""
+"""Environment variable with the name of the default time zone."""
 
 _AROUND: Final = timedelta(days=400)
-"""Times of a filter may be so much before and after the times of a chart."""
+"""Times of a filter may be this much before and after the times of a chart."""
 
 _SHOWN: Final[ContextVar[ZoneInfo | None]] = ContextVar("zone", default=None)
 
 
 def time_zone(tz: str | tzinfo | None = None) -> ZoneInfo:
-    """Return the time zone of a name, or of an object that knows its name; without one, the usual zone.
+    """Return a time zone by name, or by an object with a name. If omitted, return the default zone.
 
     Raises
     ------
@@ -68,13 +68,13 @@ def shown_in(zone: ZoneInfo) -> Iterator[None]:
 
 
 def time_text(when: datetime, zone: ZoneInfo | None = None) -> str:
-    """Return a time to the minute, with its zone."""
+    """Return a time to the minute, followed by the zone."""
     local = when.astimezone(time_zone() if zone is None else zone)
     return f"{local:%Y-%m-%d %H:%M} {abbreviation(local)}"
 
 
 def span_of_times(first: datetime, last: datetime) -> tuple[str, str]:
-    """Return two times as texts; the first is without a zone if both have the same.
+    """Return two times as strings; the first is without a zone if both have the same.
 
     >>> from datetime import UTC
     >>> span_of_times(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -86,14 +86,19 @@ def span_of_times(first: datetime, last: datetime) -> tuple[str, str]:
 
 
 def zones_of_times(zone: ZoneInfo, first: datetime, last: datetime) -> list[tuple[int, int, str]]:
-    """Return by how much clocks of a zone differ from UTC, and the name of that, each from a time on.
+    """Return the clock changes of a zone: the time, the offset from UTC after it, and the abbreviation.
 
-    All numbers are milliseconds. A page converts times with this table, so that it shows the names of Python.
+    Times and offsets are in milliseconds. The first row begins at 0. A page converts times with this table,
+    so that it shows the same abbreviations as Python, for example "CEST".
 
     >>> from datetime import UTC
     >>> zones_of_times(ZoneInfo("UTC"), datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
     [(0, 0, 'UTC')]
     """
+    # Python cannot list the clock changes of a zone, so the clock is read once per day. If it differs from
+    # the day before, the change is searched hour by hour between the two days. For example, CET becomes CEST
+    # on 29 March 2026 at 01:00 UTC. If the clock is read at noon, it differs at noon of that day. The search
+    # begins at noon of 28 March and ends at 01:00.
     hour = timedelta(hours=1)
     table: list[tuple[int, int, str]] = []
     when = (first - _AROUND).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
@@ -111,7 +116,7 @@ def zones_of_times(zone: ZoneInfo, first: datetime, last: datetime) -> list[tupl
 
 
 def _clock(when: datetime, zone: ZoneInfo) -> tuple[int, str]:
-    """Return by how many milliseconds clocks are ahead of UTC, and the name of that."""
+    """Return the offset of clocks from UTC in milliseconds, and the abbreviation of the zone."""
     local = when.astimezone(zone)
     ahead = local.utcoffset() or timedelta()
     return round(ahead.total_seconds() * 1000), abbreviation(local)

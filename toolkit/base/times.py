@@ -1,7 +1,7 @@
-"""Times and durations as people and HTTP headers write them: the one parser for the whole package.
+"""Parse times and durations as people and HTTP headers write them. All other packages use this parser.
 
-Headers may come from anybody: their values are read or ignored, within bounds, and never raise, unlike with
-the readers of the libraries.
+If you mistype an argument, for example ``after="7 dayz"``, you get an error that lists the accepted forms.
+Values of headers can come from anybody, so they never raise: unreadable and extreme values are ignored.
 """
 
 from __future__ import annotations
@@ -70,13 +70,18 @@ def parse_time(
     name: str = "a time",
     zone: tzinfo = UTC,
 ) -> datetime:
-    """A UTC timestamp in whole milliseconds from any of the forms that people write it in.
+    """Return a UTC timestamp in whole milliseconds, from any form that people write.
 
-    These are a datetime, pandas Timestamp or numpy datetime64 (UTC without a time zone); ISO 8601 text; a
-    date, its text, ``"today"`` or ``"yesterday"``: its first millisecond in UTC, or its last with `end`; an
-    age (``"7d"``, ``"2 days ago"``, a timedelta, ``"now"``), counted back from `now`; or Unix milliseconds.
-    With `exact`, ages and dates are errors. `name` is the argument in errors; numbers that look like Unix
-    seconds get a hint. With another `zone`, dates and times without a time zone are of that zone.
+    These forms are accepted:
+
+    - a datetime, pandas Timestamp or numpy datetime64, or ISO 8601 text; without a time zone, UTC
+    - a date, ``"2026-01-31"``, ``"today"`` or ``"yesterday"``: the first millisecond of the day in UTC, or
+      the last with `end`
+    - an age, counted back from `now`: ``"7d"``, ``"2 days ago"``, a timedelta, ``"now"``
+    - Unix milliseconds; if a number looks like Unix seconds, the error message gives a hint
+
+    With `exact`, ages and dates are errors. `name` is the name of the argument in error messages. `zone`
+    replaces UTC for dates, and for times without a time zone.
 
     >>> parse_time("7d", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
     '2026-01-24T00:00:00+00:00'
@@ -84,7 +89,7 @@ def parse_time(
     '2026-01-31T23:59:59.999000+00:00'
     """
     result = _plain(value)
-    present = datetime.now(UTC) if now is None else now
+    present = now or datetime.now(UTC)
     if isinstance(result, str):
         result = _read_time(result.strip(), present, zone)
     timestamp: datetime | date | None = result if isinstance(result, date) else None
@@ -98,10 +103,12 @@ def parse_time(
         if not isinstance(timestamp, datetime):
             if exact:
                 raise _not_a_time(name, value, "one exact time, not a whole day")
-            day_after = timestamp + timedelta(days=1)
-            # the next midnight: a day of a zone that changes its clocks has 23 or 25 hours
-            midnight = datetime.combine(day_after if end else timestamp, time(0), zone).astimezone(UTC)
-            timestamp = midnight - _MILLISECOND if end else midnight
+            # the day ends at the next midnight, after 23 or 25 hours if clocks change on that day
+            begin_of_day = _midnight(timestamp, zone)
+            end_of_day = _midnight(timestamp + timedelta(days=1), zone) - _MILLISECOND
+            timestamp = begin_of_day
+            if end:
+                timestamp = end_of_day
         utc = _utc(timestamp, zone)
     except OverflowError:
         raise _not_a_time(name, value, "a time since 1970") from None
@@ -112,12 +119,17 @@ def parse_time(
     return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, whole, tzinfo=UTC)
 
 
-def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = False) -> timedelta:
-    """A duration of at most 36,500 days, from a timedelta or text.
+def _midnight(day: date, zone: tzinfo) -> datetime:
+    return datetime.combine(day, time(0), zone).astimezone(UTC)
 
-    Text is numbers with units (``"90min"``, ``"1d12h"``, ``"24 hours"``), or a unit alone (``"D"``, ``"h"``),
-    as pandas writes frequencies. Units are seconds, minutes, hours, days and weeks, by their names or first
-    letters; ``m`` and ``min`` are minutes, and a capital ``M``, which elsewhere means months, is an error.
+
+def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = False) -> timedelta:
+    """Return a duration of at most 36,500 days, from a timedelta or text.
+
+    Text consists of numbers with units (``"90min"``, ``"1d12h"``, ``"24 hours"``), or of a unit alone
+    (``"D"``, ``"h"``), as pandas writes frequencies. Units are seconds, minutes, hours, days and weeks, by
+    name or first letter. ``m`` and ``min`` are minutes. A capital ``M`` is an error, because it means months
+    in pandas.
 
     >>> parse_duration("1d12h") == timedelta(hours=36), parse_duration("D") == parse_duration("24 hours")
     (True, True)
@@ -127,13 +139,14 @@ def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = Fa
         text = span.strip()
         span = _UNIT.get(_lower(text)) or _read_span(text)
     if not isinstance(span, timedelta) or not timedelta(0) <= span <= _LONGEST or not (span or zero):
+        # a number without a unit, such as "7": suggest days
+        next_step = None
+        if isinstance(span, int) and span > 0:
+            next_step = f"Did you mean '{span}d'?"
         raise InputError(
-            f"reading {name}",
-            got=_shown(value),
-            expected=_DURATION_EXPECTED,
-            next_step=f"Did you mean '{span}d'?" if isinstance(span, int) and span > 0 else None,
+            f"reading {name}", got=_shown(value), expected=_DURATION_EXPECTED, next_step=next_step
         )
-    # as the plain type: a pandas Timedelta counts nanoseconds too
+    # as the plain type: a pandas Timedelta also counts nanoseconds
     return timedelta(days=span.days, seconds=span.seconds, microseconds=span.microseconds)
 
 
@@ -143,7 +156,7 @@ def unix_milliseconds() -> int:
 
 
 def milliseconds(timestamp: datetime) -> int:
-    """Unix milliseconds of a datetime with a time zone, exactly.
+    """Return the Unix milliseconds of a datetime with a time zone, without rounding errors.
 
     >>> milliseconds(datetime(2026, 1, 1, 0, 0, 0, 1000, tzinfo=UTC))
     1767225600001
@@ -152,7 +165,7 @@ def milliseconds(timestamp: datetime) -> int:
 
 
 def from_milliseconds(number: int) -> datetime:
-    """The inverse of `milliseconds`, exactly.
+    """Return the UTC datetime of Unix milliseconds; the inverse of `milliseconds`.
 
     >>> from_milliseconds(1767225600001).isoformat(timespec="milliseconds")
     '2026-01-01T00:00:00.001+00:00'
@@ -161,7 +174,7 @@ def from_milliseconds(number: int) -> datetime:
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of a duration in a header, or of a bare number of seconds; None for other text.
+    """Return the milliseconds of a duration in a header, or of a number of seconds; None for other text.
 
     >>> [duration_ms(text) for text in ("1d10h30m", "6m5s", "120ms", "90", "5x")]
     [124200000, 365000, 120, 90000, None]
@@ -177,7 +190,7 @@ def duration_ms(text: str) -> int | None:
 
 
 def http_date_ms(text: str) -> int | None:
-    """Unix milliseconds of an HTTP date, without a zone in UTC; None for other text.
+    """Return the Unix milliseconds of an HTTP date, or None for other text. Without a zone, it is in UTC.
 
     >>> http_date_ms("Thu, 01 Jan 1970 00:00:10 GMT")
     10000
@@ -188,16 +201,18 @@ def http_date_ms(text: str) -> int | None:
         return None
     try:
         timestamp = parsedate_to_datetime(text)
-        timestamp = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
+        if timestamp.tzinfo is None:
+            timestamp = timestamp.replace(tzinfo=UTC)
         return round((timestamp - _EPOCH).total_seconds()) * 1000
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
 
 
 def delay_ms(text: str, now_ms: int) -> int | None:
-    """The delay that a header such as Retry-After asks for: seconds, a duration or an HTTP date.
+    """Return the milliseconds of delay that a header such as Retry-After asks for.
 
-    A date in the past is no delay. None for other text, and for more than 36,500 days.
+    The header has a number of seconds, a duration or an HTTP date. If the date is in the past, the delay is
+    0. Other text and delays above 36,500 days return None.
 
     >>> delay_ms("Thu, 01 Jan 1970 00:00:10 GMT", 4000), delay_ms("2", 0), delay_ms("-1", 0)
     (6000, 2000, None)
@@ -205,25 +220,25 @@ def delay_ms(text: str, now_ms: int) -> int | None:
     delay = duration_ms(text.lower())
     if delay is None:
         timestamp = http_date_ms(text)
-        delay = None if timestamp is None else max(0, timestamp - now_ms)
-    return None if delay is None or delay > _LONGEST // _MILLISECOND else delay
+        if timestamp is None:
+            return None
+        delay = max(0, timestamp - now_ms)
+    if delay > _LONGEST // _MILLISECOND:
+        return None
+    return delay
 
 
 def _plain(value: Any) -> Any:
-    """Scalars of numpy as Python's own; NaT and booleans as None."""
+    """Return scalars of numpy and pandas as Python values; NaT, booleans and other types become None."""
     value = plain(value)
     if isinstance(value, bool):
         return None
-    numpy = sys.modules.get("numpy")  # not imported for this: without it, no value is one of its own
+    numpy = sys.modules.get("numpy")  # not imported here: if it is not loaded, the value cannot come from it
     if numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64):
-        kind = "datetime64" if isinstance(value, numpy.datetime64) else "timedelta64"
-        result = value.item()
-        # nanoseconds are returned as an integer, as Python's types do not hold them
-        result = value.astype(f"{kind}[us]").item() if isinstance(result, int) else result
-        return None if isinstance(result, int) else result
+        return _plain_of_numpy(value)
     if isinstance(value, date | timedelta):
         return value if value == value else None  # noqa: PLR0124 - NaT is not equal to itself
-    if hasattr(value, "rollforward"):  # an offset of pandas, as it writes it
+    if hasattr(value, "rollforward"):  # an offset of pandas, for example Day(7), whose freqstr is "7D"
         value = value.freqstr
     try:
         return value if isinstance(value, str) else operator.index(value)
@@ -231,12 +246,25 @@ def _plain(value: Any) -> Any:
         return None
 
 
+def _plain_of_numpy(value: Any) -> Any:
+    """Return a datetime64 or timedelta64 as a Python value, or None for NaT and times out of range."""
+    result = value.item()
+    if isinstance(result, int):
+        # Python has no nanoseconds, so numpy returns them as an integer. Microseconds have a Python type.
+        kind = value.dtype.name.partition("[")[0]  # "datetime64[ns]" or "timedelta64[ns]"
+        result = value.astype(f"{kind}[us]").item()
+    if isinstance(result, int):
+        return None
+    return result
+
+
 def _read_time(text: str, present: datetime, zone: tzinfo) -> timedelta | int | datetime | date | None:
-    """An age, a number, a date or datetime, or none of these."""
+    """Return the age, number, date or datetime that text expresses, or None."""
     if (days_ago := _DAYS_AGO.get(text.lower())) is not None:
         return _utc(present).astimezone(zone).date() - timedelta(days=days_ago)
     if text.lower() == "now":
         return timedelta(0)
+    # eight digits are a date in the basic format of ISO 8601, not Unix milliseconds
     if _DIGITS.fullmatch(text) and len(text) != len("20260131"):
         return int(text)
     span = _read_span(re.sub(r"\s+ago$", "", text))
@@ -265,7 +293,7 @@ def _read_span(text: str) -> timedelta | None:
 
 
 def _lower(text: str) -> str:
-    """In lower case, but for ``M``: months, wherever it is not minutes."""
+    """Return text in lower case, except for a lone ``M``, which means months in pandas."""
     return re.sub(r"[A-Z]+", lambda letters: letters[0] if letters[0] == "M" else letters[0].lower(), text)
 
 
