@@ -8,9 +8,8 @@ not match, it is left as it is:
 - `LIKELY` for columns. RE2 follows all alternatives at once, so they may be many and exact.
 
 Both have to match if the search would find something. They are therefore made from the tables of the search:
-the patterns (`secret_patterns`), the prefixes (`secret_prefixes`) and the words of secret names
-(`secret_names`). Only the signs between a name and a value are repeated here; `named_values` and
-`secret_urls` have the expressions that they stand for.
+the patterns (`patterns`), the prefixes (`prefixes`) and the words of secret names (`names`). Only the signs
+between a name and a value are repeated here; `named_values` and `urls` have the full expressions.
 
 For example, "step charge failed" matches neither test. "order_id: 17" matches `SUSPICIOUS`, because ``: ``
 can follow a secret name, but not `LIKELY`, because "order_id" is no secret name. "api_key: 17" matches both,
@@ -21,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from toolkit.secrets.names import NAME_IN_TEXT, PARTS_IN_TEXT, WHOLE_WORDS_IN_TEXT
@@ -56,7 +56,10 @@ _URL_SIGNS: Final = (r"[?#@;%&=\\]", r"\D:[^/]", r":\s", "--", "//.*//", "</")
 
 
 def _quick_tests(signs: Iterable[str]) -> tuple[str, ...]:
-    """Return the signs, the prefixes of tokens, and what the signs do not match of the patterns."""
+    """Return the signs, the prefixes of tokens, and the words of patterns that contain none of the signs.
+
+    For example, ``eyJ`` of JSON web tokens is returned, but not ``-----BEGIN``, because ``--`` is a sign.
+    """
     all_signs = (*signs, *_PREFIX_ENDS)
     matched = re.compile(_alternatives(all_signs))
     patterns = (pattern.quick_test(matched) for pattern in PATTERNS)
@@ -83,8 +86,8 @@ SUSPICIOUS_URL: Final = _alternatives(
 # `SUSPICIOUS` tries some 60 alternatives at each character. If it matches, one of these is in the text,
 # which Python finds many times faster.
 _ANY_SIGN: Final = re.compile(rf"[=?@\\&%/<:~_\-.({_FULL_WIDTH}]")
-_WORDS_OF_PATTERNS: Final = (
-    word for pattern in PATTERNS if not pattern.ignores_case for word in pattern.words
+_WORDS_OF_PATTERNS: Final = chain.from_iterable(
+    pattern.words for pattern in PATTERNS if not pattern.ignores_case
 )
 _ANY_WORD_OF_TOKENS: Final = tuple(
     word for word in (*BLOCKS, *_WORDS_OF_PATTERNS) if not _ANY_SIGN.search(word)

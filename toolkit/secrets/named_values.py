@@ -32,6 +32,9 @@ NO_QUOTE: Final = -1
 NAME: Final = r"[\w.\-]{1,100}+"
 
 # 1. A name and a sign: name=, name:, "name":, 'name' =>, name :=, params[name]=
+#
+# Groups: the name, the quote after it, the sign. For example, in {"pin" : 1234}, they are pin, " and :. White
+# space before the sign may be a line end only after a quote, because JSON may be broken into lines there.
 _PAIR: Final = re.compile(
     rf"(?<![\w.\-])({NAME})([\"'`]?)\]?(?:(?<=[\"'`])\s{{0,20}}|[ \t]{{0,4}})"
     r"(=>|:=|[=:\uff1d\uff1a])[ \t]{0,4}"
@@ -46,11 +49,19 @@ _LEAD: Final = (
 _LINE_PREFIX: Final = " \t>*<-#|\"'"  # signs of logs and quotations before a header line: "> Cookie: …"
 _READ_OF_PROSE: Final = 40
 
-# 2. The value, in the order in which the forms are tried
+# 2. The value. The forms are tried in this order; the secret part is between « and »:
+#   b"…" and the like              the prefix is skipped
+#   password = """«a\nb»"""        three quotes
+#   password: |\n  «a\n  b»        a block of YAML, or a folded header
+#   "password": "«a \" b»"         quotes, up to the next one without a backslash
+#   "password": «{"a": 1}»         an object or array, up to the bracket that closes it
+#   Cookie: «a=1; b=2»             a whole line, for headers and for clear names that begin a line
+#   Password=«a b»;Database=c      a setting of a connection string, up to the semicolon
+#   token=«a»&page=2               a word
 _SPACE: Final = re.compile(r"\s{0,20}")
 _LITERAL_PREFIX: Final = re.compile(r"(?i)(?:b|u|r|br|rb)(?=[\"'])")  # of Python: b"…"
 _TRIPLE: Final = re.compile(r"(\"{3}|'{3})(.*?)(?:\1|\Z)", re.DOTALL)
-# a scalar of YAML in lines of its own, or the value of a header in the next line
+# a block of YAML in separate, indented lines, or the value of a header in the next line
 _BLOCK: Final = re.compile(
     r"(?:[|>][+\-0-9]{0,2})?[ \t]{0,9}\r?\n([ \t]{1,20})(?![\w.\-]{1,100}:(?:\s|\Z)|at |-[ ])"
     r"(?P<value>\S[^\r\n]*(?:\r?\n\1[^\r\n]*)*)"
@@ -59,7 +70,9 @@ _QUOTED: Final = {
     quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*+)", re.DOTALL) for quote in ('"', "'", "`")
 }
 _STRUCTURE: Final = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|[\[{]|[\]}]", re.DOTALL)
-# A header line ends with the line (also if that is written as an escape), or with the JSON text around it.
+# A header line ends with the line (also if that is written as an escape), or with the JSON text around it:
+#   Cookie: «a=1»\r\nHost: …   two characters each for \r and \n, as in a string of JSON
+#   {"log": "Cookie: «a=1»"}    a quote and a bracket
 _LINE: Final = re.compile(
     r"[^\r\n]*?(?=[\r\n]|\Z|\\{1,6}r\\{1,6}n|\\{1,6}n[ \t]{0,20}[\w\-]{1,40}[:=]"
     r"|\\{0,6}\"\s{0,20}(?:[}\]]|,\s{0,20}[\"{\[]))"
@@ -71,10 +84,12 @@ _SCHEME: Final = re.compile(
     r"(?i)(?:bearer|basic|digest|negotiate|ntlm|token|apikey|hawk|oauth|signature|aws4-hmac-sha256|dpop)"
     r"[ \t]+(?=\S)"
 )
-_CLOSERS: Final = "\\\"'}],; \t"  # signs at the end of a line that end what is around the value
+_CLOSERS: Final = (
+    "\\\"'}],; \t"  # signs at the end of a line that close the JSON or the quotes around the value
+)
 # A setting of a connection string, which may contain spaces, ends with a semicolon before the next one.
 _SETTING: Final = re.compile(r"[^;\r\n\"'&<>]{1,500}?(?=[ \t]*;[ \t]*(?:[A-Za-z][\w \-]{0,40}=|$|[\"'\r\n]))")
-# A backslash before a quote belongs to JSON in JSON, not to the value.
+# A backslash before a quote belongs to JSON in JSON, not to the value: "{\"token\": \"«abc»\"}"
 _BARE: Final = re.compile(r"(?:[^\s&\"'<>\\]|\\(?!\\{0,6}[\"']))+")
 _NEXT_PAIR: Final = re.compile(r"[,;][ ]?[\w.\-]{1,40}[=:]|[.,;:!?)\]}]+\Z")
 _UUID: Final = re.compile(r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
@@ -99,6 +114,10 @@ _PHP: Final = re.compile(
 )
 
 # 6. Sentences: "the token k3J9x0Q2v7B1m5 is invalid", "API key provided: …", "password 's3cr3t'"
+#
+# The expression reads a secret word ("token"), up to two words such as "provided" and "is", a sign (":" or
+# "→"), and a value of at least 12 characters. The value is masked if it looks random (`is_random`), so that
+# "the token authentication failed" stays.
 _SENTENCE: Final = re.compile(
     r"(?i)(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|jwt"
     r"|(?:api|access|account|private|secret|signing|encryption)[ _\-]?key)s?"
@@ -119,6 +138,12 @@ _TWO_ELEMENTS: Final = re.compile(
 )
 
 # 8. Multipart forms, and attributes of elements: <input name="password" value="s3cr3t">
+# A part of a multipart form is: the line with name="…", up to five more headers, an empty line, and the value
+# up to the next boundary ("--…"):
+#   Content-Disposition: form-data; name="password"
+#
+#   «s3cr3t»
+#   --boundary
 _FORM_PART: Final = re.compile(
     r"(?i)\bname=\"?([\w.\-\[\]]{1,100}+)\"?[^\r\n]{0,200}\r?\n(?:[a-z\-]{1,40}:[^\r\n]{0,200}\r?\n){0,5}\r?\n"
     r"((?s:.*?))(?=\r?\n--|\Z)"
@@ -178,7 +203,7 @@ def named_spans(text: str, lowered: str) -> Iterator[Span]:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A secret name and the sign after it, for which a value is looked for.
+    """A secret name and the sign after it. `_value_span` searches for the value.
 
     `begin` is the index after the sign, and `in_form` is true if the pair is part of a query or a form.
     """
@@ -195,12 +220,12 @@ class _Pair:
 
     @property
     def lead(self) -> str:
-        """The characters before the name."""
+        """Return the characters before the name."""
         return self.text[max(self.start - _LEAD, 0) : self.start]
 
     @property
     def is_definite(self) -> bool:
-        """Whether any value is a secret, not only a random one."""
+        """Return True if any value is a secret, not only a value that looks random."""
         return self.is_clear or self.quote != ""
 
     def begins_line(self) -> bool:
@@ -257,7 +282,7 @@ def _value_begin(text: str, begin: int, *, after_quote: bool) -> int:
 
 
 def _value_span(pair: _Pair) -> Span | None:
-    """Return the span of a value, read in the form that its first characters tell."""
+    """Return the span of a value. The first characters tell the form, for example a quote or a bracket."""
     text, begin = pair.text, pair.begin
     if triple := _TRIPLE.match(text, begin):
         return _if_secret(pair, triple.span(2), triple[2])
@@ -266,8 +291,9 @@ def _value_span(pair: _Pair) -> Span | None:
         return _unless_prose(block, "value")
     first = text[begin : begin + 1]
     if first in _QUOTED:
-        quoted = _QUOTED[first].match(text, begin)
-        span = _unless_prose(quoted, 1) if quoted else None
+        span = None
+        if quoted := _QUOTED[first].match(text, begin):
+            span = _unless_prose(quoted, 1)
         if span:
             return _if_secret(pair, span[:2], text[span[0] : span[1]])
         return None

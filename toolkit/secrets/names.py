@@ -10,7 +10,7 @@ words in lower case with a hyphen between two words, so that one table serves ev
 
 The words of secret names are in the tables `_PARTS`, `_LAST_PARTS`, `_ENDS` and `_WHOLE_WORDS`. Everything
 else follows from these tables: the test of a name (`is_secret_name`), the words that text with a secret name
-contains (`WORDS`), and the expression for a name in text (`NAME_IN_TEXT`) that `secret_hints` uses.
+contains (`WORDS`), and the expression for a name in text (`NAME_IN_TEXT`) that `hints` uses.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ _READ_OF_PROSE: Final = 40  # characters of a value that tell whether it is a se
 # A change between letters and digits. For example, "Zq7canary9XtR4vLm2" has seven, "production1" has one.
 _TURN: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
 _LEAST_TURNS: Final = 3  # fewer are in words with a number, for example "realms-2024-production1"
-_READ_OF_RANDOM: Final = 200  # characters of a value in which changes are counted
+_READ_OF_RANDOM: Final = 200  # changes are counted in these first characters of a value
 _RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,4096}", re.ASCII)
 _MIXED_CASE: Final = re.compile(r"(?=[^A-Z]{0,99}[A-Z])(?=[^a-z]{0,99}[a-z])[A-Za-z0-9]{24,}")
 

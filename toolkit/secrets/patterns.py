@@ -2,10 +2,11 @@ r"""Find values that look like a secret by themselves, whatever is around them.
 
 `PATTERNS` is the table. It has one entry per kind of secret, with an example; the masked part of the example
 is between ``«`` and ``»``. Tokens that begin with a prefix of their own, for example ``ghp_``, are in the
-table of `secret_prefixes`.
+table of `prefixes`.
 
-Each entry names words. If text contains none of them, the pattern is not searched, and `secret_hints` makes
-the quick tests from the same words. If you add a pattern, add an entry: nothing else has to be changed.
+Each entry names words. If text contains none of them, the pattern is not searched, and `hints` makes the
+quick tests from the same words. If you add a pattern, add an entry: nothing else has to be changed. You can
+copy an example into `Redactor().text` to see the mask.
 
 Searches take linear time, also in hostile text: repetitions are bounded (``{1,200}``) or possessive (``++``),
 so that nothing is tried twice.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from toolkit.secrets.prefixes import token_spans
@@ -36,7 +38,7 @@ class SecretPattern:
     ignores_case : bool
         Whether the words are found in both cases.
     quick, close : str, optional
-        Parts of the two tests of `secret_hints`, as regular expressions in the syntax of RE2. If they are
+        Parts of the two tests of `hints`, as regular expressions in the syntax of RE2. If they are
         omitted, they are made from the words. An empty one is for matches that the rest of the test finds.
     """
 
@@ -60,7 +62,9 @@ class SecretPattern:
         """Return an expression for RE2, which searches many alternatives at once."""
         if self.close is not None:
             return self.close
-        case = "i" if self.ignores_case else "-i"
+        case = "-i"
+        if self.ignores_case:
+            case = "i"
         return f"(?{case}:{'|'.join(map(re.escape, self.words))})"
 
 
@@ -90,6 +94,8 @@ _HOOK: Final = _in_any_case("hook")
 _OPTION_VALUE: Final = r"(?P<secret>[^\s\-\"'\\][^\s;|\"'\\]{0,200})"
 
 PATTERNS: Final = (
+    # A key in PEM: everything from "-----BEGIN …-----" to "-----END …-----". If a log truncated the key, the
+    # rest of the text is masked (\Z).
     SecretPattern(
         "«-----BEGIN PRIVATE KEY----- MIIEvQ -----END PRIVATE KEY-----»",
         words=("-----BEGIN",),
@@ -97,6 +103,8 @@ PATTERNS: Final = (
             r"(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))", re.DOTALL
         ),
     ),
+    # From left to right: "bearer" in any case; a space, "%20" or "+" (in a query); no word of messages such as
+    # "Bearer token missing" (`_NOT_BEARER`, then a character that cannot be in a token); the token.
     SecretPattern(
         "Authorization header Bearer «k3J9x0Q2v7B1m5»",
         words=("bearer",),
@@ -107,7 +115,8 @@ PATTERNS: Final = (
         ),
         ignores_case=True,
     ),
-    # a single word after "basic" is prose: "a basic example"
+    # The same for "Basic". After it, a word of small letters is prose: "a basic example". "YW5uOnMz" is no
+    # such word, because it contains capitals and digits.
     SecretPattern(
         "sent Basic «YW5uOnMzY3IzdA==»",
         words=("basic",),
@@ -119,6 +128,9 @@ PATTERNS: Final = (
     ),
     # JSON web tokens. Signed ones have three parts: header.claims.signature. Encrypted ones have five:
     # header.key.iv.text.tag, and the key may be empty. Mapbox puts the kind of a token in front: "sk.eyJ…".
+    #
+    # In the example, the parts are eyJhbGciOiJI (with "eyJ", the base64 of '{"'), eyJzdWIiOiIx and c2ln. The
+    # lookahead (?=[\w\-]*eyJ…) tests the first part, and [\w\-]++ takes it whole, without trying less.
     SecretPattern(
         "jwt «eyJhbGciOiJI.eyJzdWIiOiIx.c2ln»",
         words=("eyJ",),
@@ -129,13 +141,17 @@ PATTERNS: Final = (
             re.ASCII,
         ),
     ),
+    # Key ids of AWS: four letters for the kind of key, and 16 capitals or digits.
     SecretPattern(
         "key «AKIAIOSFODNN7EXAMPLE»",
         words=("AKIA", "ASIA", "ABIA", "ACCA"),
         quick="A[KSB]IA|ACCA",
         expression=re.compile(r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9]))"),
     ),
-    # AWS's secret keys have no form but 40 characters: one is masked within a few lines after its key id,
+    # A secret key of AWS is 40 characters of base64, as many other strings are. It is masked only near a key
+    # id: within 200 characters after it. In the example, the key id is AKIA…EXAMPLE, and ", " is skipped. The
+    # lookahead (?!…{40}…) stops at the first 40 characters that can be a key. A commit id (40 hexadecimal
+    # digits) is no key.
     SecretPattern(
         "AKIAIOSFODNN7EXAMPLE, «wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»",
         words=("AKIA", "ASIA"),
@@ -146,7 +162,7 @@ PATTERNS: Final = (
             re.DOTALL,
         ),
     ),
-    # or before it
+    # The same with the key id after the secret key, as in the line "secret, key id" of a table.
     SecretPattern(
         "«wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY» of AKIAIOSFODNN7EXAMPLE",
         words=("AKIA", "ASIA"),
@@ -184,7 +200,7 @@ PATTERNS: Final = (
         ),
         close="(?-i:[0-9]Q~)",
     ),
-    # MaxMind, with an ending of its own (gitleaks: maxmind-license-key)
+    # MaxMind, with the ending _mmk (gitleaks: maxmind-license-key)
     SecretPattern(
         "«aB3dE6_0123456789abcdefghijABCDEFGHI_mmk»",
         words=("_mmk",),
@@ -193,7 +209,7 @@ PATTERNS: Final = (
             r"(?P<secret>(?<![A-Za-z0-9])[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?![A-Za-z0-9]))"
         ),
     ),
-    # New Relic, with an ending of its own (docs.newrelic.com: license keys)
+    # New Relic, with the ending NRAL (docs.newrelic.com: license keys)
     SecretPattern(
         "«0123456789abcdef0123456789abcdef0123NRAL»",
         words=("NRAL",),
@@ -206,7 +222,8 @@ PATTERNS: Final = (
         quick="",
         expression=re.compile(r"access_token\$[a-z]{1,20}\$[0-9a-z]{16}\$(?P<secret>[0-9a-f]{32})"),
     ),
-    # Salesforce: the id of an organization, and its session (salesforce.com: session ids)
+    # Salesforce: the id of an organization (00D…), "!", and the session (AQ…), which is masked
+    # (salesforce.com: session ids)
     SecretPattern(
         "00DaB3dE6fG9hI2!«AQ0123456789abcdefghijABCDEFGHI0123456789»",
         words=("!AQ",),
@@ -226,7 +243,7 @@ PATTERNS: Final = (
         expression=re.compile(r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9\-]))"),
         close="(?-i:[0-9a-f]-us[0-9])",
     ),
-    # PuTTY's keys have no end of their own: the lines of base64, and the check sum after them
+    # Keys of PuTTY have no end mark: mask the lines of base64, and the check sum after them.
     SecretPattern(
         "Private-Lines: 2\n«AAAAgQC7\nq83v\nPrivate-MAC: 0a1b»",
         words=("Private-Lines:",),
@@ -237,7 +254,7 @@ PATTERNS: Final = (
             r"(?:Private-(?:MAC|Hash):[ \t]{0,4}[0-9a-f]{1,128})?)"
         ),
     ),
-    # Addresses that grant access
+    # Addresses that grant access: everything after "hooks.slack.com/services/" is the secret.
     SecretPattern(
         "https://hooks.slack.com/services/«T00/B00/XXXXXXXX»",
         words=("hooks.slack",),
@@ -245,6 +262,7 @@ PATTERNS: Final = (
         expression=re.compile(r"(?i)hooks\.slack[a-z\-]{0,9}\.com/[a-z]{1,20}/(?P<secret>[^\s?#\"'<>\\]+)"),
         ignores_case=True,
     ),
+    # The secret follows the number of the webhook (Discord) or the kind of webhook (Office).
     SecretPattern(
         "https://chat.example/api/webhooks/12345/«k3J9x0Q2v7B1m5k3J9x0»",
         words=("webhook",),
@@ -255,7 +273,8 @@ PATTERNS: Final = (
         ),
         ignores_case=True,
     ),
-    # Telegram's bots, in an address or alone
+    # Bots of Telegram, in an address or alone: the number of the bot, a colon, and a token. Alone, the token
+    # must begin with "AA", because other text after a number and a colon could be anything.
     SecretPattern(
         "https://api.telegram.example/bot«123456789:AAF-k3J9x0Q2v7B1m5k3»/send",
         words=("/bot", ":AA"),
@@ -267,7 +286,8 @@ PATTERNS: Final = (
         quick="/bot|[0-9]:AA",
         close=r"(?-i:/bot|[0-9]:AA[\w\-]{18})",
     ),
-    # What SMTP and IMAP clients send, as debugging logs show it. A single word is prose: "auth plain is off".
+    # Commands of SMTP and IMAP clients, as debugging logs show them. In the example, the base64 is
+    # "\0ann\0s3cr3t". A word of small letters is prose: "AUTH PLAIN disabled".
     SecretPattern(
         "send: AUTH PLAIN «AGFubgBzM2NyM3Q=»",
         words=("AUTH PLAIN", "AUTH LOGIN", "AUTH XOAUTH2", "AUTH OAUTHBEARER", "AUTHENTICATE "),
@@ -278,7 +298,8 @@ PATTERNS: Final = (
         quick="AUTH [PLXO]|AUTHENTICATE ",
         close="(?-i:AUTH(?:ENTICATE)? (?:PLAIN|LOGIN|XOAUTH2|OAUTHBEARER))",
     ),
-    # User and password without a scheme, as JDBC and the MySQL driver for Go write them
+    # User and password without a scheme, as JDBC and the MySQL driver for Go write them: user/password@host,
+    # and user:password@tcp(host:port)
     SecretPattern(
         "jdbc:oracle:thin:«scott/tiger»@db.example:1521/x",
         words=(":thin:",),
@@ -290,7 +311,7 @@ PATTERNS: Final = (
         words=("@tcp(", "@unix("),
         expression=re.compile(r"(?<![\w.\-])(?P<secret>[\w.\-]{1,64}+:[^\s@\"']{1,99})@(?:tcp|unix)\("),
     ),
-    # User and password of commands and calls
+    # User and password of commands and calls. After -u, the user ends at the first colon.
     SecretPattern(
         "curl -u ann:«s3cr3t» https://app.example/",
         words=("curl",),
@@ -301,6 +322,7 @@ PATTERNS: Final = (
         ignores_case=True,
         quick="",
     ),
+    # The commands of MySQL accept -pPASSWORD without a space. Up to nine other options may come first.
     SecretPattern(
         "mysqldump -u ann -p«s3cr3t» orders",
         words=("mysql", "mariadb"),
@@ -311,6 +333,8 @@ PATTERNS: Final = (
         quick="",
         close="(?:mysql|mariadb).* -p",
     ),
+    # Other commands accept a space after -p. Only "login" and "sshpass" are searched, because -p has another
+    # meaning elsewhere: "mkdir -p folder"
     SecretPattern(
         "docker login -u ann -p «s3cr3t» registry.example",
         words=("sshpass", " login"),
@@ -321,6 +345,7 @@ PATTERNS: Final = (
         quick="",
         close="(?:sshpass| login).* -p",
     ),
+    # A line of a .netrc file
     SecretPattern(
         "machine db.example login ann password «s3cr3t»",
         words=("login",),
@@ -331,6 +356,7 @@ PATTERNS: Final = (
         quick="",
         close=r"login\s+\S+\s+password",
     ),
+    # A pair of user and password in Python, as requests and aiohttp.BasicAuth take it
     SecretPattern(
         "requests.get(url, auth=('ann', '«s3cr3t»'))",
         words=("auth",),
@@ -345,9 +371,13 @@ PATTERNS: Final = (
 )
 """The kinds of secrets that are recognised by their looks."""
 
-_WORDS: Final = tuple(
-    (word.lower(), index) for index, pattern in enumerate(PATTERNS) for word in pattern.words
-)
+
+def _words_of(index: int) -> list[tuple[str, int]]:
+    """Return the words of a pattern in lower case, each with the index of the pattern."""
+    return [(word.lower(), index) for word in PATTERNS[index].words]
+
+
+_WORDS: Final = tuple(chain.from_iterable(map(_words_of, range(len(PATTERNS)))))
 
 
 def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:

@@ -1,13 +1,13 @@
-"""Find tokens that begin with a prefix of their own, such as ``ghp_`` or ``glpat-``.
+"""Find tokens that begin with a known prefix, such as ``ghp_`` or ``glpat-``.
 
-The table is the only place to add a form. A line is a fact about the tokens of one issuer: the prefix, the
-characters that follow it, how many they are, and where the form is documented. A number with ``+`` is the
-least; another one is the usual length.
+If you add a form, add a line to the table; there is no other place. A line is a fact about the tokens of one
+issuer: the prefix, the characters that follow it, how many they are, and where the form is documented. A
+number with ``+`` is the least; another one is the usual length.
 
-Method: almost every prefix ends with a sign (``_ - . ~``), and most signs of a text end no prefix. The search
-goes from sign to sign, compares the three characters that end there with the endings of all prefixes, and
-only then looks up the prefix and reads what follows. The few prefixes that end without a sign (`BLOCKS`) are
-searched for one by one.
+Method: almost every prefix ends with a sign (``_ - . ~``), and most signs in messages end no prefix. The
+search goes from sign to sign and compares the three characters that end there with the endings of all
+prefixes. Only then does it look up the prefix and read the characters after it. The few prefixes that end
+without a sign (`BLOCKS`) are searched one by one.
 
 Example: in ``key nghp_16C7e42F292c6912E7710c838347Ae178B4a``, the ``_`` ends ``hp_``, which is an ending. The
 prefix is ``ghp_``, and 36 letters and digits follow, so that 40 characters are masked.
@@ -317,8 +317,8 @@ _WHOLE: Final = frozenset(
 )
 """Prefixes that also end ordinary words, such as ``monkey-``: their tokens are whole words of full length."""
 
-_SHORT_PREFIX: Final = 3  # characters of "sk-" and the like, which many words end with, too
-_CUT_SHORT: Final = 16  # characters of a token that still are one, where the text ends early
+_SHORT_PREFIX: Final = 3  # characters of "sk-" and other short prefixes, which also end words such as "task-"
+_CUT_SHORT: Final = 16  # least characters after a prefix if the token may be truncated
 _ENDING: Final = 3  # characters that end a prefix and are looked up first
 _WINDOW: Final = 400  # characters that are read before a token is known to be one: no length is greater
 
@@ -393,7 +393,9 @@ def _blocks(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
     start = text.find(form.prefix)
     while start >= 0:
         after = start + len(form.prefix)
-        end = _token_end(text, after, form) if _begins_here(text, start, form) else 0
+        end = 0
+        if _begins_here(text, start, form):
+            end = _token_end(text, after, form)
         if end and not _FOUR_ALIKE.search(text, after, end):
             yield start, end
             after = end
@@ -416,24 +418,33 @@ def _needs_all(form: TokenForm) -> bool:
 
 def _enough(form: TokenForm) -> int:
     """Return the least number of characters that have to follow the prefix."""
-    return form.length if _needs_all(form) else min(form.length, _CUT_SHORT)
+    if _needs_all(form):
+        return form.length
+    return min(form.length, _CUT_SHORT)
 
 
 def _token_end(text: str, after: int, form: TokenForm) -> int:
     """Return the index after the token whose prefix ends at this index, or 0 if no token follows."""
     run = _RUNS[form.alphabet]
+    # Test the first characters only: megabytes of base64 may follow a sign, and mostly they are no token.
     body = run.match(text, after, after + _WINDOW)
-    size = len(body[0].rstrip(".")) if body else 0
+    size = 0
+    if body:
+        size = len(body[0].rstrip("."))
     if size < _enough(form) or not _IS_RANDOM.match(text, after, after + size):
         return 0
     if _needs_all(form) and not form.is_least:
         return _whole_end(text, after, form, size)
     whole = run.match(text, after)
-    return after + len(whole[0].rstrip(".")) if whole else 0
+    if not whole:
+        return 0
+    return after + len(whole[0].rstrip("."))
 
 
 def _whole_end(text: str, after: int, form: TokenForm, size: int) -> int:
     """Return the end of a token of exactly the documented length, or 0 if a letter or digit follows."""
     end = after + form.length
     longer = size > form.length or _IN_WORD.match(text[end : end + 1])
-    return 0 if longer else end
+    if longer:
+        return 0
+    return end

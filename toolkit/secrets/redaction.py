@@ -6,8 +6,8 @@ URLs)::
 
     [masked len=42 tag=5d1c09ab]
 
-The tag is keyed with a key that only this user has: equal secrets have equal tags, so that "the same token as
-yesterday" can be seen, and nobody without the key can test a guess.
+The tag is made with a key that only this user has. Equal secrets have equal tags, so you can see that two
+requests used the same token, but nobody without the key can test a guess.
 """
 
 from __future__ import annotations
@@ -73,9 +73,11 @@ _BETWEEN_MASKS: Final = re.compile(f"[^{MASKED}]+")
 _SIGNS: Final = " \t\r\n,;:.\"'`&*=()[]{}<>"
 _BEFORE: Final = frozenset('="')  # signs across which nothing is found
 _AFTER: Final = frozenset(("", "&", '"'))
-_ONE_WORD: Final = re.compile(r"[\w.~+/:\-]*+")  # without what ends or divides a URL, an escape or a value
+_ONE_WORD: Final = re.compile(
+    r"[\w.~+/:\-]*+"
+)  # without signs that end or divide a URL, an escape or a value
 _LAYERS: Final = 4  # of escapes: JSON in JSON in HTML
-_PASSES: Final = 4  # until nothing more is found next to what was masked
+_PASSES: Final = 4  # at most, until nothing more is found next to a new mask
 
 
 def _stays_here(what: str) -> SettingsError:
@@ -133,13 +135,13 @@ class Redactor:
     Parameters
     ----------
     key : bytes, optional
-        Key of the mask tags. Default: the user's own, see `masking_key`.
+        Key of the mask tags. If omitted, the key of this user, see `masking_key`.
     own : iterable of Secret
-        Tokens and signing keys to mask as long as this redactor lives. Every redactor masks all that live in
-        the process.
+        Tokens and signing keys to mask as long as this redactor lives. Every redactor masks all tokens that
+        live in the process.
     mask_personal : bool, default False
-        Mask e-mail addresses, phone numbers and card numbers, too. As long as a redactor with this option
-        lives, every redactor of the process masks them, as frames and reports make their own.
+        Also mask e-mail addresses, phone numbers and card numbers. As long as a redactor with this option
+        lives, every redactor of the process masks them, because frames and reports make new redactors.
 
     Examples
     --------
@@ -154,8 +156,11 @@ class Redactor:
     def __init__(
         self, *, key: bytes | None = None, own: Iterable[Secret] = (), mask_personal: bool = False
     ) -> None:
-        self._key = masking_key() if key is None else key
-        self._own = tuple(own)  # which keeps them alive, and so masked
+        if key is None:
+            key = masking_key()
+        self._key = key
+        # a token is masked as long as a `Secret` with it is alive, so keep these
+        self._own = tuple(own)
         if mask_personal:
             _MASKING_PERSONAL.add(self)
 
@@ -191,9 +196,10 @@ class Redactor:
         return hmac.digest(self._key, b"".join(b"%d:%b" % (len(part), part) for part in parts), "sha256")
 
     def keyed_tag(self, purpose: str, value: Secret | None = None) -> str:
-        """Return 32 hexadecimal digits by which values can be compared, but not guessed without the key.
+        """Return 32 hexadecimal digits that are equal for equal values.
 
-        If no value is given, they tell only whether two tags were made with the same key.
+        Without the key, nobody can guess the value. If no value is given, the digits only show whether two
+        tags were made with the same key.
         """
         parts = [purpose.encode()]
         if value is not None:
@@ -276,18 +282,25 @@ class Redactor:
             for layer in range(_LAYERS):
                 if view is None:
                     break
-                # decoded, a whole text is no longer one URL: its parts may be parts of several
-                spans = (text_spans if layer else find)(view.text)
+                # Only the original text can be one URL. With escapes decoded, it may contain several.
+                search = find
+                if layer:
+                    search = text_spans
+                spans = search(view.text)
                 if self.masks_personal:
                     spans += ((*span, -1) for span in personal_spans(view.text))
-                alone = alone and (_are_separate(view.text, spans) if layer == 0 else not spans)
+                # If masks cannot change the meaning of the text around them, a second pass finds nothing new.
+                if layer == 0:
+                    alone = _are_separate(view.text, spans)
+                elif spans:
+                    alone = False
                 matches += _runs(text, view, spans)
                 view = decoded(view)
             parts, end = [], 0
             for match in _united(matches, text):
                 parts += [text[end : match.start], match.quote, self.mask(match.secret), match.quote]
                 end = match.end
-            text = "".join((*parts, text[end:])) if parts else text
+            text = "".join((*parts, text[end:]))
             if alone:
                 break
         return text
@@ -298,7 +311,7 @@ _MASKING_PERSONAL: Final[WeakSet[Redactor]] = WeakSet()
 
 
 class _Found(NamedTuple):
-    """A secret: its span in the text, the quote to put around its mask, and its decoded value."""
+    """A secret: the span in the text, the quote to put around the mask, and the decoded value."""
 
     start: int
     end: int
@@ -309,7 +322,9 @@ class _Found(NamedTuple):
 def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
     """Yield the secret parts between existing masks, as spans of the original text."""
     for start, stop, quote in spans:
-        mark = text[view.origin(quote) : view.origin(quote + 1)] if quote >= 0 else ""
+        mark = ""
+        if quote >= 0:
+            mark = text[view.origin(quote) : view.origin(quote + 1)]
         for run in _BETWEEN_MASKS.finditer(view.text, start, stop):
             if run[0].strip(_SIGNS):
                 yield _Found(view.origin(run.start()), view.origin(run.end()), mark, run[0])
@@ -319,10 +334,11 @@ def _united(matches: list[_Found], text: str) -> list[_Found]:
     """Return the matches in order, with overlapping ones joined."""
     kept: list[_Found] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
-        last = kept[-1] if kept else None
-        if last is None or match.start >= last.end:
+        if not kept or match.start >= kept[-1].end:
             kept.append(match)
-        elif match.end > last.end:
+            continue
+        last = kept[-1]
+        if match.end > last.end:
             kept[-1] = _Found(last.start, match.end, last.quote, text[last.start : match.end])
         elif match[:2] == last[:2]:  # the same with more escapes decoded
             kept[-1] = match
@@ -342,11 +358,11 @@ def _are_separate(text: str, spans: list[Span]) -> bool:
 def masking_key(folder: Path | None = None) -> bytes:
     """Return the key for mask tags: 32 random bytes in a private file of the user, which is made if missing.
 
-    By default it is in the user's configuration folder, so that masks stay comparable between syncs and
-    snapshots never contain the key. Raises `SettingsError` when the file is a link, or is not a key.
+    By default, the file is in the configuration folder of the user. Masks stay comparable between syncs, and
+    snapshots never contain the key. Raises `SettingsError` if the file is a link or contains no key.
 
-    If that folder does not last, as in a container, `TOOLKIT_MASKING_KEY` has the key, or
-    `TOOLKIT_MASKING_KEY_FILE` names a file that has it: 64 hexadecimal digits, or in a file 32 bytes.
+    If that folder does not last, for example in a container, set `TOOLKIT_MASKING_KEY` to 64 hexadecimal
+    digits, or `TOOLKIT_MASKING_KEY_FILE` to the path of a file with 32 bytes or 64 hexadecimal digits.
     """
     if folder is None and (given := _given_key()) is not None:
         return given
@@ -356,7 +372,7 @@ def masking_key(folder: Path | None = None) -> bytes:
         make_folder(folder)
         if not (path.exists() or path.is_symlink()):
             make_private(path, secrets.token_bytes(32))
-        return _read_key(path)  # of another process, where that was first
+        return _read_key(path)  # perhaps the key of another process, if that process was first
     except OSError as error:
         raise SettingsError(
             f"reading the masking key {path.name!r} in the user's configuration folder",
@@ -367,7 +383,7 @@ def masking_key(folder: Path | None = None) -> bytes:
 
 
 def _given_key() -> bytes | None:
-    """Return the key that the variables name; None if there is none."""
+    """Return the key from the environment variables, or None if they are not set."""
     digits, path = os.environ.get(KEY_VARIABLE), os.environ.get(KEY_FILE_VARIABLE)
     if digits and path:
         raise SettingsError(
@@ -410,12 +426,13 @@ def _key_of(written: bytes, variable: str, expected: str) -> bytes:
 
 
 def _read_key(path: Path) -> bytes:
-    if path.is_symlink():  # where the system has no flag for it (Windows)
+    if path.is_symlink():  # if the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link")
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(handle, "rb") as file:
         if hasattr(os, "geteuid") and os.geteuid() not in (os.fstat(handle).st_uid, 0):
-            raise OSError(errno.EPERM, "another user's file")  # who could test guesses of what it masks
+            # that user knows the key and could test guesses
+            raise OSError(errno.EPERM, "another user's file")
         if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077 and hasattr(os, "fchmod"):
             os.fchmod(handle, 0o600)
         key = file.read(64)
@@ -446,8 +463,8 @@ def escape_html(text: object, *, inside: str = "span") -> str:
     r"""Escape the content of HTML elements; for attribute values see `escape_attribute`.
 
     Notebook pages typeset TeX: JupyterLab, nbconvert and others turn ``$\href{…}{…}$`` into a link and
-    ``\color{white}`` into nothing. They look for a delimiter and its partner within one element, so each
-    ``$`` and backslash gets an element of its own (`inside`: ``tspan`` in SVG). The visible text stays.
+    ``\color{white}`` into nothing. They search for two delimiters within one element, so each ``$`` and
+    backslash is put into a separate element (`inside`: ``tspan`` in SVG). The visible text stays.
 
     >>> escape_html('<img src=x onerror="alert(1)">')
     '&lt;img src=x onerror=&quot;alert(1)&quot;&gt;'
@@ -458,7 +475,7 @@ def escape_html(text: object, *, inside: str = "span") -> str:
 
 
 def escape_wrapping(text: object) -> str:
-    """Escape a text like `escape_html`, with places after its slashes at which a line of an address may end.
+    """Escape text as `escape_html` does, and allow line breaks after the slashes of addresses.
 
     >>> escape_wrapping("https://shop.example/pay")
     'https://shop.example/<wbr>pay'

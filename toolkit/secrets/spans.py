@@ -1,6 +1,6 @@
 r"""Find the secret parts of any text: in URLs, after secret names, and by their looks.
 
-`text_spans` and `url_spans` bring together what `secret_urls`, `named_values` and `secret_patterns` find.
+`text_spans` and `url_spans` join the spans that `urls`, `named_values` and `patterns` find.
 Escapes of JSON, HTML and URLs are decoded by the caller, layer by layer, with `decoded`: for example,
 ``password\u003dhunter2`` becomes ``password=hunter2``.
 """

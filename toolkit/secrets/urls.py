@@ -18,7 +18,7 @@ from toolkit.secrets.names import is_random, is_secret_name
 
 Part = tuple[int, int]  # start and end
 
-# A mask that replaces a part of a URL (\x1f, see `secret_spans.MASKED`) is part of the URL.
+# A mask that replaces a part of a URL (\x1f, see `spans.MASKED`) is part of the URL.
 URL: Final = re.compile(r"(?i)(?<![a-z])[a-z][a-z0-9+.\-]{0,40}+://(?:\x1f|[^\s\"'<>\\^`{|}])+")
 RELATIVE_URL: Final = re.compile(r"[/?](?:\x1f|\S)*")
 _QUERY: Final = re.compile(r"\?(?=[\w.\-~%\[\]]{1,100}=)(?:\x1f|[^\s\"'<>\\^`{|}])+")
