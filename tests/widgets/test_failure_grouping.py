@@ -130,12 +130,12 @@ def test_a_bar_filters_the_table_by_time(browser):
 
 
 def test_more_like_this_chooses_the_group_and_similar_ones(browser):
-    """The group of the failure shown, and the one that says nearly the same; not the others."""
+    """The group of the failure shown, and the group with a similar message; not the others."""
     groups = named(browser)
     browser.show_failure("d0")
     browser.group_actions.press("More like this")
     assert set(browser.value.groups) == set(groups[:2])
-    assert "1 group that say nearly the same" in browser.message
+    assert "1 group" in browser.message
     browser.show_failure("d70")
     browser.group_actions.press("More like this")
     assert browser.value.groups == (groups[3],)

@@ -73,7 +73,7 @@ def test_asking_beside_a_mistake_says_so(server):
     """The value is sent, and the panel says that the marked fields were not part of it."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="old", filter="city = "))
     server.always(hits("a"))
-    remark = "What is marked above as a mistake was not part of the query."
+    remark = "Fields marked above as mistakes were not part of the query."
     panel.run()
     assert remark not in panel.message  # this filter is part of it
     typed = {

@@ -103,8 +103,8 @@ PATTERNS: Final = (
             r"(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))", re.DOTALL
         ),
     ),
-    # From left to right: "bearer" in any case; a space, "%20" or "+" (in a query); no word of messages such as
-    # "Bearer token missing" (`_NOT_BEARER`, then a character that cannot be in a token); the token.
+    # From left to right: "bearer" in any case; a space, "%20" or "+" (in a query); no word of messages, as
+    # in "Bearer token missing" (`_NOT_BEARER`, then a character that cannot be in a token); the token.
     SecretPattern(
         "Authorization header Bearer «k3J9x0Q2v7B1m5»",
         words=("bearer",),

@@ -1,8 +1,8 @@
 """Controls drawn by JavaScript (fields, lists, buttons): the page sends user actions in numbered messages.
 
-Every panel has a `KeyboardGuard`, as JupyterLab treats keys pressed in a panel as shortcuts: ``d d`` deletes
-the cell (ipywidgets issue 3912). A press of a button can overtake text that was typed before it; therefore it
-carries the messages that the kernel has not confirmed.
+Every panel has a `KeyboardGuard`, because JupyterLab treats keys pressed in a panel as shortcuts: if you type
+``d d``, it deletes the cell (ipywidgets issue 3912). A press of a button can overtake text that was typed
+before. Therefore the press repeats the messages that the kernel has not confirmed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def synced(kind: traitlets.TraitType[Any, Any]) -> Any:
 
 
 def is_count(value: object) -> bool:
-    """Return whether a value is a whole number from 0 that Python and JavaScript both hold exactly.
+    """Return whether a value is a whole number from 0 that Python and JavaScript represent exactly.
 
     >>> is_count(3), is_count(True), is_count(10**30)
     (True, False, False)
@@ -63,13 +63,13 @@ def is_count(value: object) -> bool:
 
 
 class KeyboardGuard(anywidget.AnyWidget):
-    """Keeps keys pressed in a panel from the notebook's shortcuts."""
+    """Keep keys pressed in a panel from triggering shortcuts of the notebook."""
 
     _esm = module("guard")
 
 
 class PageWidget(anywidget.AnyWidget):
-    """A part of a panel that is drawn in the page; its messages are processed one at a time."""
+    """A part of a panel that is drawn in the page. Messages are processed one at a time."""
 
     def __init__(self, process: Callable[[dict[str, Any]], object], **traits: Any) -> None:
         super().__init__(**traits)
@@ -86,8 +86,8 @@ class PageWidget(anywidget.AnyWidget):
 class Control(anywidget.AnyWidget):
     """A control with a label, and a problem or a remark below it.
 
-    `changed` is called after a person changed its value. `seq` is the number of the last message processed:
-    older ones are ignored, as they have already come with a press.
+    `changed` is called after a person changed the value. `seq` is the number of the last message processed.
+    Older messages are ignored, because they have already arrived with a press.
     """
 
     key = synced(traitlets.Unicode())
@@ -107,16 +107,16 @@ class Control(anywidget.AnyWidget):
         return proposal["value"] and visible(proposal["value"])
 
     def receive(self, content: object) -> None:
-        """Process a message of the page, unless it is an older one, or none that the page would send."""
+        """Process a message of the page. Ignore it if it is older, or if the page would not send it."""
         if not isinstance(content, dict) or not is_count(content.get("seq")):
             return
-        # the number is sent together with the changes: the page ignores older ones than its own
+        # the number is sent together with the changes: the page ignores changes with a lower number
         with MESSAGE_LOCK, self.hold_sync():
             if content["seq"] > self.seq and self._process(content):
                 self.seq = content["seq"]
 
     def _process(self, content: dict[str, Any]) -> bool:
-        """Process a message; False for one that the page would never send."""
+        """Process a message. Return False if the page would never send it."""
         raise NotImplementedError
 
 
@@ -141,7 +141,7 @@ class Actions(PageWidget):
         super().__init__(self._pressed, names=names, main=main)
 
     def _pressed(self, content: dict[str, Any]) -> None:
-        """Process a press, after the values that it was made on."""
+        """Process a press, after the field values that arrived with it."""
         if content.get("press") in list(self._calls):
             self._receive_fields(content.get("fields"))
             self.press(content["press"])
@@ -183,12 +183,12 @@ def note(text: str, kind: str = "note") -> str:
 
 
 class TextField(Control):
-    """A line of text with completions; `text` is shown by the page, `value` is its meaning.
+    """A line of text with completions. The page shows `text`; `value` is the meaning, for example a time.
 
-    Completions are those of `complete`, given the whole text and the part before the caret, or the
-    `suggestions` that contain what is typed. With `several`, the text is a list with commas. With `follows`,
-    the value follows every letter, else it changes when the text is entered, chosen or left. Enter calls
-    `entered`.
+    Completions come from `complete`, which gets the whole text and the part before the caret. If it is
+    omitted, they are the `suggestions` that contain the typed text. With `several`, the text is a list with
+    commas. With `follows`, the value follows every letter. Otherwise it changes if a person presses Enter,
+    chooses a completion or leaves the field. Enter calls `entered`.
     """
 
     _esm = module("text")
@@ -218,7 +218,7 @@ class TextField(Control):
 
     @property
     def value(self) -> Any:
-        """Return the text without spaces around it; empty when there is none."""
+        """Return the text without spaces around it, or an empty string."""
         return self._value
 
     @value.setter
@@ -231,7 +231,7 @@ class TextField(Control):
         return str(value)
 
     def _read(self, text: str) -> Any:
-        """Return the value that a text means; an InputError is shown below the field, and the value stays."""
+        """Return the value of typed text. If it raises InputError, the field shows it and the value stays."""
         return text
 
     def _process(self, content: dict[str, Any]) -> bool:
@@ -253,7 +253,7 @@ class TextField(Control):
         return True
 
     def _suggested(self, text: str, head: str) -> list[Completion]:
-        """Return the suggestions that contain what is typed; all of them in a field that was not touched."""
+        """Return the suggestions that contain the typed text. If nothing was typed, return all of them."""
         kept, tail = "", ""
         if self.several:
             kept = head[: len(head.rpartition(",")[0])] + ", " if "," in head else ""
@@ -270,9 +270,10 @@ class TextField(Control):
 class TimeField(TextField):
     """A timestamp, or None: a date, ISO 8601, or an age such as ``7d``, counted back when typed.
 
-    Dates and times without a zone are of `zone`, in which the timestamp is written, too.
+    Dates and times without a zone are in `zone`. The field also writes the timestamp in this zone.
 
-    `compare` is that of the filter: "<=" includes the whole day of a date, and "=" accepts timestamps alone.
+    `compare` is the comparison of the filter. If it is "<=", a date includes the whole day. If it is
+    "=", only timestamps are accepted, and no ages.
     """
 
     def __init__(self, *args: Any, clock: Clock, compare: str = ">=", zone: ZoneInfo, **options: Any) -> None:
@@ -312,10 +313,10 @@ class Dropdown(Control):
 
 
 class CheckList(Control):
-    """Several texts out of many: found by searching, ticked, or added as they are typed.
+    """Several values out of many: found by searching, ticked, or added as they are typed.
 
-    `offered` values are listed even where none was counted. `literal` says whether a typed text that is not
-    listed can be a value. Chosen values are always shown, of the others the first few.
+    `offered` values are listed even if their count is 0. `literal` tells whether a typed value that is not
+    listed can be added. Chosen values are always shown; of the others, the first few are shown.
     """
 
     _esm = module("ticks")
@@ -355,7 +356,7 @@ class CheckList(Control):
         self._draw()
 
     def offer(self, counted: Sequence[tuple[str, int]]) -> None:
-        """Offer these values, with how often each was seen; the most frequent first."""
+        """Offer these values with their counts, the most frequent first."""
         known = dict(counted)
         self._counts = {**known, **{name: 0 for name in self._offered if name not in known}}
         self._draw()
@@ -373,8 +374,11 @@ class CheckList(Control):
         elif event == "typed" or not typed:
             self._sought = typed
         else:
-            first = self._found(typed)[:1] if event == "enter" else []
-            added = first or [typed] * self._literal(typed)
+            added: list[str] = []
+            if event == "enter":
+                added = self._found(typed)[:1]
+            if not added and self._literal(typed):
+                added = [typed]
             self._value = tuple(dict.fromkeys([*before, *added]))
             self._sought = "" if added else typed
         if self._value != before:
@@ -385,7 +389,7 @@ class CheckList(Control):
         return True
 
     def _found(self, sought: str) -> list[str]:
-        """Return the values that contain a text, those that begin with it first; all without one."""
+        """Return the values that contain `sought`. Values that begin with it come first."""
         names = [*self._counts, *(value for value in self._value if value not in self._counts)]
         if names != list(self._short):
             self._short = dict(zip(names, self._named(names), strict=True))
@@ -427,7 +431,7 @@ class CheckList(Control):
 
 
 def short_names(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Distinct names where there is little space: without their common prefix, shortened in the middle.
+    """Return distinct names for little space: without their common prefix, shortened in the middle.
 
     >>> short_names(["https://shop.example/a/pay", "https://shop.example/a/mail", "x"])
     ['pay', 'mail', 'x']

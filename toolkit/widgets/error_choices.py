@@ -1,4 +1,4 @@
-"""Offer error lines that differ only in values as one text, for the filter of failures."""
+"""Offer error lines that differ only in values as one choice, for the filter of failures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from toolkit.signatures.placeholders import with_placeholders
 _PLACEHOLDER: Final = re.compile(r"<[a-z]+>")
 _LONG: Final = 15  # characters that are enough to recognise an error
 _SHORT: Final = 6  # fewer characters are in too many other lines
-_COMPARISONS: Final = 2_000_000  # of texts with lines: more take over a second
+_COMPARISONS: Final = 2_000_000  # of choices with lines; if there are more, it takes over a second
 
 
 class ErrorChoices:
-    """Count failures by texts that their error lines contain, as `error` of a filter compares them.
+    """Count failures by parts that their error lines contain, as `error` of a filter compares them.
 
-    Lines that differ only in values, for example numbers, ids and times, share a text. All other lines are
-    texts themselves.
+    Lines that differ only in values, for example numbers, ids and times, share a choice: the part that all of
+    them contain. Each other line is a choice itself.
 
     >>> choices = ErrorChoices(["timed out after 30 ms", "timed out after 41 ms", "Bad Gateway"])
     >>> choices.count([("timed out after 30 ms", 2), ("timed out after 41 ms", 1), ("Bad Gateway", 1)])
@@ -37,13 +37,12 @@ class ErrorChoices:
             shared = shared_text(template, members)
             for line in members:
                 self._lines[shared or line].append(line)
-        if (
-            len(self._lines) * len(distinct) <= _COMPARISONS
-        ):  # else a count is of the lines that made the text
+        # if there are too many, only the lines that made a choice are counted for it
+        if len(self._lines) * len(distinct) <= _COMPARISONS:
             self._compare(distinct)
 
     def _compare(self, distinct: Sequence[str]) -> None:
-        """Give each text all lines that it chooses, and leave out lines that a shared text chooses anyway."""
+        """Find all lines of each choice. Remove choices if another one matches all their lines anyway."""
         shared = [text for text, members in self._lines.items() if len(members) > 1]
         for text in list(self._lines):
             if any(names_error(text, (part,)) for part in shared if part.casefold() != text.casefold()):
@@ -52,16 +51,17 @@ class ErrorChoices:
                 self._lines[text] = [line for line in distinct if names_error(line, (text,))]
 
     def count(self, lines: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Return the texts, each with the number of failures that it chooses, the most frequent first."""
+        """Return the choices with their numbers of failures, the most frequent first."""
         known = dict(lines)
         counts = [(text, sum(known.get(line, 0) for line in chosen)) for text, chosen in self._lines.items()]
         return sorted(counts, key=lambda pair: -pair[1])
 
 
 def shared_text(template: str, lines: Sequence[str]) -> str | None:
-    """Return a part of a template that all lines contain; None if there is none, or only one line.
+    """Return a part of a template that all lines contain, or None. A single line has no shared part.
 
-    The first long part is preferred, as errors begin with a name, then the longest.
+    The first long part is preferred, because error messages begin with a name. If no part is long, the
+    longest is returned.
 
     >>> shared_text("no user <num> in shop <num>", ["no user 1 in shop 2", "no user 3 in shop 4"])
     'no user'

@@ -1,4 +1,4 @@
-"""The dead letter queue as groups, a trend and a table, with the details of one failure."""
+"""Show the dead letter queue as groups, a trend and a table, with the details of one failure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
 
 
 class FailureBrowser(Panel):
-    """Browse failures: their groups and trend, a table to search, sort and select in, and one in full.
+    """Browse failures: groups, a trend, a table to search, sort and select, and one failure in full.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class FailureBrowser(Panel):
     max_age : str or timedelta, optional
         Age of the failures above which a line above the table warns, as in `failure_report`.
     now : datetime or callable, optional
-        The time at which the age is measured, as in `failure_report`.
+        End of the measured age, as in `failure_report`.
     tz : str or tzinfo, optional
         Time zone for showing and searching times, for example ``"Europe/Berlin"``. If omitted, the
         environment variable ``TOOLKIT_TZ``, or UTC if it is not set. Frames stay in UTC.
@@ -164,7 +164,7 @@ class FailureBrowser(Panel):
         )
 
     def _group_controls(self) -> list[widgets.Widget]:
-        """Return the trend, and the list of groups with its buttons; filled when the failures were read."""
+        """Return the trend, and the list of groups with buttons. Both are filled when failures are read."""
         self.trend = Brush(changed=self._brushed, zone=self._rows.zone)
         self.group_list = GroupList(
             "Groups", lambda: self._look_at(self.group_list.value), zone=self._rows.zone
@@ -220,8 +220,10 @@ class FailureBrowser(Panel):
                 return
             groups = self._grouping.like(self._active)
             self._look_at(groups)
-            alike = f", and {counted(len(groups) - 1, 'group')} that say nearly the same" * (len(groups) > 1)
-            self.say(f"The group of this failure{alike}.")
+            shown = "The group of this failure"
+            if len(groups) > 1:
+                shown += f", and {counted(len(groups) - 1, 'group')} with similar messages"
+            self.say(f"{shown}.")
 
     def _look_at(self, groups: Sequence[str]) -> None:
         with MESSAGE_LOCK:
@@ -291,7 +293,7 @@ class FailureBrowser(Panel):
                 kept = f" Written to {self._grouping.path}." if done and self._grouping.path else ""
                 self.say(done + kept)
             known = set(self._grouping.groups.frame["group"])
-            self._arranged = None  # the same groups may hold other failures
+            self._arranged = None  # the same groups may contain other failures
             self._look_at([group for group in self.value.groups if group in known])
             self._rules_code.value = code_markup(self._grouping.code())
 
@@ -309,7 +311,7 @@ class FailureBrowser(Panel):
             self._arrange(self._mark(self._order, on=True))
 
     def clear_selection(self) -> None:
-        """Select nothing."""
+        """Clear the selection."""
         with MESSAGE_LOCK:
             self._change(selected=())
 
@@ -329,7 +331,7 @@ class FailureBrowser(Panel):
         self._start(lambda _, __: plan_redrive(chosen), show)
 
     def selection_code(self) -> str:
-        """Python that makes the selected rows again of the same frame: with exact ids.
+        """Return Python that selects the same rows of the same frame again, by exact ids.
 
         Returns
         -------
@@ -352,7 +354,7 @@ class FailureBrowser(Panel):
         return named_code(lambda name: fill(_SELECTION, ids=ids, frame=name), self._rows.frame, "failures")
 
     def show_failure(self, dlq_id: str) -> None:
-        """Show one failure in full; InputError when it is not in the frame."""
+        """Show one failure in full. Raise InputError if it is not in the frame."""
         indices = self._rows.indices_of([dlq_id])
         if not indices:
             raise InputError("showing a failure", got=repr(dlq_id), expected="the id of a row of the frame")
@@ -361,7 +363,7 @@ class FailureBrowser(Panel):
         self.detail.value = detail_markup(row, self._redactor, self._rows.zone)
 
     def page(self, start: int, stop: int) -> list[list[Any]]:
-        """Rows of the table from one position to another: whether each is selected, then its cells."""
+        """Return rows of the table: for each, True if it is selected, then the cells."""
         indices = self._order[start:stop].tolist()
         selected = set(self.value.selected)
         marks = [dlq_id in selected for dlq_id in self._rows.ids(indices)]
@@ -389,7 +391,7 @@ class FailureBrowser(Panel):
             if not len(self._order):
                 self._active = None
                 self.detail.value = '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
-            elif self._shown_position() < 0:  # that which is shown is not among those found
+            elif self._shown_position() < 0:  # the failure that is shown does not match
                 self.show_failure(self._id_at(0))
         with self.table.hold_sync():
             self.table.total, self.table.shown = len(self._order), self._shown_position()
@@ -402,7 +404,7 @@ class FailureBrowser(Panel):
         self._count()  # after the rows, so that the count never precedes them
 
     def _shown_position(self) -> int:
-        """Return the position in the table of the failure that is shown; -1 where it is not there."""
+        """Return the position in the table of the failure that is shown, or -1 if the table lacks it."""
         positions = np.flatnonzero(self._order == (-1 if self._active is None else self._active))
         return int(positions[0]) if len(positions) else -1
 
@@ -422,7 +424,7 @@ class FailureBrowser(Panel):
         if not len(self._order):
             remarks.extend(self._rows.unknown_words(search))
         if self._rows.without_time:
-            remarks.append("≥ is before the time of the message, where that of the failure is not known.")
+            remarks.append("≥ marks entries without a failure time; their creation time is shown.")
         problem = self._freshness().problem
         age = note(f"Out of date: {problem}." if problem else "", "problem")
         self._counted.value = age + note(self._counts(), "count") + note(" ".join(remarks))
@@ -437,8 +439,8 @@ class FailureBrowser(Panel):
     def _receive(self, content: dict[str, Any]) -> None:
         """Check a message of the table in the page, and apply it.
 
-        Its positions are those of the order that the page had when it was sent. The next order may have been
-        on its way to the page by then; what was selected is what was seen.
+        Positions in the message refer to the order that the page had when it sent the message, even if the
+        next order was on the way to the page. So the rows that a person saw are the rows that are selected.
         """
         kind, number = content.get("kind"), content.get("order", self.table.order)
         order = self._orders.get(number) if is_count(number) else None
@@ -472,13 +474,13 @@ class FailureBrowser(Panel):
 
     def _value_set(self, change: dict[str, Any]) -> None:
         if change["new"].selected != change["old"].selected:
-            self._code.value = ""  # of another selection, as what the status line says
+            self._code.value = ""  # the code and the status line are about another selection
             if self._job is None:
                 self.say("")
         super()._value_set(change)
 
     def _mark(self, rows: Indices, *, on: bool) -> FailureView:
-        """Select rows of the frame, or remove them from the selection; not drawn yet."""
+        """Select rows of the frame, or remove them from the selection, without drawing them yet."""
         ids = self._rows.ids(rows.tolist())
         value: FailureView = self.value
         out = set() if on else set(ids)
@@ -488,7 +490,7 @@ class FailureBrowser(Panel):
         return value
 
     def _copy(self, what: str) -> None:
-        """Send the page ids or code of the selection for the clipboard; without one, the shown rows."""
+        """Send ids or code to the page for the clipboard: of the selection, or else of the shown failure."""
         which = ""
         if not self.value.selected and self._active is not None:
             self._change(selected=self._rows.ids([self._active]))

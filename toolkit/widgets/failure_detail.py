@@ -41,7 +41,8 @@ _RETRIED: Final = ("upstash-retried", "service-retried", "retried")
 _LONGEST: Final = 20_000  # characters of a body that are shown
 _BYTES: Final = 256
 _LINE: Final = 16
-# A text without its end, in a truncated body, extends to the end: searching on takes quadratic time.
+# If a body is truncated within a string, the string extends to the end. Searching after the quote would take
+# quadratic time.
 _JSON: Final = re.compile(
     r'(?P<name>"(?:[^"\\]|\\.)*+"(?=:))|(?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))'
     r"|(?P<number>-?\d[\d.eE+\-]*)|(?P<word>\b(?:true|false|null|NaN|-?Infinity)\b)"
@@ -50,7 +51,7 @@ _TAGS: Final = re.compile(r"(?P<tag></?[A-Za-z!?][^<>]{0,2000}>)")
 
 
 def detail_markup(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo | None = None) -> str:
-    """Everything that is known of a failure, masked: a row of a frame in which columns may be missing."""
+    """Return all known facts of a failure, masked. `row` is a row of a frame; columns may be missing."""
     zone = time_zone() if zone is None else zone
     status = _text(row, "response_status", redactor)
     # the error comes first
@@ -67,9 +68,10 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo | N
 
 
 def coloured(body: object, redactor: Redactor) -> str:
-    r"""Return a body as markup: masked, escaped, and its syntax coloured where it is JSON or markup.
+    r"""Return a body as markup: masked, escaped, and with coloured syntax if it is JSON, XML or HTML.
 
-    Bytes that are not UTF-8 are shown in hexadecimal, None as ``none``; of a long body the beginning.
+    Bytes that are not UTF-8 are shown in hexadecimal, and None as ``none``. If a body is long, only the
+    beginning is shown.
 
     >>> coloured('{"n": 1}', Redactor(key=b"k"))
     '<pre tabindex="0">{\n  <b class="tk-name">&quot;n&quot;</b>: <b class="tk-number">1</b>\n}</pre>'
@@ -129,7 +131,8 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
     pairs, before = [], None
     for name, label in _TIMES.items():
         if (when := _timestamp(row.get(name))) is not None:
-            # a time in whole seconds can be before one in milliseconds that it follows
+            # A time in whole seconds can appear earlier than a time in milliseconds before it: for example,
+            # 10:00:05 after 10:00:05.300.
             after = "" if before is None else f" · {span(max(when - before, timedelta(0)))} later"
             local = when.astimezone(zone)
             pairs.append((label, f"{local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}{after}"))
@@ -149,13 +152,13 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
 
 
 def _list(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return a list of names and texts, without those that are empty."""
+    """Return a list of names and values, without empty values."""
     items = [f"<dt>{escape_html(name)}</dt><dd>{escape_wrapping(text)}</dd>" for name, text in pairs if text]
     return f"<dl>{''.join(items)}</dl>" if items else '<p class="tk-note">nothing is known</p>'
 
 
 def _timestamp(value: Any) -> datetime | None:
-    """Return a time in UTC, also where it has no time zone; None where there is none."""
+    """Return a time in UTC, or None if the value is no time. Times without a time zone are in UTC."""
     readable = value if isinstance(value, datetime | str) else None
     when = pd.NaT if readable is None else pd.to_datetime(readable, utc=True, errors="coerce")
     # Python's own: pandas overflows for times that are centuries apart
@@ -163,15 +166,16 @@ def _timestamp(value: Any) -> datetime | None:
 
 
 def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
-    """Headers and body of the request or (with the prefix ``response_``) of the response."""
-    headers = _headers(row.get(f"{prefix}headers"))
-    lines = "".join(
-        f"<tr><th scope='row'>{escape_html(redactor.text(name))}</th>"
-        f"<td>{escape_wrapping(redactor.displayed_header(name, value))}</td></tr>"
-        for name, values in headers.items()
-        for value in values
-    )
-    table = f"<table><caption>Headers</caption><tbody>{lines}</tbody></table>" if lines else ""
+    """Return headers and body of the request, or with the prefix ``response_`` of the response."""
+    lines = []
+    for name, values in _headers(row.get(f"{prefix}headers")).items():
+        head = f"<th scope='row'>{escape_html(redactor.text(name))}</th>"
+        for value in values:
+            cell = f"<td>{escape_wrapping(redactor.displayed_header(name, value))}</td>"
+            lines.append(f"<tr>{head}{cell}</tr>")
+    table = ""
+    if lines:
+        table = f"<table><caption>Headers</caption><tbody>{''.join(lines)}</tbody></table>"
     body, encoded = row.get(f"{prefix}body"), row.get(f"{prefix}body_base64")
     if is_missing(body):
         raw = base64_bytes(encoded) if isinstance(encoded, str) else None
@@ -185,7 +189,7 @@ def _header(row: Mapping[str, Any], name: str) -> str | None:
 
 
 def _headers(value: Any) -> dict[str, list[str]]:
-    """Return a header map of its JSON text; none where the text is something else."""
+    """Return the header map in JSON text. If the text is something else, the map is empty."""
     try:
         return header_map(json.loads(value)) or {} if isinstance(value, str) else {}
     except (ValueError, RecursionError):

@@ -151,7 +151,7 @@ class FailureFilterWidget(SourcePanel):
         self._compose(self.brush, *columns, self._count, self._code, self.actions, self._first_rows)
 
     def to_code(self) -> str:
-        """Python that makes the filter again, with the toolkit imported as ``tk``.
+        """Return Python that makes the filter again, with the toolkit imported as ``tk``.
 
         Returns
         -------
@@ -188,7 +188,7 @@ class FailureFilterWidget(SourcePanel):
         )
 
     def _read(self) -> None:
-        """Make the value of the controls; where they do not fit together, explain it and keep the old one."""
+        """Make the value of the controls. If they contradict each other, explain it and keep the value."""
         parts: dict[str, Any] = {name: field.value or None for name, field in self.fields.items()}
         for name, choice in self.choices.items():
             status = FIELDS[name].kind == "status"
@@ -249,14 +249,14 @@ class FailureFilterWidget(SourcePanel):
         return "; they have ".join([sentence, *unknown])
 
     def _offer(self) -> None:
-        """Count the values of each list among the failures that everything else chosen leaves."""
+        """Count the values of each list among the failures that match all other controls."""
         if self._known is None:
             return
         try:
             counts = count_choices(self._known, self.value, tuple(self.choices))
         except InputError:  # the frame lacks a column of the filter: `matching` reports it
             counts = count_choices(self._known, FailureFilter(), tuple(self.choices))
-        # a text with a secret in it would be offered masked, and find nothing
+        # an error line with a secret would be offered masked, and find nothing
         errors = self._errors.count(counts["error"])
         counts["error"] = [pair for pair in errors if self._redactor.text(pair[0]) == pair[0]]
         for name, choice in self.choices.items():

@@ -1,4 +1,4 @@
-"""Groups of failures in a panel: read once, then merged and split by rules, which are kept in a file."""
+"""Group failures in a panel. They are read once, and then merged and split by rules in a file."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ from toolkit.secrets.redaction import visible
 from toolkit.widgets.controls import Changed, CheckList, Control, is_count, module, synced
 from toolkit.widgets.shown_code import named_code
 
-COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
-_ALIKE: Final = 0.5  # similarity from which on another group says nearly the same
+COLOURED: Final = 8  # groups with separate colours; all others share the next one
+_ALIKE: Final = 0.5  # similarity of the messages from which another group counts as similar
 _GROUP: Final = PublicCall("group_failures", ("rules",))
 _LIKE: Final = 4  # groups that "more like this" chooses at most
-_ATTEMPTS: Final = 4  # to write what was learned before others have learned more
+_ATTEMPTS: Final = 4  # to write the learned templates before others have learned more
 
 Edit: TypeAlias = Callable[[list[str]], list[str]]
-"""Makes the new lines of rules from those that are there."""
+"""Returns the new lines of the rules, given the present lines."""
 
 
 class Brush(Control):
-    """A histogram over time with a range on it, in Unix milliseconds; bars end at `limit`.
+    """A histogram over time with a selected range, in Unix milliseconds. The axis ends at `limit`.
 
-    Times are shown in a time zone by `zones`, its table of changes (see `zones_of_times`).
+    The page shows times in a time zone with `zones`, a table of clock changes (see `zones_of_times`).
     """
 
     _esm = module("brush")
     starts = synced(traitlets.List(traitlets.Int()))
     counts = synced(traitlets.List(traitlets.Int()))
     series = synced(traitlets.List(traitlets.Dict()))
-    gaps = synced(traitlets.List(traitlets.Bool()))  # bars of which failures may be missing
+    gaps = synced(traitlets.List(traitlets.Bool()))  # True for bars that may lack failures
     limit = synced(traitlets.Float())
     width = synced(traitlets.Int(1))
     selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
@@ -63,7 +63,7 @@ class Brush(Control):
         self._zone = zone
 
     def draw(self, trend: FailureTrend, series: Sequence[dict[str, Any]] = ()) -> None:
-        """Show a trend; of groups whose parts are `series`, these alone."""
+        """Show a trend. If `series` is given, only these groups are shown."""
         counts = trend.counts.sum(axis=0)
         if series:
             counts = np.sum([part["counts"] for part in series], axis=0)
@@ -86,7 +86,7 @@ class Brush(Control):
 
 
 class GroupList(CheckList):
-    """Groups to tick, each with its count, its first and last time, and a small trend line."""
+    """Groups to tick, each with the count, the first and last time, and a small trend line."""
 
     _longest = 8
     _groups: Mapping[Any, dict[Any, Any]] = MappingProxyType({})
@@ -100,7 +100,7 @@ class GroupList(CheckList):
         """Offer these groups, the largest first."""
         self._groups = {row["group"]: row for row in grouping.groups.frame.to_dict("records")}
         trend = grouping.trend
-        # a trend line is broken in gaps, of which failures may be missing
+        # a trend line is broken in gaps, because failures may be missing there
         heights = trend.counts.astype(object)
         heights[trend.in_gap & (trend.counts == 0)] = None
         self._trends = dict(zip(trend.groups, heights.tolist(), strict=True))
@@ -135,16 +135,16 @@ class GroupList(CheckList):
 
 
 def _of_file(path: str) -> GroupRules | None:
-    """Return the rules of a file; None where there is none yet."""
+    """Return the rules of a file, or None if it does not exist yet."""
     try:
         exists = bool(path) and Path(path).exists()
-    except (OSError, ValueError):  # no file can have this name: reading says so
+    except (OSError, ValueError):  # no file can have this name: reading raises a better error
         exists = True
     return GroupRules.read(path) if exists else None
 
 
 class FailureGrouping:
-    """The groups of a frame's failures by rules, to which merging and splitting add lines."""
+    """The groups of the failures of a frame by rules. Merging and splitting add lines to the rules."""
 
     def __init__(self, frame: pd.DataFrame, rules: str | Path | GroupRules | None, zone: ZoneInfo) -> None:
         self._zone = zone
@@ -157,7 +157,7 @@ class FailureGrouping:
         self.possible = {*grouped_columns(GroupRules()), "failed_at", "created_at"} <= {*frame.columns}
         self._made: list[str] = []
         self._unwritten: list[str] = []  # made here, but their file could not be written
-        self._basis: Mapping[str, Any] | None = None  # what the rows were read with
+        self._basis: Mapping[str, Any] | None = None  # the learned templates that the rows were read with
         self._rows: SignedFailures | None = None
 
     @property
@@ -209,7 +209,7 @@ class FailureGrouping:
         self._add([f"merge {group} into {ordered[0]}" for group in ordered[1:]])
 
     def shared_by_all(self, row: int, column: str) -> int:
-        """Return how many failures the group of a row has, if all share its value in a column; else 0."""
+        """Return the size of the group of a row if all failures share the value in a column, else 0."""
         group, rows = self.of_row(row), self._rows
         assert rows is not None  # noqa: S101 - read by the line above
         table = rows.table.filter(pa.array(self.of_rows([group])))
@@ -217,7 +217,11 @@ class FailureGrouping:
         return len(table) if all(text in values for values in split_values(table, column)) else 0
 
     def split(self, row: int, column: str) -> str:
-        """Split those off the group of a row that share its value in a column; returns the new group."""
+        """Split off the group of a row the failures with the same value in a column. Return the new group.
+
+        For example, with the column ``response_status`` and a row with status 503, all 503s of the group
+        become a new group.
+        """
         value = self._frame[column].iloc[row]
         text = value_text(value)
         line = f"split {self.of_row(row)} where {column} = {shlex.quote(text)}"
@@ -225,7 +229,7 @@ class FailureGrouping:
         if not read or read[0].value != text:
             raise InputError(
                 f"splitting by {column}",
-                got="no value" if pd.isna(value) else "a value that a rule cannot hold, or a secret",
+                got="no value" if pd.isna(value) else "a value that a rule cannot contain, or a secret",
                 expected="a value on one line",
                 next_step="Choose another column, or another failure.",
             )
@@ -233,7 +237,7 @@ class FailureGrouping:
         return self.of_row(row)
 
     def undo(self) -> bool:
-        """Take the last merge or split back, if there is one; those of the file's other lines stay."""
+        """Undo the last merge or split made here, and return True if one was undone. Other lines stay."""
         if not self._made:
             return False
         last = self._made.pop()
@@ -247,7 +251,7 @@ class FailureGrouping:
         return True
 
     def choose(self, path: str) -> None:
-        """Take the rules of a file, if it exists, and write those into it that were made here."""
+        """Read the rules of a file, if it exists, and add the rules that were made here to the file."""
         known = _of_file(path) or GroupRules()
         mine = self.rules.text.splitlines()
         self.path, self._unwritten = path, []
@@ -258,7 +262,7 @@ class FailureGrouping:
                 self._use(GroupRules(known.text, known.learned or self.groups.learned))
 
     def code(self) -> str:
-        """Python that makes the groups again of the same frame."""
+        """Return Python that makes the same groups of the same frame again."""
         if self.path:
             return self._grouped(rules=self.path)
         if not self.rules.text:
@@ -268,7 +272,7 @@ class FailureGrouping:
         return self._grouped(made, rules=variable("rules"))
 
     def _grouped(self, *before: Code, **options: object) -> Code:
-        """Return the call of `group_failures`, and what is before it."""
+        """Return the call of `group_failures`, after the lines `before`."""
 
         def write(name: Code) -> Code:
             groups = fill("groups = {call}", call=_GROUP.write(name, **options))
@@ -281,9 +285,9 @@ class FailureGrouping:
         self._made += added
 
     def _change(self, edit: Edit) -> None:
-        """Change the lines, those of the file if there is one, and group by them."""
+        """Change the rules, in the file if there is a path, and group by them."""
         with self._lock:
-            # the first reading can take a minute, in which nobody is to wait for the file
+            # the first reading can take a minute; meanwhile, nobody should have to wait for the file
             _ = self.groups
             if not self.path:
                 self._use(self._edited(edit, self.rules))
@@ -299,11 +303,13 @@ class FailureGrouping:
                     "writing rules",
                     got=f"{type(error).__name__} for {shown(self.path)}",
                     expected="the path of a file that can be written",
-                    next_step="Enter another path: what was merged and split is kept here.",
+                    next_step="Enter another path: merged and split groups are kept here.",
                 ) from None
 
     def _written(self, edit: Edit) -> GroupRules:
-        """Read, change and write the file while nobody else does, so that the lines of others stay."""
+        """Read, change and write the file under a lock, so that lines of other writers stay."""
+        # Reading the rows again can take a minute, so it is done without the lock, up to `_ATTEMPTS` times.
+        # If the file has new learned templates each time, the last attempt reads the rows with the lock.
         path = Path(self.path)
         for attempt in range(_ATTEMPTS):
             self._learn(_of_file(self.path))
@@ -319,17 +325,17 @@ class FailureGrouping:
         return rules
 
     def _edited(self, edit: Edit, known: GroupRules) -> GroupRules:
-        """Rules whose lines are changed, with what was learned here."""
+        """Return rules with changed lines, and with the templates learned here."""
         lines = known.text.splitlines()
         lines += [line for line in self._unwritten if line not in lines]
         return GroupRules("\n".join(edit(lines)), self.rules.learned)
 
     def _knows(self, known: GroupRules) -> bool:
-        """Return whether all that a file has learned was known when the rows were read."""
+        """Return True if the rows were read with all templates that a file has learned."""
         return known.learned is None or known.learned in (self._basis, self.rules.learned)
 
     def _learn(self, known: GroupRules | None) -> None:
-        """Read the rows again if a file has learned from others: their ids stay, and ours follow them."""
+        """Read the rows again if other writers added learned templates. Ids are made as in the file."""
         if known is not None and not self._knows(known):
             self._use(GroupRules(self.rules.text, known.learned))
 
@@ -346,6 +352,6 @@ class FailureGrouping:
             gaps=gaps_of(self._frame),
             tz=self._zone,
         )
-        coloured = failure_trend(table, by="group", top=COLOURED).groups[:COLOURED]  # recent ones, too
+        coloured = failure_trend(table, by="group", top=COLOURED).groups[:COLOURED]  # also recent groups
         numbers = {group: number for number, group in enumerate(coloured)}
         self.colours = {group: numbers.get(group, COLOURED) for group in self.trend.groups}

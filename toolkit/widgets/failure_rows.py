@@ -1,4 +1,4 @@
-"""How failures are looked at, and the rows of a frame searched, sorted and shown that way."""
+"""Search, sort and show the rows of a frame of failures, as a `FailureView` describes it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -46,7 +47,7 @@ COLUMNS: Final = {
     "label": "Labels",
     "max_retries": "Retries",
 }
-"""Columns of the table, and their headings; of plain messages, `url` is in the place of `workflow_url`."""
+"""Columns of the table, and their headings. Plain messages have `url` instead of `workflow_url`."""
 
 SORTABLE: Final = (*(name for name in COLUMNS if name != "error"), "url", "created_at")
 """Columns that failures can be sorted by."""
@@ -55,8 +56,8 @@ _TEXTS: Final = (Kind.ID, Kind.REFERENCE, Kind.TEXT, Kind.URL, Kind.BODY, Kind.J
 _SEARCHED: Final = tuple(column.name for column in FAILURE_COLUMNS if column.kind in _TEXTS)
 _WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
 _MODULES: Final = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")  # before the name of an exception
-_CREATED: Final = "≥ "  # before a time that is the message's, where the time of failure is not known
-_ESTIMATED: Final = "≈ "  # before a time that is estimated, because the destination's clock is off
+_CREATED: Final = "≥ "  # before a creation time, if the time of failure is not known
+_ESTIMATED: Final = "≈ "  # before an estimated time, if the clock of the destination is wrong
 _LONGEST: Final = 160
 _DELAY: Final = 1.0  # seconds until the text for searching is put together
 
@@ -65,28 +66,29 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, init=False)
 class FailureView:
-    """How failures are looked at in a `FailureBrowser`.
+    """The search, order and selection of a `FailureBrowser`.
 
     Parameters
     ----------
     search : str
-        Searched in ids, addresses, labels and bodies, ignoring case. Empty: everything.
+        Words to find in ids, addresses, labels and bodies, ignoring case. If empty, all failures are shown.
     sort_by : str
-        A column that is shown: ``"failed_at"``, ``"created_at"``, ``"workflow_url"``, ``"url"``,
+        Column to sort by: ``"failed_at"``, ``"created_at"``, ``"workflow_url"``, ``"url"``,
         ``"response_status"``, ``"failure_function_state"``, ``"label"`` or ``"max_retries"``.
     ascending : bool
         Missing values come last in both directions.
     selected : iterable of str
-        `dlq_id` of the failures that are selected, in the order in which they were.
+        `dlq_id` of the selected failures, in the order of selection.
     groups : iterable of str
-        Ids of groups of which a failure is shown. Empty: all.
+        Ids of the groups to show. If empty, all groups are shown.
     since, until : datetime or str, optional
-        Failures from `since` on and before `until` are shown, by their time of failure or else of creation.
+        Show failures at or after `since` and before `until`, by the time of failure. If it is missing, the
+        creation time counts.
 
     Raises
     ------
     InputError
-        For a column that cannot be sorted by, and values of other kinds.
+        If you cannot sort by the column, or if a value has another type.
 
     Examples
     --------
@@ -138,7 +140,7 @@ class FailureView:
         return FailureView(**{**vars(self), **parts})
 
     def to_code(self) -> str:
-        """Python that makes the same view again, with the toolkit imported as ``tk``."""
+        """Return Python that makes the same view again, with the toolkit imported as ``tk``."""
         default = FailureView()
         plain = {
             name: value.isoformat() if isinstance(value, datetime) else value
@@ -189,7 +191,7 @@ class FailureRows:
         if self._address == "url":
             self.columns["url"] = "Address"
         _, self._shared = without_prefix(addresses)
-        if len(addresses) == 1 and "://" in addresses[0]:  # its end tells it from others, not its host
+        if len(addresses) == 1 and "://" in addresses[0]:  # a person knows an address by the end
             self._shared = addresses[0].rsplit("/", 2)[0] + "/"
         self.without_time = "failed_at" in frame.columns and bool(frame["failed_at"].isna().any())
         preparing = threading.Timer(_DELAY, self._prepare_early)
@@ -200,7 +202,7 @@ class FailureRows:
         return len(self.frame)
 
     def arranged(self, view: FailureView) -> Indices:
-        """Indices of the rows that are found, in order; equal ones in the frame's order."""
+        """Return the indices of the rows that match, in order. Equal rows keep the order of the frame."""
         ranks = self._ranked(view.sort_by)
         rows = self._found(view.search)
         if view.groups:
@@ -226,23 +228,22 @@ class FailureRows:
         return [str(dlq_id) for dlq_id in self.frame["dlq_id"].iloc[list(indices)]]
 
     def indices_of(self, ids: Sequence[str]) -> list[int]:
-        """Return the rows of those ids that are there, in the order of the ids."""
+        """Return the rows of these ids, in the order of the ids. Unknown ids are left out."""
         if self._indices is None:
             self._indices = {str(dlq_id): index for index, dlq_id in enumerate(self.frame["dlq_id"].tolist())}
         known = self._indices
         return [known[dlq_id] for dlq_id in ids if dlq_id in known]
 
     def _column(self, rows: pd.DataFrame, name: str) -> list[str]:
-        values: list[Any] = rows[name].tolist() if name in rows.columns else [None] * len(rows)
+        values = _values_of(rows, name)
         if name == "error" and {"error", "response_body"} & set(rows.columns):
             values = error_lines(rows).tolist()
         elif name == "label":
             values = [", ".join(labels) for labels in _labels(rows)]
         elif name == "failed_at":
-            missing = rows[name].isna() if name in rows.columns else [True] * len(rows)
-            estimated = [False] * len(rows)
-            if STATED_FAILED_AT in rows.columns:
-                estimated = rows[STATED_FAILED_AT].notna().tolist()
+            # a stated time that cannot be is kept in a separate column, and the time of failure is estimated
+            missing = [is_missing(value) for value in values]
+            estimated = [not is_missing(stated) for stated in _values_of(rows, STATED_FAILED_AT)]
             times = (self._shown(name, time) for time in _times(rows).tolist())
             return [_marked(*row) for row in zip(times, missing, estimated, strict=True)]
         return [self._shown(name, value) for value in values]
@@ -257,27 +258,27 @@ class FailureRows:
             text = SHORT_STATES.get(text, text)
         if name == self._address:
             text = text.removeprefix(self._shared)
-        if name == "error":  # without the package, else the exception's own name would be truncated
+        if name == "error":  # without the package, so that the name of the exception is not truncated
             text = _MODULES.sub("", text)
         return visible(shorten(text, _LONGEST))
 
     def _ranked(self, name: str) -> Indices:
-        """Return the rank of each row's value in a column, -1 where there is none."""
+        """Return the rank of the value of each row in a column, or -1 if the value is missing."""
         if name not in self._ranks:
-            column = self.frame[name] if name in self.frame.columns else pd.Series([None] * len(self.frame))
+            column = self.frame.get(name, pd.Series(None, index=self.frame.index, dtype=object))
             if name == "failed_at":
                 column = _times(self.frame)
             if name == "label":
                 column = pd.Series([labels[0] if labels else None for labels in _labels(self.frame)])
             try:
                 codes, _ = pd.factorize(column, sort=True)
-            except TypeError:  # values of several types have no order but that of their texts
+            except TypeError:  # values of several types can only be sorted as strings
                 codes, _ = pd.factorize(_texts(column).to_pandas(), sort=True)
             self._ranks[name] = codes.astype(np.int64)
         return self._ranks[name]
 
     def _found(self, search: str) -> Indices:
-        """Return the rows in which every word is found."""
+        """Return the rows that contain every word of the search."""
         matched = np.ones(len(self.frame), dtype=bool)
         for quoted, bare in _WORDS.findall(search):
             if self.is_status(bare):
@@ -294,7 +295,9 @@ class FailureRows:
             if not word or self._with_text(word).any():
                 continue
             names = ("response_status",) if word.isdigit() else (self._address, "label")
-            values = [value for name in names for value, _ in count_values(self.frame, name)]
+            values: list[str] = []
+            for name in names:
+                values += (value for value, _ in count_values(self.frame, name))
             known = [self._redactor.url(value).removeprefix(self._shared) for value in values]
             shown = self._redactor.text(word)[:80]
             unknown.append(f"No failure has {shown!r}. {nearest(word.lower(), known)}")
@@ -312,7 +315,9 @@ class FailureRows:
         return matched
 
     def _with_text(self, word: str) -> NDArray[np.bool_]:
-        # one search through all bytes, three times as fast as a search in each row
+        # One search through all bytes is three times as fast as a search in each row. `ends` tells the row of
+        # a match: for example, with the rows "ab\n" and "cd\n", ends are 3 and 6, and a match at 4 is in the
+        # second row. A match that crosses the end of a row does not count.
         (text, ends), sought = self._prepared(), word.lower().encode("utf-8", "surrogatepass")
         matched = np.zeros(len(self.frame), dtype=bool)
         start = text.find(sought)
@@ -328,7 +333,7 @@ class FailureRows:
             self._prepared()
 
     def _prepared(self) -> tuple[bytes, list[int]]:
-        """Return the texts of all rows, one after the other, and where each ends."""
+        """Return the searched bytes of all rows, joined, and the end of each row in them."""
         with self._lock:
             if self._searched is None:
                 self._searched = _joined(self.frame, self.zone)
@@ -354,7 +359,7 @@ def _joined(frame: pd.DataFrame, zone: ZoneInfo) -> tuple[bytes, list[int]]:
     if "labels" in frame.columns:
         lists = label_lists(frame["labels"])
         parts.append(pc.utf8_lower(pc.binary_join(lists, "\n")).cast(pa.large_string()))
-    # a line end between the parts: no search crosses from one to the next
+    # with a line end between the parts, no match can cross from one part to the next
     joined = pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()), null_handling="replace")
     lengths = pc.binary_length(joined).to_numpy(zero_copy_only=False)
     ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
@@ -372,13 +377,13 @@ def _marked(time: str, is_missing_time: bool, is_estimated: bool) -> str:  # noq
 
 
 def _times(frame: pd.DataFrame) -> pd.Series:
-    """When each failure failed; where that is not known, when its message was created."""
+    """Return the time of each failure, or the creation time of the message if it is not known."""
     failed, created = (_time_column(frame, name) for name in ("failed_at", "created_at"))
     return failed.fillna(created)
 
 
 def _time_column(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Return a column of times in UTC; missing values, where it is not one of times."""
+    """Return a column of times in UTC. If it contains no times, all values are missing."""
     if name in frame.columns and pd.api.types.is_datetime64_any_dtype(frame[name].dtype):
         return pd.to_datetime(frame[name], utc=True).astype("datetime64[ms, UTC]")
     return pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
@@ -386,10 +391,21 @@ def _time_column(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def _labels(frame: pd.DataFrame) -> list[list[str]]:
     """Return the labels of each row: the list, or the single label of old entries."""
-    none: list[Any] = [None] * len(frame)
-    lists = label_lists(frame["labels"]).to_pylist() if "labels" in frame.columns else none
-    single = _texts(frame["label"]).to_pylist() if "label" in frame.columns else none
-    return [labels or [label] * bool(label) for labels, label in zip(lists, single, strict=True)]
+    lists: Iterable[Any] = repeat(None, len(frame))
+    single: Iterable[Any] = repeat(None, len(frame))
+    if "labels" in frame.columns:
+        lists = label_lists(frame["labels"]).to_pylist()
+    if "label" in frame.columns:
+        single = _texts(frame["label"]).to_pylist()
+    return [labels or list(filter(None, [label])) for labels, label in zip(lists, single, strict=True)]
+
+
+def _values_of(rows: pd.DataFrame, name: str) -> list[Any]:
+    """Return the values of a column, or one None per row if the column is missing."""
+    if name in rows.columns:
+        values: list[Any] = rows[name].tolist()
+        return values
+    return list(repeat(None, len(rows)))
 
 
 def _lower(column: pd.Series) -> pa.Array:
@@ -397,11 +413,11 @@ def _lower(column: pd.Series) -> pa.Array:
 
 
 def _texts(column: pd.Series) -> pa.Array:
-    """Return the values as texts, whatever their types."""
+    """Return the values as strings, also if they have several types."""
     try:
         texts = pa.array(column, from_pandas=True).cast(pa.large_string())
     except UNFIT:
-        # of objects: a sparse column stays one when it is mapped
+        # as objects, because a sparse column would stay sparse when it is mapped
         values = pd.Series(np.asarray(column, dtype=object), dtype=object)
         values = values.map(lambda value: visible(str(value)), na_action="ignore")
         texts = pa.array(values, pa.large_string(), from_pandas=True)

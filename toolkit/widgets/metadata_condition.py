@@ -1,9 +1,10 @@
-"""Conditions of a metadata filter as a person types them, and how a filter can be completed."""
+"""Read conditions of a metadata filter as a person types them, and complete a filter."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from toolkit.base.errors import FilterSyntaxError, InputError
@@ -45,7 +46,7 @@ _VALUE: Final = re.compile(
 
 
 def field_named(fields: Iterable[MetadataField], name: str) -> MetadataField | None:
-    """Return the field of this name; for another item of an array, that of its first.
+    """Return the field of this name. If it names an item of an array, return the field of the first item.
 
     >>> field_named([MetadataField("tags[0]", ("text",), 1, ())], "tags[7]").kinds
     ('text',)
@@ -55,21 +56,21 @@ def field_named(fields: Iterable[MetadataField], name: str) -> MetadataField | N
 
 
 def fitting(field: MetadataField | None) -> tuple[str, ...]:
-    """Return the operators that fit the values of a field; all, where nothing is known of it.
+    """Return the operators that fit the values of a field, or all operators if the values are unknown.
 
     >>> fitting(MetadataField("open", ("boolean",), 2, ()))
     ('=', '!=', 'HAS FIELD', 'HAS NOT FIELD')
     """
     if field is None or not field.kinds:
         return OPERATORS
-    operators = [operator for kind in field.kinds for operator in _FITTING.get(kind, ())]
+    operators = chain.from_iterable(_FITTING.get(kind, ()) for kind in field.kinds)
     return (*dict.fromkeys(operators), *WITHOUT_VALUE)
 
 
 def condition(field: str, operator: str, typed: str) -> Condition:
     """Return the condition of a field, one of `OPERATORS` and a typed value. Raise InputError if invalid.
 
-    The value is a number, ``true`` or ``false``, text in quotes, or any other text; several after IN. A
+    The value is a number, ``true`` or ``false``, text in quotes, or any other text. IN has several values. A
     pattern after GLOB is always text.
 
     >>> condition("year", "IN", "2024, 'the year, before'").text()
@@ -89,7 +90,7 @@ def condition(field: str, operator: str, typed: str) -> Condition:
 
 
 def typed_condition(made: Condition) -> tuple[str, str, str]:
-    """Field, operator and typed value of a condition: `condition` makes an equal one of them."""
+    """Return field, operator and typed value of a condition. `condition` returns an equal one for them."""
     negated = "NOT " if getattr(made, "negated", False) else ""
     match made:
         case Comparison():
@@ -106,7 +107,7 @@ def typed_condition(made: Condition) -> tuple[str, str, str]:
 
 
 def typed_value(value: Value) -> str:
-    """Return how a person would type a value: text in quotes only where it would be read as something else.
+    """Return a value as a person would type it. Text is in quotes only if it would be read as another value.
 
     >>> typed_value("Izmir"), typed_value("3"), typed_value(3), typed_value(True)
     ('Izmir', "'3'", '3', 'true')
@@ -123,12 +124,12 @@ def _literal(value: Value) -> str:
 
 
 def value_typed(text: str) -> Value:
-    """Return the value that a typed text means; InputError for a quotation that does not end."""
+    """Return the value of typed text. Raise InputError if a quotation does not end."""
     try:
         parsed = parse(f"x = {text}")
     except FilterSyntaxError:
         parsed = None
-    # more text after a value, as in "1 AND y = 2", makes all of it a text
+    # if more follows the value, as in "1 AND y = 2", everything is one string
     if isinstance(parsed, Comparison):
         return parsed.value
     if text[:1] in ("'", '"'):
@@ -154,7 +155,7 @@ def _items(text: str) -> list[str]:
 
 
 def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[Completion]:
-    """Completions at the caret of a filter, after the part `head`; they replace the rest of its word, too."""
+    """Return completions at the caret, after the part `head`. They also replace the rest of the word."""
     begun, endings = _continued(head, fields)
     kept, rest = head[: len(head) - len(begun)], text[len(head) :]
     if begun:
@@ -166,7 +167,10 @@ def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[C
 
 
 def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[str]]:
-    """Return the word begun at the end of a text, and the words that it can become."""
+    """Return the word that begins at the end of the filter so far, and the words that can complete it.
+
+    For example, ``city = 'Iz`` ends with ``'Iz``, which ``'Izmir'`` completes.
+    """
     quoted = text.count("'") % 2 or text.count('"') % 2
     if not quoted and (match := _STARTING.search(text)):
         names = [f"{field.name} " for field in fields] + ["HAS FIELD ", "HAS NOT FIELD "]
@@ -186,7 +190,7 @@ def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[st
 
 
 def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:
-    """Return those of the endings that begin with `begun`, in either quotes, and are shown exactly."""
+    """Return the endings that begin with `begun`, in either quotes, without invisible characters."""
     sought = begun.replace('"', "'").casefold()
     matches = [
         ending

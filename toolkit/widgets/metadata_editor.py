@@ -1,4 +1,4 @@
-"""A metadata filter edited as text and as controls, each following the other."""
+"""Edit a metadata filter as text and as controls. If you change one, the other follows."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ _HINTS: Final = {"IN": "a, b, 'with, comma'", "GLOB": "run-[0-9]*"}
 
 
 class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """Edits a filter: text in the filter language, where empty is no filter.
+    """Edit a filter: text in the filter language. Empty text is no filter.
 
-    Values that the redactor would mask are not offered, nor those below a name that says it holds a secret.
-    `mistake` is why the text shown does not parse; its incomplete end is none until Enter is pressed.
+    Values are not offered if the redactor would mask them, or if a name above them is secret, for example
+    ``auth.token``. `mistake` is the error if the text does not parse. An incomplete end is no mistake until
+    Enter is pressed.
     """
 
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
@@ -90,7 +91,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
         self.rows.learn()
 
     def number(self) -> None:
-        """Number all rows and groups, by which people and screen readers identify them."""
+        """Number all rows and groups, so that people and screen readers can tell them apart."""
         self.rows.number(Counter())
 
     def rows_changed(self) -> None:
@@ -133,7 +134,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
                 self.note.value = _marked(text, error.position) + note(str(error), "problem") + note(advice)
 
     def _show_rows(self) -> None:
-        """Show the conditions of the text; none if it does not parse, or has too many."""
+        """Show the conditions of the text. If it does not parse or has too many, show no conditions."""
         tree = self._tree
         count, depth = (0, 0) if tree is None else (_conditions(tree), tree.depth)
         hidden = ""
@@ -152,7 +153,9 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
     def __init__(self, editor: MetadataEditor, group: FilterGroup) -> None:
         self._editor = editor
-        self._made: Condition | None = None  # what the controls show, until a person changes them
+        self._made: Condition | None = (
+            None  # the condition that the controls show, until a person changes them
+        )
         self.field = TextField("Field", self._field_changed, suggestions=())
         self.operator = Dropdown("Operator", self._operator_changed, OPERATORS)
         self.value = TextField("Value", self._touched, suggestions=())
@@ -242,7 +245,7 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
 
 class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """Several conditions or groups, of which all or any must match; the outermost is in no other `group`."""
+    """Several conditions or groups; all or any of them must match. The outermost one is in no `group`."""
 
     def __init__(self, editor: MetadataEditor, group: FilterGroup | None) -> None:
         self._editor = editor
@@ -254,20 +257,22 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self.remove: widgets.Button | None = None
         if group is not None:
             self.remove = _button("Remove group", lambda: group.remove_part(self))
-        buttons = [self.kind, self.add, self.nest] + [self.remove] * (group is not None)
+        buttons: list[widgets.Widget] = [self.kind, self.add, self.nest]
+        if self.remove is not None:
+            buttons.append(self.remove)
         self._box = widgets.VBox().add_class("tk-control")
         super().__init__([widgets.HBox(buttons).add_class("tk-actions"), self._box])
         self.add_class("tk-group")
 
     def show(self, part: MetadataFilter | None) -> None:
-        """Show a filter; a single condition is a group of one."""
+        """Show a filter. A single condition is a group with one row."""
         wanted: list[MetadataFilter | None] = [part]
         if isinstance(part, And | Or):
             wanted = list(part.parts)
             self.kind.value = _JOINED[type(part)]
         kinds = [FilterGroup if isinstance(inner, And | Or) else ConditionRow for inner in wanted]
         removed: list[ConditionRow | FilterGroup] = []
-        if kinds != [*map(type, self.parts)]:  # controls that can stay do, so that they keep the focus
+        if kinds != [*map(type, self.parts)]:  # else the controls stay, so that they keep the focus
             removed, self.parts = self.parts, [kind(self._editor, self) for kind in kinds]
         for there, inner in zip(self.parts, wanted, strict=True):
             there.show(inner)
@@ -275,7 +280,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         _close(removed)
 
     def number(self, counts: Counter[str]) -> None:
-        """Number this group and its members."""
+        """Number this group and the parts in it."""
         counts["group"] += 1
         number = counts["group"]
         self.kind.label = f"Group {number}"
@@ -287,7 +292,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             part.number(counts)
 
     def read(self) -> MetadataFilter | None:
-        """Return the filter of the rows; None if they are empty."""
+        """Return the filter of the rows, or None if they are empty."""
         filters = [made for part in self.parts if (made := part.read()) is not None]
         if len(filters) > 1:
             joined: MetadataFilter = self.joined(tuple(filters))
@@ -309,7 +314,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             part.learn()
 
     def remove_part(self, part: ConditionRow | FilterGroup) -> None:
-        """Remove a row or group, as its button does."""
+        """Remove a row or group, as the button Remove does."""
         self._set([other for other in self.parts if other is not part])
         _close([part])
         self.add.focus()  # the keyboard focus was in the part
@@ -343,7 +348,7 @@ def _conditions(tree: MetadataFilter) -> int:
 
 
 def _marked(text: str, position: int) -> str:
-    """Return the text around a position, the character there marked: with a caret under it, by the style."""
+    """Return the text around a position. The style shows a caret below the marked character."""
     first, last = max(0, position - _CONTEXT), position + _CONTEXT
     before, character, after = (
         escape_html(part.replace("\n", " ").replace("\t", " "))
@@ -356,7 +361,7 @@ def _marked(text: str, position: int) -> str:
 
 
 def _described(fields: Sequence[MetadataField], vectors: int) -> str:
-    """Return the fields with their kinds and frequent values, as a table that is folded at first."""
+    """Return a folded table of the fields with their kinds and frequent values."""
     head = f"{counted(len(fields), 'field')} that a filter can name, in the metadata of "
     head += counted(vectors, "vector")
     if not fields:

@@ -1,4 +1,4 @@
-"""Choosing vectors by their metadata: the filter language as text and as controls."""
+"""Choose vectors by their metadata, with the filter language as text and as controls."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SAMPLE: Final = 1_000
 """How many vectors `look` reads to find their fields."""
 
 COUNTED: Final = 20_000
-"""How many vectors of the frame are counted: each edit of the filter reads them again."""
+"""Number of vectors of the frame that are counted. Each edit of the filter reads them again."""
 
 
 @dataclass(frozen=True)
 class MatchedVectors:
-    """The rows of a run, those matching the `requested` filter, and why they are not all."""
+    """The rows of a run, the rows that match the `requested` filter, and the error if rows are missing."""
 
     requested: str
     read: pd.DataFrame
@@ -51,32 +51,32 @@ class MetadataFilterWidget(SourcePanel):
         Source of the vectors. A frame with metadata is filtered here, immediately. A service is read when a
         button is pressed, never before.
     value : str or MetadataFilter, optional
-        The filter at first. Default: none, every vector.
+        Initial filter. If omitted, every vector is chosen.
     namespace : str, default ""
-        Of a service: whose vectors are read.
+        Namespace to read, if `source` is a service.
     frame : pandas.DataFrame, optional
-        With a service: vectors loaded earlier, to find fields and count matches without requests.
+        Vectors that you loaded earlier, to find fields and count matches without requests to a service.
     key : str, optional
         Keeps value and result when the cell is run again in the same kernel.
 
     Attributes
     ----------
     value : str
-        The filter in the service's own language; empty is no filter. Readable, settable (a `MetadataFilter`
-        becomes its text), observable. It always parses.
+        The filter in the language of the service; empty text is no filter. Readable, settable (a
+        `MetadataFilter` becomes text), observable. It always parses.
 
     Raises
     ------
     FilterSyntaxError
-        For a value that does not parse.
+        If the value does not parse.
     InputError
-        For a source or value of another kind, or a frame without metadata.
+        If the source or the value has another type, or if the frame has no metadata.
 
     Notes
     -----
-    The service has no listing by filter: `run` reads the namespace's ids and metadata and matches them
-    here, so it finds every match. A query filters with a budget and can find fewer. Vectors read are kept,
-    so that other filters are counted without further requests.
+    The service cannot list vectors by a filter. Therefore `run` reads the ids and metadata of the namespace
+    and matches them here, so it finds every match. A query filters with a budget and can find fewer. The
+    vectors are kept, so you can count matches of other filters without further requests.
 
     Examples
     --------
@@ -123,7 +123,7 @@ class MetadataFilterWidget(SourcePanel):
         self._compose(self.editor, self._count, self._code, self.actions)
 
     def _checked(self, value: object) -> str:
-        """Return a filter as its text, which must parse; spaces alone are no filter."""
+        """Return the text of a filter, which must parse. Spaces alone are no filter."""
         if isinstance(value, MetadataFilter):
             return value.text()
         if not isinstance(value, str):
@@ -134,11 +134,11 @@ class MetadataFilterWidget(SourcePanel):
         return value
 
     def to_code(self) -> str:
-        """Return the filter as a Python text: what ``filter=`` and `match_metadata` take."""
+        """Return the filter as a Python string for ``filter=`` and `match_metadata`."""
         return literal(self.value)
 
     def matching(self) -> str:
-        """Return how many of the vectors known here match, as a sentence; no network is used."""
+        """Return a sentence with the number of loaded vectors that match. No request is sent."""
         if self._known is None:
             return "No vectors are loaded yet: Find fields reads some of them, Load reads all."
         some = self._known.head(COUNTED)
@@ -151,9 +151,9 @@ class MetadataFilterWidget(SourcePanel):
         return _matching(frame, self.value)
 
     def look(self) -> None:
-        """Read some vectors of the service, to find their fields; blocks.
+        """Read some vectors of the service to find their fields. Block until they are read.
 
-        When reading fails, the panel shows the error too, and uses the vectors read.
+        If reading fails, the panel also shows the error, and uses the vectors that were read.
         """
         result = self._run_and_wait(self._looked, self._learn)
         if result.error is not None:
@@ -168,7 +168,7 @@ class MetadataFilterWidget(SourcePanel):
         self._reflect()
 
     def _is_old(self) -> bool:
-        """Return whether the result is that of another filter; of a frame, it follows the filter."""
+        """Return True if the result belongs to another filter. Rows of a frame always follow the filter."""
         origin = None if self._service is None else self._kept.origin
         return isinstance(origin, MatchedVectors) and origin.requested != self.value
 
@@ -181,7 +181,7 @@ class MetadataFilterWidget(SourcePanel):
         return self._call(job, "", SAMPLE)
 
     def _call(self, job: Job, requested: str, limit: int | None = None) -> MatchedVectors:
-        """Return all that can be read, also where the load ends early; of a frame, the frame."""
+        """Return the vectors that can be read, even if the load ends early. A frame is returned whole."""
         try:
             read = self._vectors(job, limit)
         except IncompleteLoadError as error:
@@ -212,7 +212,7 @@ class MetadataFilterWidget(SourcePanel):
 
     def _learn(self, result: MatchedVectors) -> MatchedVectors:
         if self._known is None:
-            self._known = result.read  # some vectors are no better to count than all that are here
+            self._known = result.read  # but never replace all vectors by some of them
         self.editor.learn(result.read)
         self._reflect()
         if result.error is None or isinstance(result.error.__cause__, Cancelled):
@@ -238,7 +238,7 @@ class MetadataFilterWidget(SourcePanel):
 
 
 def _mistakes(frame: pd.DataFrame, text: str) -> list[str]:
-    """Fields and values of a filter without matches that no vector has."""
+    """Return the fields and values of a filter that no vector has."""
     if not text:
         return []
     wanted, metadata = parse(text), list(metadata_values(frame["metadata"]))
@@ -247,6 +247,6 @@ def _mistakes(frame: pd.DataFrame, text: str) -> list[str]:
 
 def _matching(frame: pd.DataFrame, text: str) -> pd.DataFrame:
     with warnings.catch_warnings():
-        # the panel counts what matches and offers the fields that there are
+        # the panel counts matches and offers known fields, so a warning adds nothing
         warnings.simplefilter("ignore", UnexpectedResultWarning)
         return frame[match_metadata(frame, text)] if text else frame

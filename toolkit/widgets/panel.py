@@ -1,4 +1,4 @@
-"""The base of every panel: a value, its code, its last result, slow calls, and a form without widgets."""
+"""Define the base of all panels: a value, code, the last result, slow calls, and a form without widgets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolkit.service.settings import Service
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
 from toolkit.widgets.shown_code import code_markup
 
-_LONGEST_JSON: Final = 1_000_000  # characters of a text that is read as JSON
+_LONGEST_JSON: Final = 1_000_000  # longest text that is read as JSON, in characters
 _ROWS: Final = 10
 _COLUMNS: Final = 8
 _LONGEST: Final = 80
@@ -45,7 +45,7 @@ Call = Callable[[], object]
 
 @dataclass
 class PanelState:
-    """The state of a panel with a ``key``: its value, the one the cell passed, its last result and origin."""
+    """The state of a panel with a ``key``: the value, the value in the cell, the last result and origin."""
 
     value: Any = None
     given: Any = None
@@ -53,7 +53,9 @@ class PanelState:
     origin: Any = None
 
 
-_STATES: dict[tuple[str, str], PanelState] = {}  # outliving a panel is its purpose
+_STATES: dict[
+    tuple[str, str], PanelState
+] = {}  # kept after the panel is gone, so that a cell can be run again
 
 
 class Cancelled(KeyboardInterrupt):
@@ -62,9 +64,9 @@ class Cancelled(KeyboardInterrupt):
 
 @dataclass
 class JobProgress:
-    """How far a call is; `total` is None where it is not known, `seconds` are since its start.
+    """The progress of a call, `seconds` after the start. `total` is None if it is not known.
 
-    `waits_for` returns what a call waits for that depends on others, for example the deadline of a redrive.
+    `waits_for` returns the reasons if a call waits for others, for example for the deadline of a redrive.
     """
 
     done: int = 0
@@ -78,7 +80,7 @@ class JobProgress:
         parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
         if not self.done and self.total is None:
             parts = ["Loading …" if self.seconds < 1 else f"Loading for {self.seconds:.0f} s …"]
-        # what waits for others has no steady rate
+        # a call that waits for others has no steady rate
         settled = self.seconds >= _SETTLED and self.waits_for is None
         rate = self.done / self.seconds if settled else 0.0
         if rate:
@@ -94,7 +96,7 @@ class JobProgress:
 
 @dataclass
 class Job:
-    """One call that may take long: `report` receives its progress, `stopping` makes it stop."""
+    """A call that may take long. `report` receives the progress, and `stopping` stops the call."""
 
     report: Callable[[JobProgress], object]
     clock: Callable[[], float] = time.monotonic
@@ -112,7 +114,7 @@ class Job:
         return self.clock() - self._last >= _INTERVAL
 
     def step(self, done: int | None = None, total: int | None = None) -> None:
-        """Report how far the call is, between two steps of it; `Cancelled` is raised when it should stop."""
+        """Report the progress between two steps of the call. Raise `Cancelled` if it should stop."""
         if done is not None:
             self.progress.done, self.progress.total = done, total
         if self.due:
@@ -123,7 +125,7 @@ class Job:
             raise Cancelled
 
     def read(self, opened: Callable[[LoadOptions], Load], *, limit: int | None = None) -> pd.DataFrame:
-        """Read the load that `opened` returns, given its options, into its frame."""
+        """Read a load into a frame. `opened` makes the load with the given options."""
 
         def count(done: int, total: int | None) -> None:
             self.progress.done, self.progress.total = done, total
@@ -136,14 +138,14 @@ class Job:
         return load.frame(after_batch=step)
 
     def tick(self, running: Future[Any]) -> None:
-        """Report every second how long a call is running that has read nothing yet, or waits for others."""
+        """Report the running time every second, while the call has read nothing yet or waits for others."""
         while not (wait([running], 1).done or self.stopping.is_set()):
             if self.progress.done and not self.progress.waits_for:
                 return
             self.report(replace(self.progress, seconds=self.clock() - self._started))
 
     def wait(self, call: Callable[[], T]) -> T:
-        """Return the result of a call that cannot be interrupted; when the job is stopped, it is dropped."""
+        """Return the result of a call that cannot be interrupted. If the job is stopped, drop the result."""
         self.step()
         future = in_thread(call)
         while not wait([future], _POLL).done:
@@ -166,7 +168,7 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def on_loop() -> Callable[[Callable[[], None]], Any]:
-    """Return a function that calls on the running event loop; directly, where none is running."""
+    """Return a function that calls on the running event loop, or directly if no loop is running."""
     try:
         return asyncio.get_running_loop().call_soon_threadsafe
     except RuntimeError:
@@ -180,18 +182,19 @@ class _Checked(traitlets.Any):
 
 
 class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """A widget with a value that is also a line of code.
+    """A widget with a value that is also a line of code, for example ``tk.FailureFilter(since='…')``.
 
-    Subclasses build their controls and call `_compose`. They define a run (`_call`), which values fit
-    (`_value_type` or `_checked`), how a value is shown in the controls (`_show`) and a result (`_arrived`),
-    and call `_changed_to` when a person changes a control. With a `key`, value and last result are kept.
+    Subclasses build their controls and call `_compose`. They define a run (`_call`), the values that fit
+    (`_value_type` or `_checked`), and functions that show a value in the controls (`_show`) and a result
+    (`_arrived`). If a person changes a control, they call `_changed_to`. With a `key`, the value and the last
+    result are kept.
     """
 
     value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
     _value_type: type = object
     _styles: tuple[str, ...] = ("style.css",)
     _noun = "row"  # of the result
-    _stop = "Cancel"  # the button that stops a call; empty where there is none
+    _stop = "Cancel"  # the button that stops a call; empty without a button
 
     def __init__(
         self, title: str, *, value: Any, key: str | None = None, redactor: Redactor | None = None
@@ -206,7 +209,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self.message = ""
         super().__init__()
         self.add_class("tk-panel")
-        # controls draw text from data, too, and pages made of notebooks are typeset as a whole
+        # controls also draw text from data, and pages made of notebooks are typeset as a whole
         self.add_class("mathjax_ignore").add_class("tex2jax_ignore")
         self.set_trait("value", value)  # checked before it replaces the kept one
         self._kept = PanelState(value, value)
@@ -221,7 +224,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self._checked(proposal["value"])
 
     def _checked(self, value: Any) -> Any:
-        """Return a value that fits, or InputError."""
+        """Return the value. Raise InputError if it does not fit."""
         return instance("value", value, self._value_type, f"a {self._value_type.__name__}")
 
     def _compose(self, *children: widgets.Widget) -> None:
@@ -245,14 +248,14 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self.value
 
     def _settle(self, result: Any) -> pd.DataFrame:
-        """Keep and show what `_call` returned; on the kernel's loop. Returns its frame."""
+        """Keep and show the result of `_call`, on the loop of the kernel. Return the frame."""
         frame: pd.DataFrame = result
         self._kept.frame = frame
         self.say(self._arrived(frame))
         return frame
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        """Show a result; returns a sentence about it."""
+        """Show a result. Return a sentence about it."""
         return counted(len(frame), "row")
 
     def _empty(self) -> pd.DataFrame:
@@ -260,26 +263,26 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return pd.DataFrame()
 
     def to_code(self) -> str:
-        """Python that makes the value again, with the toolkit imported as ``tk``."""
+        """Return Python that makes the value again, with the toolkit imported as ``tk``."""
         return str(self.value.to_code())
 
     def frame(self) -> pd.DataFrame:
-        """Return the last result; empty, with its columns, before there is one. Never uses the network."""
+        """Return the last result. Before the first run, it is empty and has all columns. Sends no request."""
         return self._empty() if self._kept.frame is None else self._kept.frame
 
     def run(self) -> pd.DataFrame:
-        """Run the main button's action and block; returns the new result of `frame`."""
+        """Run the action of the main button and block. Return the new result of `frame`."""
         if self._job is not None:
             raise InputError(
                 f"running a {type(self).__name__}",
-                got="a call that is running",
-                expected="none",
+                got="a running call",
+                expected="no running call",
                 next_step="Wait for it, or call cancel().",
             )
         return self._run_and_wait(self._call, self._settle)
 
     def cancel(self) -> None:
-        """Stop the running call at its next step. Rows that a load has read are kept."""
+        """Stop the running call at the next step. Rows that a load has read are kept."""
         if self._job is None:
             self.say("No call is running.")
         else:
@@ -287,7 +290,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             self.say("Stopping …")
 
     def say(self, text: str, kind: str = "note") -> None:
-        """Show a text in the status line: a ``note`` or a ``problem``."""
+        """Show a ``note`` or a ``problem`` in the status line."""
         self.message = text
         self._status.value = note(text, kind)
 
@@ -300,7 +303,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         receive_all(self, fields)
 
     def _run_and_wait(self, call: Callable[[Job, Any], T], then: Callable[[T], U]) -> U:
-        """Run a call and its follow-up in this thread; an error is shown and raised."""
+        """Run a call, and then the function `then`, in this thread. An error is shown and raised."""
         try:
             return then(call(Job(self._progressed), self._request()))
         except (Exception, Cancelled) as error:
@@ -311,7 +314,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._start(self._call, self._settle)
 
     def _start(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> None:
-        """Start a slow call on another thread, unless one is running; its follow-up runs on the loop."""
+        """Start a slow call on another thread, unless one is running. `then` runs on the loop."""
         if self._job is not None:
             self._warn_running()
             return
@@ -320,7 +323,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         showing = threading.Lock()
 
         def show(progress: JobProgress) -> None:
-            with showing:  # not over what a call said that has ended
+            with showing:  # a late report must not replace the message of a call that has ended
                 if self._job is job:
                     self._progressed(progress)
 
@@ -340,7 +343,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         running.add_done_callback(lambda future: after(partial(ended, future)))
 
     def _warn_running(self) -> None:
-        """Say below the progress that a call is running."""
+        """Show below the progress that a call is running."""
         stop = f"press {self._stop} to stop it" if self._stop else "wait for it"
         self.message = f"A request is already running; {stop}."
         warning = note(self.message, "problem")
@@ -353,7 +356,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             self._status.value += f'<progress aria-label="Progress" max="1" value="{share:.3f}"></progress>'
 
     def _failed(self, error: BaseException) -> None:
-        """Show the error; rows that a load has read are the result. What somebody cancelled is no error."""
+        """Show the error. Rows that a load has read become the result. A cancelled call is no error."""
         partial = error.partial if isinstance(error, IncompleteLoadError) else None
         if isinstance(partial, pd.DataFrame):
             self._kept.frame = partial
@@ -412,10 +415,10 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
 
 
 class SourcePanel(Panel):
-    """A panel whose value chooses rows: of a frame immediately, of a service when a button is pressed.
+    """A panel with a value that chooses rows. A service is only read if you press a button.
 
-    Subclasses define `_matching`, the rows of a frame that the value chooses, and `matching`, how many match,
-    as a sentence. `requests` are the buttons besides Load that send requests.
+    Subclasses define `_matching`, which returns the matching rows of a frame, and `matching`, which returns a
+    sentence with their number. `requests` are the buttons besides Load that send requests.
     """
 
     def __init__(
@@ -448,7 +451,7 @@ class SourcePanel(Panel):
 
 
 def table_markup(names: Iterable[object], rows: Iterable[Iterable[str]], attributes: str = "") -> str:
-    """Return an HTML table, every text escaped."""
+    """Return an HTML table with escaped cells."""
     head = "".join(f"<th>{escape_html(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{escape_wrapping(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table{attributes}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -486,7 +489,7 @@ def is_missing(value: Any) -> bool:
 
 
 def masked_text(text: str, redactor: Redactor) -> str:
-    """Return a text, masked; where it is a JSON object or array, values under secret names as well.
+    """Return masked text. If it is a JSON object or array, values under secret names are also masked.
 
     >>> masked_text('{"password": "abc"}', Redactor(key=b"k"))
     '{"password": "[masked len=3 tag=342e519c]"}'
@@ -497,7 +500,7 @@ def masked_text(text: str, redactor: Redactor) -> str:
 
 
 def masked_json(text: str, redactor: Redactor, *, indent: int | None = None) -> str | None:
-    """Return a JSON object or array with masked values; None for other text, and if nothing changes."""
+    """Return a JSON object or array with masked values, or None if the text is no JSON or does not change."""
     if text[:50].lstrip()[:1] in {"{", "["} and len(text) <= _LONGEST_JSON:
         with suppress(ValueError, RecursionError):  # not readable as JSON
             value = json.loads(text)

@@ -1,4 +1,4 @@
-"""A redrive in a panel: its plan, what it will do, its confirmation, and its run with a Stop button."""
+"""Plan a redrive in a panel, preview and confirm it, and run it with a Stop button."""
 
 from __future__ import annotations
 
@@ -83,35 +83,35 @@ class RedrivePanel(Panel):
     Parameters
     ----------
     service : Service or None
-        Where the plan is run; None: it is only planned.
+        Service that runs the plan. If None, you can only plan.
     failures : pandas.DataFrame
-        As for `plan_redrive`.
+        Failures as in `plan_redrive`.
     value : RedrivePlan, optional
-        A plan that was made already. Default: `plan_redrive` of the failures.
+        A plan that you made already. If omitted, `plan_redrive` makes one of the failures.
     ledger : str or path
-        The file that `run_redrive` writes: it continues what is in it.
+        The file that `run_redrive` writes. If it contains an interrupted run, Run continues it.
     redactor : Redactor, optional
-        Default: the service's.
+        If omitted, the redactor of the service.
 
     Attributes
     ----------
     value : RedrivePlan
         The plan that is shown, and run. Readable, settable, observable.
     result : RedriveResult or None
-        What the last run did, or what the ledger knows of this plan.
+        The result of the last run, or the state of this plan in the ledger.
     ledger : pathlib.Path
         The file that a run writes, for `redrive_status` and `redrive_history`.
 
     Raises
     ------
     InputError
-        When an argument is of another kind, or `failures` cannot be planned with.
+        If an argument has another type, or if `plan_redrive` does not accept the failures.
 
     Notes
     -----
-    Preview plans again with what is chosen, and sends nothing. Run sends what is shown, once the confirmation
-    that stands there was entered. The kernel is free meanwhile. Stop sends nothing more; what was sent and
-    has not ended is counted, and Run continues.
+    Preview plans again with the chosen options, and sends nothing. Run sends the shown plan if you entered
+    the confirmation below it. You can use the kernel meanwhile. After Stop, nothing more is sent. Sent
+    entries that have not ended are counted, and Run continues.
 
     Examples
     --------
@@ -140,12 +140,14 @@ class RedrivePanel(Panel):
         self.result: RedriveResult | None = None
         own = redactor or (service.redactor if service is not None else None)
         super().__init__("Redrive", value=self._planned({}) if value is None else value, redactor=own)
-        changed = partial(self.say, "Press Preview to see the plan with what is chosen now.")
+        changed = partial(self.say, "Press Preview to see the plan with these options.")
         urls = sorted(set(self.value.frame["workflow_url"].dropna()))
         self.action = Dropdown("Action", changed, (_USUAL, *ACTIONS))
         self.changed = CheckList("Workflows whose earlier steps have changed", changed, offered=urls)
         self.idempotent = CheckList("Workflows that may be restarted", changed, offered=urls)
-        self.include = CheckList("Include what is left otherwise", changed, offered=LEFT_OUT, searches=False)
+        self.include = CheckList(
+            "Include failures excluded by default", changed, offered=LEFT_OUT, searches=False
+        )
         self.limits = {name: LimitField(name, changed) for name in _LIMITS}
         chosen = (self.action, self.changed, self.idempotent, self.include)
         self._preview, self._outcome = widgets.HTML(), widgets.HTML()
@@ -158,7 +160,7 @@ class RedrivePanel(Panel):
         self._compose(fields, self._preview, *confirm, self.actions, self._outcome, self._code)
 
     def preview(self) -> None:
-        """Plan again with what is chosen, on another thread, and show the plan; nothing is sent."""
+        """Plan again with the chosen options on another thread, and show the plan. Nothing is sent."""
         for field in self.limits.values():
             if field.problem:
                 self.complain(f"The plan is as before: {field.problem}")
@@ -170,7 +172,7 @@ class RedrivePanel(Panel):
         self._start(lambda _, __: self._planned(options), partial(setattr, self, "value"))
 
     def _start_run(self) -> None:
-        """Run what is shown if the confirmation was entered; else explain which one is expected."""
+        """Run the shown plan if the confirmation was entered. Otherwise explain which one is expected."""
         plan, entered = self._request()
         if self._job is not None or entered == plan.confirmation:
             super()._start_run()
@@ -180,7 +182,7 @@ class RedrivePanel(Panel):
         self.complain(f"Nothing was sent: {got or 'the field Confirm is empty'}. {expected}")
 
     def to_code(self) -> str:
-        """Python that makes the plan again and runs it, with the toolkit imported as ``tk``.
+        """Return Python that makes the plan again and runs it, with the toolkit imported as ``tk``.
 
         Returns
         -------
@@ -192,12 +194,12 @@ class RedrivePanel(Panel):
 
     def _checked(self, value: object) -> RedrivePlan:
         if self._job is not None:
-            raise InputError("changing a plan", got="a call that is running", expected="none")
+            raise InputError("changing a plan", got="a running call", expected="no running call")
         checked: RedrivePlan = super()._checked(value)
         return checked
 
     def _planned(self, options: dict[str, Any]) -> RedrivePlan:
-        """Return a plan; what an earlier redrive of the ledger brought back is left."""
+        """Return a plan. Failures that an earlier redrive of the ledger brought back are excluded."""
         history = self.ledger if self.ledger.exists() else None
         return plan_redrive(self._failures, history=history, **options)
 
@@ -207,7 +209,7 @@ class RedrivePanel(Panel):
     def _call(self, job: Job, requested: tuple[RedrivePlan, str]) -> RedriveResult:
         plan, confirm = requested
         if self._service is None:
-            raise InputError("running a redrive", got="a panel without a service", expected="one with it")
+            raise InputError("running a redrive", got="a panel without a service", expected="a service")
 
         def progress(done: int, total: int | None) -> None:
             if job.due:
@@ -221,7 +223,7 @@ class RedrivePanel(Panel):
         )
 
     def _waits_for(self, plan: RedrivePlan) -> Callable[[], list[str]]:
-        """Return what the run waits for, by the ledger, as a function that counts down to the deadline."""
+        """Return a function that reads the ledger, and explains why the run waits and until when."""
         with closing(Ledger(self.ledger, make=False)) as ledger:
             waiting = waiting_of(plan, ledger)
         return lambda: [self._redactor.text(part) for part in waiting.words(time.time())]
@@ -253,7 +255,7 @@ class RedrivePanel(Panel):
         self._show_code()
 
     def _show_known(self) -> None:
-        """Show what the ledger knows of this plan, if there is one."""
+        """Show the state of this plan in the ledger, if the ledger exists."""
         with suppress(InputError):
             self._show_result(redrive_status(self.ledger, self.value.hash))
 
@@ -263,7 +265,7 @@ class RedrivePanel(Panel):
         self._outcome.value = verdict + self._table(result.groups, _RUN, "Outcomes")
 
     def _table(self, groups: pd.DataFrame, columns: list[str], name: str) -> str:
-        """Rows of groups as a table that can be scrolled to by keyboard, masked."""
+        """Return groups as a masked table that the keyboard can focus and scroll."""
         if groups.empty:
             return ""
         shown = groups[columns].head(_SHOWN).rename(columns=lambda column: column.replace("_", " "))

@@ -1,4 +1,4 @@
-"""Code that panels show and copy. Frames are named as in the notebook, and long code is shortened."""
+"""Write the code that panels show and copy. Frames are named as in your notebook; long code is shortened."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from toolkit.base.python_code import Code, fill, joined, variable
 from toolkit.secrets.redaction import escape_wrapping
 from toolkit.service.settings import Service
 
-_LINES: Final = 300  # of code that is shown; what is copied is complete
+_LINES: Final = 300  # of code that is shown; the copied code is complete
 
 
 def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code:
-    """Code that finds what a panel was made with: by its name in the notebook, else by the usual one.
+    """Return code for the frame or service of a panel, with the name of the variable in the notebook.
+
+    If no variable refers to it, the usual name is used, and the first line is a comment.
 
     >>> print(named_code(lambda name: fill("len({name})", name=name), pd.DataFrame(), "failures"))
     # failures: the frame this panel was made with
@@ -26,7 +28,7 @@ def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code
     names: dict[str, object] = dict(getattr(get_ipython(), "user_ns", {}))
     found = [name for name, value in names.items() if value is given and not str(name).startswith("_")]
     for name in sorted(found, key=len):
-        with suppress(InputError):  # of a name that no variable can have
+        with suppress(InputError):  # a name that no variable can have
             return write(variable(name))
     named = variable(usual)
     what = fill("service") if isinstance(given, Service) else fill("frame")
@@ -35,7 +37,10 @@ def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code
 
 
 def code_markup(code: str) -> str:
-    """Code to read and copy. Of a long list, an item a line, the first items: it still is Python."""
+    """Return markup of code to read and copy. A long list is shortened to the first items, one per line.
+
+    The shortened list is still valid Python.
+    """
     lines = code.split("\n")
     if (more := len(lines) - _LINES) > 0:
         lines[_LINES - 2 : -2] = [f"    # … {more:,} more lines"]  # the last two end the list

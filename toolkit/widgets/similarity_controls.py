@@ -1,4 +1,4 @@
-"""The controls of a similarity query: its source (text, vectors, stored id, row) and its options."""
+"""Draw the controls of a similarity query: the source (text, vectors, stored id, row) and the options."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import is_missing
 
 _OFFERED: Final = 100  # ids offered for completion
-_LONGEST: Final = 80  # characters of a text or an id that are repeated
+_LONGEST: Final = 80  # characters of the text or id that are repeated
 _FORM: Final = 'an array such as [0.1, 0.2], numbers with commas, or {"indices": [3], "values": [0.5]}'
 _INCLUDED: Final = ("metadata", "data", "vectors")
 _UNSET: Final = "the index's own"  # an option that is not sent
 _DEFAULT: Final = 10
-_SCORING: Final = {  # each with the kinds of index that have it
+_SCORING: Final = {  # label, choices, and the kinds of index that accept the option
     "query_mode": ("Query mode", get_args(QueryMode), ("HYBRID",)),
     "fusion_algorithm": ("Fusion", get_args(FusionAlgorithm), ("HYBRID",)),
     "weighting_strategy": ("Weighting", get_args(WeightingStrategy), ("HYBRID", "SPARSE")),
@@ -36,7 +36,7 @@ _SCORING: Final = {  # each with the kinds of index that have it
 
 @dataclass(frozen=True)
 class Question:
-    """The source of a query: a text, vectors, or a `stored` id, whose vectors the query fetches first."""
+    """The source of a query: text, vectors, or a `stored` id. The vectors of an id are fetched first."""
 
     data: str | None = None
     vector: tuple[float, ...] | None = None
@@ -46,18 +46,18 @@ class Question:
 
     @property
     def pending(self) -> bool:
-        """Return whether its vectors have to be fetched."""
+        """Return True if the vectors have to be fetched."""
         return self.data is None and self.vector is None and self.sparse is None
 
     def query(self, options: Mapping[str, Any]) -> VectorQuery:
-        """Return the whole query. The mode is left out without a text: vector queries have none."""
+        """Return the whole query. The mode is left out if there is no text: vector queries have no mode."""
         chosen = dict(options)
         if self.data is None:
             chosen.pop("query_mode", None)
         return VectorQuery(data=self.data, vector=self.vector, sparse=self.sparse, **chosen)
 
     def words(self, masked: Callable[[str], str] = str) -> str:
-        """Return the source of the query, as a sentence; texts are masked before they are truncated.
+        """Return the source of the query as a sentence. Text is masked before it is truncated.
 
         >>> Question(vector=(0.5, 1.0), stored="rb-7", origin="the frame").words()
         'Query by the vector of rb-7, from the frame: 2 numbers.'
@@ -75,7 +75,7 @@ class Question:
         return f"Query by {name}{origin}: {' and '.join(parts)}."
 
     def mismatch_reason(self, info: IndexInfo) -> str:
-        """Why an index does not accept this; empty where it does."""
+        """Return the reason if an index does not accept this source, else an empty string."""
         if self.data is not None:
             return "" if info.model else "This index has no model: it accepts no text, only vectors."
         if self.sparse is not None and info.kind == "DENSE":
@@ -93,10 +93,10 @@ def query_source(query: VectorQuery) -> Question:
 
 
 def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
-    """Return the vectors in a pasted text, with what an error repeats `masked`.
+    """Return the vectors in pasted text. Parts that an error message repeats are `masked`.
 
-    A JSON array, or numbers between commas or spaces, is a dense vector; a JSON object with ``indices`` and
-    ``values`` a sparse one; one with ``vector`` and ``sparse`` is both.
+    A JSON array, or numbers between commas or spaces, is a dense vector. A JSON object with ``indices`` and
+    ``values`` is a sparse vector. An object with ``vector`` and ``sparse`` contains both.
 
     >>> vectors_typed("0.5, 1").vector, vectors_typed('{"indices": [7], "values": [0.5]}').sparse
     ((0.5, 1.0), SparsePair(indices=(7,), values=(0.5,)))
@@ -127,7 +127,7 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
 
 
 def written(question: Question) -> str:
-    """Return the vectors as `vectors_typed` reads them; empty without one."""
+    """Return the vectors as `vectors_typed` reads them, or an empty string without vectors."""
     vector = None if question.vector is None else list(question.vector)
     sparse = None if question.sparse is None else question.sparse._asdict()
     if vector is not None and sparse is not None:
@@ -137,7 +137,7 @@ def written(question: Question) -> str:
 
 
 def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str] = str) -> Question:
-    """Return the vectors of a row of a frame; InputError when it has none that can be used."""
+    """Return the vectors of a row of a frame. Raise InputError if it has no usable vector."""
     names = ("vector", "sparse_indices", "sparse_values")
     cells: Iterable[Any] = (row.get(name) for name in names)
     dense, indices, values = (None if is_missing(cell) else list(cell) for cell in cells)
@@ -155,7 +155,7 @@ def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str]
 
 
 def whole_number(text: str) -> int | None:
-    """Return an integer from text, with or without commas between thousands; None for other text.
+    """Return an integer from text, with or without commas between thousands, or None for other text.
 
     >>> whole_number("1,000"), whole_number("12"), whole_number("1,2")
     (1000, 12, None)
@@ -170,7 +170,7 @@ def row_of(frame: pd.DataFrame, index: int) -> dict[str, Any]:
 
 
 class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """The fields for the source of a query. They exclude each other: the one edited last counts.
+    """The fields for the source of a query. They exclude each other: the field that you edited last counts.
 
     Rows of a `frame` of vectors can be sources, and ids are looked up in it. A field that you edit contains
     the exact text, even if it looks like a secret; messages about it are masked.
@@ -254,7 +254,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self.note.value = note(self._redactor.text(text)) + note(mismatch, "problem")
 
     def explain(self, problem: str | None) -> None:
-        """Explain next to the field why the source is not accepted; None clears the explanation."""
+        """Explain next to the field why the source is not accepted. None clears the explanation."""
         if problem is not None:
             self._explained = self._from or self.text
             self._explained.problem = self._redactor.text(problem)
@@ -274,7 +274,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         return vectors_of(row_of(rows, 0), "the frame", self._redactor.text)
 
     def _take(self, question: Question | None, field: TextField | None) -> None:
-        """Set the question; every field but the one it came from is emptied."""
+        """Set the question, and empty all other fields."""
         self._question, self._from, self._explained = question, field, None
         for other in self._fields:
             if other is not field:
@@ -303,7 +303,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
 
 class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """All options of a query; `changed` is called after a person changed one, right or wrong."""
+    """All options of a query. `changed` is called after a person changed an option, right or wrong."""
 
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
         self.top_k = TextField("How many (topK)", changed, hint=str(_DEFAULT))
@@ -346,12 +346,12 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         return (self.filter.mistake is not None and shown != used) or self.top_k.problem is not None
 
     def begin_in(self, names: Sequence[str]) -> None:
-        """Offer these namespaces of a frame, and begin in the first where none is the default one."""
+        """Offer these namespaces of a frame. Begin in the first one if the default one is missing."""
         offered = self._offer(names)
         self.namespace.value = offered[0] if "" not in names and offered else ""
 
     def _offer(self, names: Iterable[str]) -> list[str]:
-        """Offer these namespaces, without masked ones and secrets; returns those offered."""
+        """Offer these namespaces except masked ones and secrets. Return the offered ones."""
         shown = (name for name in names if name and not MASK.search(name))
         offered = sorted(name for name in shown if self._redactor.text(name) == name)
         self.namespace.suggestions = tuple(offered)
@@ -366,7 +366,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
             chosen.value = getattr(query, name) or _UNSET
 
     def clear(self) -> None:
-        """Back to the defaults of a query; the namespace stays."""
+        """Restore the defaults of a query, but keep the namespace."""
         self.show(VectorQuery(data="any", namespace=self.namespace.value))
 
     def learn(self, info: IndexInfo) -> None:

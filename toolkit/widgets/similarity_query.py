@@ -1,4 +1,4 @@
-"""Similarity queries: a `VectorQuery` as controls, and its hits."""
+"""Query an index by similarity: a `VectorQuery` as controls, and the hits."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _LONGEST: Final = 400  # characters of code that are shown; a query by a vector 
 _NOT_SENT: Final = "No query was sent: first correct the fields marked above."
 
 Request = tuple[VectorQuery | None, tuple[Question, Mapping[str, Any]] | None]
-"""The value, and before its vectors are fetched the pending source with the options."""
+"""The value, and the pending source with the options, if the vectors are not fetched yet."""
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a run: `hits` with data and metadata in any case, and vectors `fetched` for an id."""
+    """The result of a run: `hits`, always with data and metadata, and vectors `fetched` for an id."""
 
     request: VectorQuery
     hits: pd.DataFrame
@@ -68,7 +68,7 @@ class SimilarityQueryWidget(Panel):
     Attributes
     ----------
     value : VectorQuery or None
-        None while there is no source. Readable, settable, observable.
+        None until you fill a source. Readable, settable, observable.
 
     Raises
     ------
@@ -135,7 +135,7 @@ class SimilarityQueryWidget(Panel):
             self._ask_from, self._receive_fields, redactor=self._redactor, prefix=prefix
         )
         self._compose(self.source, self.options, self._code, self.actions)
-        # below the status line: messages of a run are beside the buttons
+        # below the status line, so that messages of a run are next to the buttons
         self.children = [*self.children, self.results]
         if self._kept.frame is not None:
             self.results.show(self._kept.origin)
@@ -146,7 +146,7 @@ class SimilarityQueryWidget(Panel):
         return None if value is None else instance("value", value, VectorQuery, "a VectorQuery")
 
     def to_code(self) -> str:
-        """Python that makes the query again, whole vectors in it; ``None`` without a source."""
+        """Return Python that makes the query again, with whole vectors, or ``None`` without a source."""
         return "None" if self.value is None else super().to_code()
 
     def clear(self) -> None:
@@ -168,7 +168,7 @@ class SimilarityQueryWidget(Panel):
         self._ask_from(frame, position)
 
     def ask_stored(self, id: str, *, namespace: str = "") -> None:  # noqa: A002 - the service's own name
-        """Query by a stored id, as entering it does: its vector is read from the frame, or else fetched."""
+        """Query by a stored id, as entering it does. The vector is read from the frame, or else fetched."""
         self._ask(Question(stored=text("id", id, empty=False)), text("namespace", namespace))
 
     def on_result(self, call: Callable[[pd.DataFrame], object]) -> None:
@@ -179,30 +179,30 @@ class SimilarityQueryWidget(Panel):
 
     @property
     def redactor(self) -> Redactor:
-        """Return what masks texts here."""
+        """Return the redactor of this panel."""
         return self._redactor
 
     def pin(self) -> None:
-        """Keep the last result to compare the next ones with."""
+        """Keep the last result to compare the next results with."""
         if self._kept.frame is None:
             self.say("There is no result to pin yet: run a query first.", "problem")
             return
         self._pinned = self._kept.frame
         self.results.pin(self._kept.origin)
-        self.say("Pinned. The next result is shown beside it, with rank changes.")
+        self.say("Pinned. The next result is shown next to it, with rank changes.")
 
     def unpin(self) -> None:
-        """Compare no more."""
+        """Clear the pinned result."""
         self._pinned = None
         self.results.pin(None)
         self.say("Nothing is pinned.")
 
     def pinned(self) -> pd.DataFrame | None:
-        """Return the pinned result; None without one."""
+        """Return the pinned result, or None."""
         return self._pinned
 
     def moves(self) -> pd.DataFrame:
-        """Rank changes between the pinned result and the last one.
+        """Return the rank changes between the pinned result and the last one.
 
         Returns
         -------
@@ -230,7 +230,7 @@ class SimilarityQueryWidget(Panel):
         self._start_unless(mistaken=self.source.mistaken)
 
     def _option_entered(self, fields: object) -> None:
-        """Run the query, as Enter in topK or the namespace does, unless that number is none."""
+        """Run the query, as Enter in topK or the namespace does, unless topK is no number."""
         self._receive_fields(fields)
         self._start_unless(mistaken=self.options.top_k.problem is not None)
 
@@ -296,7 +296,7 @@ class SimilarityQueryWidget(Panel):
             raise InputError(
                 "querying similar vectors",
                 got="no text, vector or id",
-                expected="a text, a vector, a stored id or a row",
+                expected="text, a vector, a stored id or a row",
                 next_step="Fill one of the fields, or set the panel's value.",
             )
         complete = replace(value, include_data=True, include_metadata=True)
@@ -338,7 +338,7 @@ class SimilarityQueryWidget(Panel):
             sentence += "; a filter that few vectors pass can find fewer than there are"
         remark = ""
         if self.source.mistaken or self.options.mistaken:
-            remark = " What is marked above as a mistake was not part of the query."
+            remark = " Fields marked above as mistakes were not part of the query."
         later = "; of an earlier query" if self._mark_old() else ""
         return " ".join([f"{sentence}{later}.{remark}", *self._mistakes])
 

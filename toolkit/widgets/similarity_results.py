@@ -1,10 +1,11 @@
-"""The hits of a query as a table and a figure, alone or next to a pinned result with rank changes."""
+"""Show the hits of a query as a table and a figure, perhaps next to a pinned result with rank changes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from typing import Any, Final
 
 import ipywidgets as widgets
@@ -26,7 +27,7 @@ from toolkit.widgets.controls import PageWidget, ReceiveFields, module, note, sy
 from toolkit.widgets.panel import masked_text
 
 _SHOWN: Final = 200  # hits of a result that are in the table; the frame has all
-_FUSED: Final = 0.1  # scores of ranks that were fused are below: on a scale to 1 all bars would be empty
+_FUSED: Final = 0.1  # scores of fused ranks are lower; on a scale up to 1, their bars would be empty
 _LONGEST: Final = 160  # characters of an id, of data or metadata
 _LONGEST_OPTION: Final = 60
 _NAMES: Final = (
@@ -39,7 +40,7 @@ QueryBy = Callable[[pd.DataFrame, int], None]
 
 @dataclass(frozen=True)
 class HitRow:
-    """A row of the table, masked: `share` is the length of the score's bar, `more` what describes it."""
+    """A masked row of the table. `share` is the length of the bar, and `more` describes the hit."""
 
     rank: str
     id: str
@@ -53,11 +54,11 @@ def hit_rows(
     frame: pd.DataFrame,
     redactor: Redactor,
     moved: Mapping[str, str] | None = None,
-    beside: pd.DataFrame | None = None,
+    other: pd.DataFrame | None = None,
 ) -> tuple[list[HitRow], str]:
     """Return the first hits of a result as rows, with the rank changes `moved`, and a caption.
 
-    The same vector is described alike in a result that is shown `beside`.
+    If an `other` result is shown next to it, both describe the same vector by the same field.
     """
     some = frame.head(_SHOWN)
     scores = frame["score"].to_numpy(dtype=np.float64, na_value=np.nan)
@@ -67,7 +68,7 @@ def hit_rows(
     if low == 0.0 and (high == 0.0 or _FUSED < high <= 1.0):
         high = 1.0
     rows = []
-    texts = _descriptions(some, redactor, beside if beside is None else beside.head(_SHOWN))
+    texts = _descriptions(some, redactor, None if other is None else other.head(_SHOWN))
     for rank, identity, score, text in zip(
         some["rank"], some["id"].astype(str), scores.tolist(), texts, strict=False
     ):
@@ -86,19 +87,19 @@ def hit_rows(
     return rows, f"{total}; bars from {low:.3g} to {high:.3g}" if rows else "No hits"
 
 
-def _descriptions(hits: pd.DataFrame, redactor: Redactor, beside: pd.DataFrame | None) -> list[str]:
-    """Return what describes each hit: its data, else the most descriptive metadata field of both results."""
-    data = hits["data"].tolist() if "data" in hits else [None] * len(hits)
-    whole = _metadata(hits)
+def _descriptions(hits: pd.DataFrame, redactor: Redactor, other: pd.DataFrame | None) -> list[str]:
+    """Return a description of each hit: the data, or else the most descriptive metadata field."""
+    data = _values_of(hits, "data")
+    whole = _values_of(hits, "metadata")
     fields = [_texts(value) for value in whole]
-    others = [] if beside is None else [_texts(value) for value in _metadata(beside)]
+    others = [] if other is None else [_texts(value) for value in _values_of(other, "metadata")]
     held: dict[str, list[str]] = {}
     for texts in [*fields, *others]:
         for name, text in texts.items():
             held.setdefault(name, []).append(text)
 
     def rank(name: str) -> tuple[int, int, int, str]:
-        """Fields with a telling name first, then those with the most different and the longest texts."""
+        """Return a key that sorts fields: telling names first, then fields with many and long values."""
         telling = _NAMES.index(name.lower()) if name.lower() in _NAMES else len(_NAMES)
         return telling, -len(set(held[name])), -sum(map(len, held[name])), name
 
@@ -114,8 +115,12 @@ def _descriptions(hits: pd.DataFrame, redactor: Redactor, beside: pd.DataFrame |
     return described
 
 
-def _metadata(hits: pd.DataFrame) -> list[Any]:
-    return hits["metadata"].tolist() if "metadata" in hits else [None] * len(hits)
+def _values_of(hits: pd.DataFrame, name: str) -> list[Any]:
+    """Return the values of a column, or one None per hit if the column is missing."""
+    if name in hits:
+        values: list[Any] = hits[name].tolist()
+        return values
+    return list(repeat(None, len(hits)))
 
 
 def _texts(metadata: Any) -> dict[str, str]:
@@ -134,14 +139,15 @@ def _one_line(text: str, redactor: Redactor) -> str:
 
 
 def rank_changes(moves: pd.DataFrame) -> tuple[dict[str, str], str]:
-    """Return the rank change of each hit of `score_moves`, of one query, in signs and words, and a summary.
+    """Return the rank change of each hit of `score_moves` in signs and words, and a summary of one query.
 
     >>> frame = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> rank_changes(score_moves(frame, frame.assign(id=["b", "c"])))
     ({'a': '✗ gone', 'b': '▲ 1 up', 'c': '+ new'}, '1 hit in both (1 up, 0 down, 0 the same), 1 new, 1 gone')
     """
     ranks = [*zip(moves["id"], moves["rank_before"], moves["rank_after"], strict=True)]
-    # last those that are there now: a hit that is gone can be of another namespace, with the same id
+    # Sort hits of the new result last, so that they win in the dict: a hit that is gone can have the same id
+    # in another namespace.
     ranks.sort(key=lambda row: bool(pd.notna(row[2])))
     words = [(str(identity), _moved(before, after)) for identity, before, after in ranks]
     counts = Counter(word.rpartition(" ")[2] for _, word in words)
@@ -161,7 +167,7 @@ def _moved(before: Any, after: Any) -> str:
 
 
 def difference(before: dict[str, Any], after: dict[str, Any], masked: Callable[[str], str] = str) -> str:
-    """Return the differences between the scopes of two queries; texts are masked before they are truncated.
+    """Return the differences between the scopes of two queries. Text is masked before it is truncated.
 
     >>> difference({"data": "a", "top_k": 5}, {"data": "a"})
     'top_k: 5 → 10'
@@ -180,7 +186,7 @@ def _option(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> s
 
 
 def scope(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return the scope of a result's query (`VectorQuery.scope`); empty where the frame has none."""
+    """Return the scope of the query of a result (`VectorQuery.scope`), or an empty dict without a query."""
     queries: list[dict[str, Any]] = frame.attrs.get("queries") or [{}]
     return queries[0]
 
@@ -192,7 +198,7 @@ def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, 
 
 
 class HitTable(PageWidget):
-    """The hits of a result (``js/hits.js``); `query_by` is called with it and the index of a clicked hit."""
+    """The hits of a result (``js/hits.js``). A click calls `query_by` with the frame and an index."""
 
     _esm = module("hits")
     rows = synced(traitlets.List(traitlets.Dict()))
@@ -212,11 +218,11 @@ class HitTable(PageWidget):
         frame: pd.DataFrame,
         title: str = "",
         moved: Mapping[str, str] | None = None,
-        beside: pd.DataFrame | None = None,
+        other: pd.DataFrame | None = None,
     ) -> None:
-        """Show the hits of a result, with rank changes where another result is `beside`."""
+        """Show the hits of a result, with rank changes if an `other` result is shown next to it."""
         self._frame = frame
-        self.hits, caption = hit_rows(frame, self._redactor, moved, beside)
+        self.hits, caption = hit_rows(frame, self._redactor, moved, other)
         with self.hold_sync():
             self.rows, self.caption = [asdict(hit) for hit in self.hits], f"{title}{caption}"
             self.moves = any(hit.moved for hit in self.hits)
@@ -254,7 +260,7 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
             self._show_both(self.pinned, frame)
 
     def pin(self, frame: pd.DataFrame | None) -> None:
-        """Keep a result to compare the next ones with; None keeps none."""
+        """Keep a result to compare the next results with. None clears it."""
         self.pinned = frame
         if self.frame is not None:
             self.show(self.frame)

@@ -1,4 +1,4 @@
-"""A map of vectors: points coloured, read, chosen by a lasso or a filter, and linked with queries."""
+"""Draw a map of vectors. You colour, read and select points, by a lasso or a filter, and query from them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class VectorMap(Panel):
 
     Parameters
     ----------
-    vectors : VectorProjection, or what `project_vectors` accepts
+    vectors : VectorProjection, or an argument of `project_vectors`
         A projection, or vectors, which are projected by PCA. 50,000 points stay fluid.
     value : iterable of str or of (str, str), optional
         Ids that are selected at first, or pairs of namespace and id. If omitted, none.
@@ -111,8 +111,8 @@ class VectorMap(Panel):
     """
 
     _styles = ("style.css", "vectors.css", "map.css")
-    _filter: tuple[str, tuple[Key, ...]] = ("", ())  # the last filter, and the value that it chose
-    _values: pd.Series[Any] | None = None  # what points are coloured by
+    _filter: tuple[str, tuple[Key, ...]] = ("", ())  # the last filter, and the points that it selected
+    _values: pd.Series[Any] | None = None  # the values that colour the points
 
     def __init__(
         self,
@@ -147,7 +147,8 @@ class VectorMap(Panel):
         colours = self._colours()
         if color is not None:
             self.projection.values(color)
-            colours += [color] * (color not in colours)
+            if color not in colours:
+                colours.append(color)
         self.colour = Dropdown("Colour by", self._recolour, colours)
         self.colour.value = _PLAIN if color is None else color
         self.filter = MetadataEditor(self._filtered, redactor=self._redactor)
@@ -170,7 +171,7 @@ class VectorMap(Panel):
 
     @property
     def selected(self) -> pd.DataFrame:
-        """Return the rows of the projection's frame that are selected, with their coordinates."""
+        """Return the selected rows of the frame of the projection, with their coordinates."""
         return self.projection.frame[self._mask()].copy()
 
     def frame(self) -> pd.DataFrame:
@@ -178,7 +179,7 @@ class VectorMap(Panel):
         return self.selected
 
     def to_code(self) -> str:
-        """Python that chooses the same rows, with the toolkit imported as ``tk``.
+        """Return Python that selects the same rows, with the toolkit imported as ``tk``.
 
         Returns
         -------
@@ -188,7 +189,7 @@ class VectorMap(Panel):
         return named_code(self._choosing, self._vectors, "vectors")
 
     def _choosing(self, name: Code) -> Code:
-        """Python that chooses the same rows of a frame of this name."""
+        """Return Python that selects the same rows of a frame with this name."""
         text, chosen = self._filter
         if text and chosen == self.value and not self.projection.is_sample:
             return fill("{frame}[tk.match_metadata({frame}, {text})]", frame=name, text=text)
@@ -212,7 +213,7 @@ class VectorMap(Panel):
         self._choose(matched.to_numpy(dtype=bool), filter)
 
     def clear(self) -> None:
-        """Select nothing."""
+        """Clear the selection."""
         self.filter.value = ""
         self._choose(np.zeros(len(self._keys), dtype=bool))
 
@@ -220,11 +221,11 @@ class VectorMap(Panel):
         """Mark the hits of a query that are on the map, by namespace and id."""
         usual = scope(hits).get("namespace", "")
         spaces = hits["namespace"] if "namespace" in hits.columns else pd.Series(usual, index=hits.index)
-        self._scores = {
-            position: float(score)
-            for namespace, identity, score in zip(spaces, hits["id"], hits["score"], strict=True)
-            for position in self._places.get((str(namespace), str(identity)), ())
-        }
+        self._scores = {}
+        for namespace, identity, score in zip(spaces, hits["id"], hits["score"], strict=True):
+            # an id that occurs twice in the frame has several points
+            for position in self._places.get((str(namespace), str(identity)), ()):
+                self._scores[position] = float(score)
         self.canvas.hits = list(self._scores)
         if self.colour.value == _SCORE:
             self._recolour()
@@ -232,7 +233,9 @@ class VectorMap(Panel):
         self.say(f"{there:,} of {counted(len(hits), 'hit')} are on the map." if len(hits) else "No hits.")
 
     def choose(self, position: int) -> None:
-        """Query from the point at a position of the projection's frame, from 0, as a click on it does.
+        """Query from the point at a position of the frame of the projection, as a click on it does.
+
+        Positions begin at 0.
 
         Raises
         ------
@@ -278,7 +281,7 @@ class VectorMap(Panel):
         return self.selected
 
     def _choose(self, mask: _Mask, filter_text: str = "") -> None:
-        """Select these points; the filter is what chose them."""
+        """Select these points, and remember the filter that matched them, if any."""
         chosen = {self._keys[position] for position in np.flatnonzero(mask).tolist()}
         value = tuple(pair for pair in self._places if pair in chosen)
         self._filter = filter_text, value
@@ -312,7 +315,7 @@ class VectorMap(Panel):
                 self.clear()
 
     def _described(self, position: int) -> str:
-        """Return a point in words, masked: its id, its text, and what it is coloured by."""
+        """Return a masked description of a point: the id, the text, and the value that colours it."""
         row = self.projection.frame.iloc[[position]].assign(rank=1, score=0.0)
         (hit,), _ = hit_rows(row, self._redactor)
         parts = [hit.id + (f" in {row['namespace'].iloc[0]}" if row["namespace"].iloc[0] else "")]
@@ -324,17 +327,21 @@ class VectorMap(Panel):
         return visible(self._redactor.text(" · ".join(parts)))[:_LONGEST]
 
     def _colours(self) -> list[str]:
-        """Return what points can be coloured by: values of several rows, by names that hold no secret."""
+        """Return the names of values that can colour the points. Names with secrets are left out."""
         frame = self.projection.frame
         columns = [name for name in frame.columns if name not in _NO_VALUES]
         columns = [name for name in columns if 0 < frame[name].astype("str").nunique() != 1]
         names = [*columns, *self._fields.columns]
         names = [name for name in names if self._redactor.text(name) == name == visible(name)]
-        cluster = [_CLUSTER] * (find_spec("sklearn") is not None)
-        return list(dict.fromkeys([_PLAIN, *names, *cluster, *[_SCORE] * (self._query is not None)]))
+        choices = [_PLAIN, *names]
+        if find_spec("sklearn") is not None:
+            choices.append(_CLUSTER)
+        if self._query is not None:
+            choices.append(_SCORE)
+        return list(dict.fromkeys(choices))
 
     def _recolour(self) -> None:
-        """Send the colours of the points, and what they mean."""
+        """Send the colours of the points, and the legend that explains them."""
         name, numbers = self.colour.value, None
         if name == _PLAIN:
             values = None
