@@ -75,7 +75,7 @@ ENGLISH = (
 
 DENSITY = {
     "toolkit/vectors": 0.30,
-    "toolkit/base": 0.28,
+    "toolkit/base": 0.29,
     "toolkit/cli": 0.23,
     "toolkit/service": 0.28,
     "toolkit/drawing": 0.27,
