@@ -171,7 +171,7 @@ def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
 
     def both_ways():
         panel.actions.press("Ask")
-        with pytest.raises(InputError, match="is running"):
+        with pytest.raises(InputError, match="got a running call"):
             panel.run()
 
     until_free(panel, both_ways)
