@@ -140,7 +140,7 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(vectors, server, monk
         panel._start_run()
         await asyncio.to_thread(begun.wait, 30)
         panel.value = "city = 'Oslo'"
-        with pytest.raises(InputError, match="is running"):
+        with pytest.raises(InputError, match="got a running call"):
             panel.run()
         go.set()
         async with asyncio.timeout(30):

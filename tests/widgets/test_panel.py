@@ -158,7 +158,7 @@ def test_run_is_refused_while_a_call_is_under_way():
 
     async def main():
         panel._start_run()
-        with pytest.raises(InputError, match="is running"):
+        with pytest.raises(InputError, match="got a running call"):
             panel.run()
         panel.go.set()
         await until(lambda: len(panel.frame()))
