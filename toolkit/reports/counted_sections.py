@@ -64,6 +64,7 @@ def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
 def _when(counts: Counts) -> Iterator[Section]:
     """Return the section with the trend, if there are at least two failures."""
     trend, clean, markers = counts.trend, counts.clean, counts.markers
+    # a single failure has no trend
     if trend.total <= 1:
         return
     options: dict[str, object] = {"by": "workflow_url", "top": 5, **zone_option()}
@@ -89,8 +90,11 @@ def _worst(counts: Counts) -> Iterator[Section]:
     """Return the workflows with the most failures, and the last hours compared with the hours before."""
     recent = counts.recent
     hours, rows = int(recent.span.total_seconds() // 3600), recent.by_workflow
+    if not counts.covered:
+        # part of the earlier hours is not in the data, so a count of them would be too small
+        rows = rows.assign(before=None)
     yield Section("worst", "Worst workflows", parts=_counts(
-        counts, rows if counts.covered else rows.assign(before=None),
+        counts, rows,
         f"Failures by workflow, and of the last {hours} hours against the {hours} before",
         {"workflow_url": "workflow", "count": "#failures",
          "recent": ReportColumn(f"last {hours} h", "number", missing="?"),
@@ -136,6 +140,7 @@ def _where(counts: Counts) -> Iterator[Section]:
     by = ["workflow_url", "response_status"]
     matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
     code = fill('tk.count_by(failures, ["workflow_url", "response_status"])')
+    # a single failure needs no figure
     if matrix.total > 1:
         code = fill("tk.plot_failure_matrix(failures)\n\n{code}", code=code)
     parts = _counts(
@@ -222,14 +227,15 @@ def _new(counts: Counts) -> Iterator[Section]:
     comparison = counts.findings["comparison"]
     if not comparison or not comparison["new"]:
         return
+    parts: list[Part] = []
     urls = comparison["new_workflows"]
-    yield Section("new", "New compared with the earlier failures", parts=(
-        *([ReportList(caption="Workflows that had no failure before:", items=tuple(urls))] if urls else []),
-        ReportList(
-            caption=f"{counted(comparison['new'], 'failure')}, the latest first:",
-            items=tuple(comparison["ids"]), ids=True, left_out=comparison["ids_left_out"],
-        ),
+    if urls:
+        parts.append(ReportList(caption="Workflows that had no failure before:", items=tuple(urls)))
+    parts.append(ReportList(
+        caption=f"{counted(comparison['new'], 'failure')}, the latest first:",
+        items=tuple(comparison["ids"]), ids=True, left_out=comparison["ids_left_out"],
     ))  # fmt: skip
+    yield Section("new", "New compared with the earlier failures", parts=tuple(parts))
 
 
 def _scope(counts: Counts) -> Iterator[Section]:
@@ -239,7 +245,9 @@ def _scope(counts: Counts) -> Iterator[Section]:
     if facts["state"] == "unknown":
         parts.append(ReportText("The frame has no receipt, so where it comes from is not known."))
     else:
-        limit = [] if facts["limit"] is None else [("limit", counted(facts["limit"], "row"))]
+        limit: list[tuple[str, str]] = []
+        if facts["limit"] is not None:
+            limit = [("limit", counted(facts["limit"], "row"))]
         requests = f"{counted(facts['requests'], 'request')}, {facts['retries']:,} of them retries"
         work = f"{counted(facts['pages'], 'page')}, {requests}"
         rows = [
@@ -250,17 +258,18 @@ def _scope(counts: Counts) -> Iterator[Section]:
             *(("assumes", text) for text in facts["assumptions"]),
         ]  # fmt: skip
         parts.append(table("What was requested, and what the load did", ["part", "value"], rows))
-    for number, said in (
+    for number, treatment in (
         (trend.fell_back, "without a failure time, counted at creation time, which can be hours earlier"),
         (trend.undated, "without a usable time, in no chart"),
     ):
         if number:
-            parts.append(ReportText(f"{counted(number, 'failure')} {said}."))
+            parts.append(ReportText(f"{counted(number, 'failure')} {treatment}."))
     if facts.get("clocks"):
         columns = ["destination", "#seconds ahead", "#failures"]
         clocks = [(error["destination"], error["seconds_ahead"], error["rows"]) for error in facts["clocks"]]
         parts.append(table("Clocks that are off: these failure times are estimated", columns, clocks))
     if counts.repeated:
+        # the shown code of all other sections assumes a frame with unique ids
         parts.append(ReportCode(ONCE))
     yield Section("scope", "Scope and completeness", parts=tuple(parts))
 
@@ -271,7 +280,9 @@ def _code(counts: Counts) -> Iterator[Section]:
 
 
 def _listed(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 COUNTED: Final = (_when, _worst, _expiry, _where, _hours, _callbacks, _labels)

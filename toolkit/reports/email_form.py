@@ -69,8 +69,12 @@ def email_message(
     link: str | None = None,
 ) -> EmailMessage:
     """Return the report as a message. The same report and `tag` always produce the same bytes."""
-    recipients = _addresses("to", [to] if isinstance(to, str) else to)
-    senders = _addresses("sender", [] if sender is None else [sender])
+    if isinstance(to, str):
+        to = [to]
+    recipients = _addresses("to", to)
+    senders: list[str] = []
+    if sender is not None:
+        senders = _addresses("sender", [sender])
     link = web_link(link)
     sections = [_for_mail(section) for section in report.sections]
     sections = [section for section in sections if section.sentence or section.parts]
@@ -89,8 +93,10 @@ def email_message(
     message.set_content(_text(report, sections, link), cte="quoted-printable")
     message.add_alternative(markup, subtype="html", cte="quoted-printable")
     page = message.get_payload()[1]  # type: ignore[index]
+    # pictures of sections that did not fit are not attached; numbers stay those of all pictures
+    shown_parts = [part for section in shown for part in section.parts]
     for number, picture in enumerate(pictures, 1):
-        if any(part is picture.figure for section in shown for part in section.parts):
+        if any(part is picture.figure for part in shown_parts):
             page.add_related(  # type: ignore[union-attr]
                 _png(picture.figure), "image", "png", cid=f"<{picture.content_id}>",
                 disposition="inline", filename=f"figure-{number}.png",
@@ -163,7 +169,7 @@ def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
         lines += ["", f"The whole report: {link}"]
     for section in sections:
         title = _line(section.title)
-        lines += ["", title, "-" * len(title)]
+        lines += ["", title, "".ljust(len(title), "-")]
         if section.sentence:
             lines.append(_line(section.sentence))
         for part in section.parts:
@@ -207,18 +213,20 @@ def _row(table: ReportTable, row: Sequence[Any]) -> str:
         for column, value in others
         if value is not None and value != ""
     ]
-    begin = "".join(f"({flag}) " for flag in flags)
-    rest = "; ".join(named)
-    separator = ": " if rest else ""
-    return f"{begin}{first.shown(value)}{separator}{rest}"
+    begin = "".join(f"({flag}) " for flag in flags) + first.shown(value)
+    if not named:
+        return begin
+    return f"{begin}: {'; '.join(named)}"
 
 
 def _png(figure: ReportFigure) -> bytes:
     """Return the figure as a PNG on white. The same figure always produces the same bytes."""
+    # without pyplot, so that no global state of matplotlib changes
     canvas = Figure(figsize=(_INCHES, figure.height), layout="constrained")
     FigureCanvasAgg(canvas)
     with drawing(canvas.add_subplot(), "light") as (ax, theme):
         figure.draw(ax, theme)
     file = io.BytesIO()
+    # the default metadata names the version of matplotlib, which would change the bytes
     canvas.savefig(file, format="png", dpi=_DOTS, facecolor=theme.paper, metadata={"Software": None})
     return file.getvalue()

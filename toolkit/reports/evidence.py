@@ -85,7 +85,9 @@ class Story:
     @property
     def name(self) -> str:
         """Return a short title: the values that all or most of the failures share."""
-        return self.what if self.whole else f"mostly {self.what}"
+        if self.whole:
+            return self.what
+        return f"mostly {self.what}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -138,23 +140,22 @@ def gather(
         both = names & set(opened(previous, doing="comparing failures", name="previous").names)
     if not total or not both >= _BASIS:
         return None
-    kept = retention.length if retention.is_known else None
+    kept = None
+    if retention.is_known:
+        kept = retention.length
     step(f"grouping {counted(total, 'failure')}")
-    known = None if previous is None else group_failures(previous)
-    rules = None if known is None else known.rules
+    rules = known_groups = None
+    if previous is not None:
+        # groups of both frames need the same rules, so that the same error has the same id
+        known = group_failures(previous)
+        rules, known_groups = known.rules, known.frame
     sample = sample_failures(failures, most=MOST, columns=_READ)
     signed = _is_signed(sample)
     groups, sample = _grouped(failures, sample, rules, is_whole=total <= len(sample))
     step("comparing with the time before")
     trend = trend_of(
-        failures,
-        previous,
-        groups.frame,
-        None if known is None else known.frame,
-        fresh,
-        retention.at_least,
-        new_since,
-    )
+        failures, previous, groups.frame, known_groups, fresh, retention.at_least, new_since
+    )  # fmt: skip
     now = fresh.end
     recent, before = _split(sample, trend.since, now)
     step("classifying the groups")
@@ -164,42 +165,44 @@ def gather(
     if previous is not None:
         before, entries = _earlier(previous, groups)
         evidence |= {"earlier": entries, "earlier_sample": len(before)}
-        chosen = (len(before) / max(entries, 1)) / (len(sample) / total)
-        trend = replace(trend, exposure=float(f"{trend.exposure * (chosen or 1):.6g}"))
+        # If the two samples have different rates, the exposure has to correct for it. For example, if all
+        # 1,000 earlier failures but only half of the later ones are in the samples, the rate of the earlier
+        # sample would look twice as high, so the exposure is doubled.
+        sampling = (len(before) / max(entries, 1)) / (len(sample) / total)
+        trend = replace(trend, exposure=float(f"{trend.exposure * (sampling or 1):.6g}"))
         evidence["outcomes"] = retry_outcomes(before, failures, retention=kept, now=fresh.now)
         if fresh.is_current:
+            # rows of the earlier load that are later than the period began would be counted twice
             past = _split(before, trend.since, now)[1]
             comparison = compare_grouped(past, recent, groups, exposure=trend.exposure)
     elif trend.usual and len(recent) and len(before):
         comparison = compare_grouped(before, recent, groups, exposure=trend.exposure)
     if comparison is not None and trend.usual:
         trend = replace(trend, grown=grown_groups(comparison, trend.new))
-    waiting = groups.frame
-    if GONE_BEFORE in sample and sample[GONE_BEFORE].notna().any():
-        whole = total == len(sample)
-        waiting = _waiting(sample if whole else failures, groups, signed=whole or signed)
-        if previous is None:
-            evidence["outcomes"] = retry_outcomes(sample, retention=kept)
-    if trend.new and len(before):
-        rows = sample[sample[SIGNATURE].isin(trend.new[:_LIKENED])]
-        if len(rows) and previous is None:
-            evidence["similar"] = similar_grouped(rows, before, groups, k=1)
-        elif len(rows):
-            evidence["similar"] = similar_failures(rows, before, k=1)
+    if previous is None and _has_left(sample):
+        evidence["outcomes"] = retry_outcomes(sample, retention=kept)
+    new = sample[sample[SIGNATURE].isin((trend.new or [])[:_LIKENED])]
+    if len(new) and len(before):
+        evidence["similar"] = _similar(new, before, groups, is_grouped=previous is None)
     step(f"looking for what {counted(len(sample), 'failure')} have in common")
+    incidents = incidents_with_rows(sample, now=now)
+    # some failures have two explanations, so positions are counted only once
+    explained = {position for _, rows in incidents for position in rows.tolist()}
+    if names >= _OFFENDING:
+        evidence["offenders"] = repeat_offenders(sample)
+    if names >= _FUNCTIONS:
+        evidence["functions"] = failure_functions(failures, now=now)
     return Evidence(
         total=total,
         sample=sample,
         groups=groups.frame,
-        waiting=waiting,
+        waiting=_waiting_groups(failures, sample, groups, total=total, signed=signed),
         classes=classes,
         trend=trend,
-        stories=_stories(incidents := incidents_with_rows(sample, now=now), sample, total, groups, classes),
-        explained=len({position for _, rows in incidents for position in rows.tolist()}) / len(sample),
-        offenders=repeat_offenders(sample) if names >= _OFFENDING else None,
+        stories=_stories(incidents, sample, total, groups, classes),
+        explained=len(explained) / len(sample),
         is_current=fresh.is_current,
         changes=changes_of_groups(comparison, trend, groups.frame),
-        functions=failure_functions(failures, now=now) if names >= _FUNCTIONS else None,
         **evidence,
     )
 
@@ -211,7 +214,10 @@ def _grouped(
     signed = _is_signed(sample)
     if not is_whole:
         groups = group_failures(failures, rules=rules)
-        return groups, sample if signed else groups.assign(sample)
+        if not signed:
+            sample = groups.assign(sample)
+        return groups, sample
+    # the sample is everything, so each failure is read only once
     if signed:
         return group_failures(sample, rules=rules), sample
     groups, ids = grouped(sample, rules)
@@ -226,7 +232,34 @@ def _earlier(previous: AnyFrame, groups: FailureGroups) -> tuple[pd.DataFrame, i
     """Return the earlier failures (or a sample) with their groups, and the number of all earlier failures."""
     before = sample_failures(previous, most=MOST, columns=_READ)
     entries = select_timed(previous, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
-    return before if _is_signed(before) else groups.assign(before), int(entries)
+    if not _is_signed(before):
+        before = groups.assign(before)
+    return before, int(entries)
+
+
+def _similar(
+    new: pd.DataFrame, before: pd.DataFrame, groups: FailureGroups, *, is_grouped: bool
+) -> SimilarFailures:
+    """Return the earlier groups that look like new ones."""
+    if is_grouped:
+        return similar_grouped(new, before, groups, k=1)
+    return similar_failures(new, before, k=1)
+
+
+def _has_left(sample: pd.DataFrame) -> bool:
+    """Return whether some entries have left the queue, as in a snapshot that is synced repeatedly."""
+    return GONE_BEFORE in sample and bool(sample[GONE_BEFORE].notna().any())
+
+
+def _waiting_groups(
+    failures: AnyFrame, sample: pd.DataFrame, groups: FailureGroups, *, total: int, signed: bool
+) -> pd.DataFrame:
+    """Return the groups of the failures in the queue, counted in the sample if it contains all failures."""
+    if not _has_left(sample):
+        return groups.frame
+    if total == len(sample):
+        return _waiting(sample, groups, signed=True)
+    return _waiting(failures, groups, signed=signed)
 
 
 def _waiting(failures: AnyFrame, groups: FailureGroups, *, signed: bool) -> pd.DataFrame:
@@ -270,19 +303,31 @@ def _stories(
         shared = dict(row["shared"]) | condition
         rows = sample.iloc[positions]
         groups_of = rows[SIGNATURE].unique()
-        group = shared.get(SIGNATURE, groups_of[0] if len(groups_of) == 1 else None)
+        group = shared.get(SIGNATURE)
+        if group is None and len(groups_of) == 1:
+            group = groups_of[0]
         stated = {name: value for name, value in condition.items() if name != "workflow_url"}
         workflows = list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist()
         title = str(titles.get(group, ""))
-        named = rows[SIGNATURE] == group if title else pd.Series(data=True, index=rows.index)
-        chosen = condition | ({SIGNATURE: str(group)} if title else {})
+        whole, chosen = True, condition
+        if title:
+            # the condition may also be met by failures with another error, for example of the same workflow
+            whole = bool((rows[SIGNATURE] == group).all())
+            chosen = condition | {SIGNATURE: str(group)}
+        named = frozenset(stated)
+        if title or MENTIONED in shared:
+            # the title is then the error, which names no attribute
+            named = frozenset()
+        last_at = None
         waiting = _waiting_of(sample, chosen, row["from_at"], row["until_at"])
         last = waiting["failed_at"].fillna(waiting["created_at"]).max()
+        if not pd.isna(last):
+            last_at = last.to_pydatetime()
         stories.append(Story(
             kind=row["kind"],
             what=title or _without_title(shared, stated, titles, is_of_all=not condition),
-            stated=frozenset(() if title or MENTIONED in shared else stated),
-            whole=bool(named.all()),
+            stated=named,
+            whole=whole,
             of_all=not condition,
             condition=_in_words(condition, titles),
             alternatives=[
@@ -304,7 +349,7 @@ def _stories(
             confidence=float(row["confidence"]),
             chosen=chosen,
             waiting=_estimate(len(waiting), scale),
-            last_at=None if pd.isna(last) else last.to_pydatetime(),
+            last_at=last_at,
             found_class=kinds.get(str(group), "unknown"),
         ))  # fmt: skip
     return stories
@@ -316,7 +361,9 @@ def _without_title(
     """Name an explanation whose failures have several errors."""
     if MENTIONED in shared:
         return f"errors that name {shared[MENTIONED]}"
-    return _in_words(stated, titles) if stated else _UNNAMED[is_of_all]
+    if stated:
+        return _in_words(stated, titles)
+    return _UNNAMED[is_of_all]
 
 
 def _waiting_of(
@@ -327,7 +374,9 @@ def _waiting_of(
     The report shows code that selects the same failures.
     """
     rows = select_failures(sample, condition, since=start, until=stop)
-    return rows[rows[GONE_BEFORE].isna()] if GONE_BEFORE in rows else rows
+    if GONE_BEFORE in rows:
+        rows = rows[rows[GONE_BEFORE].isna()]
+    return rows
 
 
 def _estimate(count: float, scale: float) -> int:
@@ -336,12 +385,17 @@ def _estimate(count: float, scale: float) -> int:
     >>> _estimate(1234, 1), _estimate(1234, 10)
     (1234, 12300)
     """
-    return round(count) if scale == 1 else round(float(f"{count * scale:.3g}"))
+    if scale == 1:
+        return round(count)
+    return round(float(f"{count * scale:.3g}"))
 
 
 def _in_words(condition: dict[str, str], titles: pd.Series) -> str:
     """Return a condition in words, with titles of groups instead of their ids."""
-    return describe_condition({
-        "error" if name == SIGNATURE else name.replace("_", " "): titles.get(value, value)
-        for name, value in condition.items()
-    })  # fmt: skip
+    named = {}
+    for name, value in condition.items():
+        label = name.replace("_", " ")
+        if name == SIGNATURE:
+            label = "error"
+        named[label] = titles.get(value, value)
+    return describe_condition(named)

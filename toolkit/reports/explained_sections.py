@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 import pandas as pd
@@ -20,6 +21,7 @@ from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import Counts
 from toolkit.reports.group_changes import counts_by_change
+from toolkit.reports.periods import Trend
 from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText, Section, table
 
 _SHARE: Final = ReportColumn("share", "share")
@@ -140,10 +142,13 @@ class Explained:
             first, last = (
                 row[name].to_pydatetime() + self.retention.length for name in ("first_at", "last_at")
             )
-            if last > self.now:
-                rows.append(
-                    (row["title"], _iso(first) if first > self.now else None, _iso(last), int(row["count"]))
-                )
+            if last <= self.now:
+                continue
+            # the first failures may have expired already; the column then shows "due"
+            first_left = None
+            if first > self.now:
+                first_left = _iso(first)
+            rows.append((row["title"], first_left, _iso(last), int(row["count"])))
         rows.sort(key=lambda row: (row[1] or "", row[2]))
         if not rows:
             return
@@ -170,21 +175,28 @@ class Explained:
         # most groups do not occur every day, so a list of absent groups would hide the other changes
         frame = changes[~changes["change"].isin(["steady", "gone"])]
         columns = ["group", _SIGNATURE, "change", "#before", "#expected", "#now", _CONFIDENCE]
-        known = trend.usual is not None
-        rows = [
-            (row["title"], row["group"], row["change"], int(row["before"]),
-             round(row["expected"], 1) if known else None, int(row["after"]),
-             _confidence(row["confidence"]) if known else None)
-            for row in frame.head(_GROUPS).to_dict("records")
-        ]  # fmt: skip
-        parts = [table("Groups whose rate changed", columns, rows, left_out=max(len(frame) - _GROUPS, 0))]
+        rows = []
+        for row in frame.head(_GROUPS).to_dict("records"):
+            # without an earlier rate, nothing is expected and no confidence can be computed
+            expected = confidence = None
+            if trend.usual is not None:
+                expected, confidence = round(row["expected"], 1), _confidence(row["confidence"])
+            rows.append((
+                row["title"], row["group"], row["change"], int(row["before"]), expected, int(row["after"]),
+                confidence,
+            ))  # fmt: skip
+        parts = []
+        if rows:
+            left_out = max(len(frame) - _GROUPS, 0)
+            parts.append(table("Groups whose rate changed", columns, rows, left_out=left_out))
         lately = f"{counted(trend.recent or 0, 'failure')} since {time_text(trend.since)}"
         if trend.direction is not None:
             lately += f", usually {trend.usual or 0:,.0f} in such a time: {trend.words}"
-        compared = f" Of {counted(len(changes), 'group')}: {counts}." if counts else ""
+        sentence = f"{lately}."
+        if counts:
+            sentence += f" Of {counted(len(changes), 'group')}: {counts}."
         yield self._section(
-            "changed", "What changed", f"{lately}.{compared}",
-            *(parts if rows else []),
+            "changed", "What changed", sentence, *parts,
             code=self._comparison_code(), sampled="Groups are counted in a sample of {}.",
         )  # fmt: skip
 
@@ -195,7 +207,9 @@ class Explained:
         rows = []
         for row in self.evidence.groups.head(_GROUPS).to_dict("records"):
             example = next(iter(json.loads(row["examples"])), {"dlq_id": None, "text": None})
-            text = example["text"] if example["text"] != row["title"] else None
+            text = example["text"]
+            if text == row["title"]:
+                text = None
             rows.append((
                 row["group"] in new, row["title"], text, example["dlq_id"], _iso(row["first_at"]),
                 _iso(row["last_at"]), kinds.get(row["group"]), row["statuses"], int(row["count"]),
@@ -278,7 +292,9 @@ class Explained:
         if compared and self.evidence.earlier > self.evidence.earlier_sample:
             sentence = f"Counted in a sample of {self.evidence.earlier_sample:,} of them."
             sampling = fill(_SAMPLED_BEFORE, imported=_SAMPLING, most=MOST)
-        which = fill("previous, failures") if compared else fill("failures")
+        which = fill("failures")
+        if compared:
+            which = fill("previous, failures")
         yield self._section(
             "outcomes", "What became of earlier entries", sentence,
             table("Entries by what became of them", ["outcome", "#entries", _SHARE], rows),
@@ -293,12 +309,12 @@ class Explained:
         similar = self.evidence.similar
         if similar is None or similar.frame.empty:
             return
-        rows = [
-            (row["title"], row["group"],
-             *((row["similar_title"], float(row["similarity"]), _iso(row["last_at"]), row["outcome"])
-               if row["seen"] else [None] * 4))
-            for row in similar.frame.to_dict("records")
-        ]  # fmt: skip
+        rows = []
+        for row in similar.frame.to_dict("records"):
+            seen: tuple[object, ...] = (None, None, None, None)
+            if row["seen"]:
+                seen = (row["similar_title"], float(row["similarity"]), _iso(row["last_at"]), row["outcome"])
+            rows.append((row["title"], row["group"], *seen))
         columns = [
             "new group",
             _SIGNATURE,
@@ -323,7 +339,10 @@ class Explained:
                 parts.append(ReportText(f"{named}: none of its failures is in the queue any more."))
                 continue
             last = (story.last_at or story.stop) + self.retention.length
-            advice = _OF_ALL if story.of_all else recommended(story.found_class).advice
+            advice = recommended(story.found_class).advice
+            if story.of_all:
+                # the class of one group is no reason for a rise of all failures
+                advice = _OF_ALL
             until = f" The last expires at {time_text(last)}."
             if not self.retention.is_known:
                 until = f" How long they are kept is {self.retention.words}."
@@ -339,7 +358,7 @@ class Explained:
 
     def _selected(self, story: Story) -> str:
         """Return how many failures the code of an action selects, compared with the explanation."""
-        about = "about " * self.evidence.sampled
+        about = _about(self.evidence)
         if story.waiting == story.observed:
             return f"The code selects all {about}{counted(story.waiting, 'failure')}."
         return (
@@ -368,7 +387,7 @@ class Explained:
         """Return all sections that have contents, in the order of the page."""
         makers = (self.why, self.impact, self.deadline, self.changed, self.groups, self.classes,
                   self.functions, self.outcomes, self.seen, self.actions, self.postmortem)  # fmt: skip
-        return [section for make in makers for section in make()]
+        return list(chain.from_iterable(make() for make in makers))
 
     def _section(
         self, name: str, title: str, sentence: str, *parts: Part, code: Code, whole: bool = False,
@@ -399,7 +418,10 @@ class Explained:
         if self.evidence.trend.compared:
             sampling = fill("")
             if self.evidence.earlier > self.evidence.earlier_sample:
-                imported = fill("") if self.evidence.sampled else _SAMPLING
+                # `_section` adds the import before the code of a sampled section
+                imported = _SAMPLING
+                if self.evidence.sampled:
+                    imported = fill("")
                 sampling = fill(_SAMPLED_BEFORE, imported=imported, most=MOST)
             split = fill(_LATER, sampling=sampling, since=self.evidence.trend.since.isoformat())
         exposure = self.evidence.trend.exposure
@@ -420,17 +442,33 @@ def explained_in_words(evidence: Evidence | None) -> str:
             f"({percent(first.share)}) {_when(first, is_current=evidence.is_current)}"
         )
     if trend.worse or trend.direction == "better":
-        verb = "show" if trend.direction == "the same" else "are"
-        when = f"since {time_text(trend.since)}:" if trend.compared else f"the last 24 hours {verb}"
-        sentences.append(f"{when} {trend.words}")
+        sentences.append(_rate_in_words(trend))
     elif (sentences or trend.compared) and trend.direction:
-        sentences.append(trend.words if trend.compared else f"the last 24 hours show {trend.overall}")
+        steady = f"the last 24 hours show {trend.overall}"
+        if trend.compared:
+            steady = trend.words
+        sentences.append(steady)
     if trend.new and (sentences or trend.compared):
         titles = evidence.groups.set_index("group")["title"]
-        more = f" and {len(trend.new) - 1:,} more" * (len(trend.new) > 1)
-        sentences.append(f"new is {titles[trend.new[0]]}{more}")
+        new = f"new is {titles[trend.new[0]]}"
+        if len(trend.new) > 1:
+            new += f" and {len(trend.new) - 1:,} more"
+        sentences.append(new)
+    if not sentences:
+        return ""
     text = "; ".join(sentences)
-    return f" {text[0].upper()}{text[1:]}." if text else ""
+    return f" {text[0].upper()}{text[1:]}."
+
+
+def _rate_in_words(trend: Trend) -> str:
+    """Return how the rate changed, for example "the last 24 hours are worse than before"."""
+    if trend.compared:
+        return f"since {time_text(trend.since)}: {trend.words}"
+    # "no clear change in all, but 2 groups grew" needs another verb
+    verb = "are"
+    if trend.direction == "the same":
+        verb = "show"
+    return f"the last 24 hours {verb} {trend.words}"
 
 
 def _named(evidence: Evidence, story: Story, name: str) -> str:
@@ -440,7 +478,14 @@ def _named(evidence: Evidence, story: Story, name: str) -> str:
 
 def _number(evidence: Evidence, story: Story) -> str:
     """Return the number of failures of an explanation, or an estimate from a sample."""
-    return "about " * evidence.sampled + counted(story.observed, "failure")
+    return f"{_about(evidence)}{counted(story.observed, 'failure')}"
+
+
+def _about(evidence: Evidence) -> str:
+    """Return the word before numbers that are estimated from a sample."""
+    if evidence.sampled:
+        return "about "
+    return ""
 
 
 def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> str:
@@ -449,28 +494,39 @@ def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> s
     For example ``"orders, billing (caller ip 10.0.0.7)"`` or ``"12 workflows, the most in orders"``.
     """
     own = story.shared.get("workflow_url")
-    known = [name for name in ([own] if own else story.workflows) if name != NONE]
-    names = ", ".join(known) or "no known workflow"
+    workflows = story.workflows
+    if own:
+        workflows = [own]
+    names = ", ".join(name for name in workflows if name != NONE) or "no known workflow"
     if own and story.workflow_count > 1:
         names += " mostly"
     elif story.workflow_count > _WORKFLOWS:
-        least = "at least " * evidence.sampled
-        names = f"{least}{story.workflow_count:,} workflows, the most in {story.workflows[0]}"
+        names = f"{story.workflow_count:,} workflows, the most in {story.workflows[0]}"
+        if evidence.sampled:
+            # a sample may lack some workflows
+            names = f"at least {names}"
     shown = {*story.shared} - {*stated}
     also = [name for name in ("flow_control_key", "caller_ip", "label") if name in shown]
+    if not also:
+        return names
     shared = ", ".join(f"{name.replace('_', ' ')} {story.shared[name]}" for name in also)
-    return f"{names} ({shared})" if shared else names
+    return f"{names} ({shared})"
 
 
 def _when(story: Story, *, is_current: bool = True) -> str:
     """Return when an explanation began and ended, for example "since 2026-03-01 09:10, and ongoing"."""
     start, stop = time_text(story.start), time_text(story.stop)
-    number = f"in {story.episodes} episodes " * (story.episodes > 1)
+    number = ""
+    if story.episodes > 1:
+        number = f"in {story.episodes} episodes "
     if story.goes_on and is_current:
         return f"{number}since {start}, and ongoing"
+    # if the data are old, nobody knows whether the failures continued after the last row
     if story.goes_on:
         return f"{number}since {start}, until the data end"
-    return f"{number}{'between' if number else 'from'} {start} {'and' if number else 'until'} {stop}"
+    if number:
+        return f"{number}between {start} and {stop}"
+    return f"from {start} until {stop}"
 
 
 def _times(story: Story) -> str:
@@ -478,7 +534,9 @@ def _times(story: Story) -> str:
         return " (all the time)"
     if story.period:
         return f" ({story.period} UTC)"
-    return f" ({story.episodes} episodes)" if story.episodes > 1 else ""
+    if story.episodes > 1:
+        return f" ({story.episodes} episodes)"
+    return ""
 
 
 def _action(story: Story, load: Code) -> Code:
@@ -487,6 +545,7 @@ def _action(story: Story, load: Code) -> Code:
     select = _SELECT.write(variable("failures"), story.chosen, **times)
     found = recommended(story.found_class)
     options: dict[str, object] = {}
+    # by default, a plan leaves these failures alone; whoever runs this code has fixed the cause
     if found.action != found.then:
         options["include"] = [story.found_class]
     plan = _PLAN.write(variable("chosen"), **options)
@@ -499,4 +558,6 @@ def _confidence(value: float) -> float:
 
 
 def _iso(value: datetime | None) -> str | None:
-    return None if value is None or pd.isna(value) else value.isoformat(timespec="milliseconds")
+    if value is None or pd.isna(value):
+        return None
+    return value.isoformat(timespec="milliseconds")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 from toolkit.base.arguments import instance, text
@@ -29,7 +30,7 @@ from toolkit.reports.headline import four_numbers, verdict
 from toolkit.reports.page import Report
 from toolkit.reports.periods import DAY
 from toolkit.reports.redrive_section import redrive_of, redrive_section
-from toolkit.reports.sections import Notice
+from toolkit.reports.sections import Notice, Section
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.freshness import Clock
 
@@ -142,9 +143,12 @@ def failure_report(
     >>> report.verdict
     'No failures.'
     """
-    redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
-    if title is not None:
-        title = text("title", title)
+    if redactor is None:
+        redactor = Redactor()
+    instance("redactor", redactor, Redactor, "a Redactor")
+    if title is None:
+        title = "Failure report"
+    title = text("title", title)
     redriven = redrive_of(redrive)
     with (
         shown_in(time_zone(tz)),
@@ -163,7 +167,7 @@ def _report(
     retention: str | timedelta | None,
     now: Clock,
     max_age: str | timedelta | None,
-    title: str | None,
+    title: str,
     redactor: Redactor,
     redriven: RedriveResult | None,
     new_since: datetime | None,
@@ -179,25 +183,37 @@ def _report(
     failures = with_gaps(failures, retention, kept)
     if previous is not None:
         previous = with_gaps(previous, retention, kept)
+    kept_text = span(kept.length).replace(" ", "")
+    if isinstance(retention, str):
+        kept_text = retention
+    if new_since is not None:
+        new_since = parse_time(new_since, exact=True, name="new_since")
     counts = Counts(
         failures=failures,
         previous=previous,
         shown=masked_columns(failures, redactor),
         retention=kept,
-        kept=retention if isinstance(retention, str) else span(kept.length).replace(" ", ""),
+        kept=kept_text,
         fresh=fresh,
-        new_since=None if new_since is None else parse_time(new_since, exact=True, name="new_since"),
+        new_since=new_since,
         clean=Cleaner(redactor),
         repeated=repeated,
         step=step,
     )
     evidence, findings, clean = counts.evidence, counts.findings, counts.clean
     step("writing the sections")
-    makers = (*(COUNTED if counts.overview.count else ()), *ABOUT)
-    sections = [section for make in makers for section in make(counts)]
-    explained = [] if redriven is None else [redrive_section(redriven, redactor)]
+    makers = list(ABOUT)
+    if counts.overview.count:
+        makers = [*COUNTED, *ABOUT]
+    sections = list(chain.from_iterable(make(counts) for make in makers))
+    explained: list[Section] = []
+    trend = None
+    if redriven is not None:
+        explained.append(redrive_section(redriven, redactor))
     if evidence is not None:
         explained += Explained(evidence, counts).sections()
+        trend = evidence.trend
+    # the counting sections are masked while they are made, because they draw names
     sections += [section.masked(clean.value, redactor.code) for section in explained]
     facts, comparison = findings["completeness"], findings["comparison"] or {}
     notices = [Notice(facts["sentence"], good=facts["state"] == "complete")]
@@ -213,14 +229,15 @@ def _report(
             f"The last failure is dated {time_text(last)}, after the time of this report, "
             f"{time_text(fresh.now)}: such failures are in the totals, but in no explanation and no rate."
         ))  # fmt: skip
-    notices += [Notice(comparison["caution"])] if comparison.get("caution") else []
+    if comparison.get("caution"):
+        notices.append(Notice(comparison["caution"]))
     return FailureReport(
         schema=_SCHEMA,
-        title=clean.value("Failure report" if title is None else title),
+        title=clean.value(title),
         verdict=redactor.text(verdict(findings, explained_in_words(evidence))),
         made_at=clean.value(fresh.now),
         notices=tuple(notices),
-        numbers=tuple(four_numbers(findings, None if evidence is None else evidence.trend)),
+        numbers=tuple(four_numbers(findings, trend)),
         sections=tuple(sorted(sections, key=lambda section: _ORDER.index(section.name))),
         values=findings | {"change": _change(counts), "tz": time_zone().key},
     )
@@ -237,7 +254,11 @@ def _change(counts: Counts) -> dict[str, Any]:
     if evidence is None or not evidence.is_current:
         return unknown
     trend = evidence.trend
-    new = None if trend.new is None else trend.new[:_NEW_GROUPS]
+    new = groups = None
+    if trend.new is not None:
+        new = trend.new[:_NEW_GROUPS]
+    if evidence.changes is not None:
+        groups = counts_by_change(evidence.changes)
     titles = evidence.groups.set_index("group")["title"]
     return {
         "since": clean.value(trend.since),
@@ -245,7 +266,7 @@ def _change(counts: Counts) -> dict[str, Any]:
         "expected": clean.value(trend.usual),
         "worse": trend.worse,
         "new_groups": new,
-        "groups": None if evidence.changes is None else counts_by_change(evidence.changes),
+        "groups": groups,
         "grown_groups": trend.grown,
         "titles": {group: clean.value(titles.get(group, group)) for group in [*(new or ()), *trend.grown]},
     }

@@ -6,6 +6,7 @@ shares are between 0 and 1, and missing values are null.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -79,7 +80,10 @@ class Cleaner:
         if isinstance(value, bool | int):
             return value
         if isinstance(value, float):
-            return None if pd.isna(value) else round(value, 6)
+            if math.isnan(value):
+                return None
+            # six digits are enough for any share, and hide the noise of the last bits
+            return round(value, 6)
         # mask before truncating, because half a secret is not recognised
         return shorten(self.redactor.text(str(value)), _LONGEST)
 
@@ -99,6 +103,7 @@ def without_repeated(frame: AnyFrame, *, doing: str, name: str = "failures") -> 
     """
     frame = scanned(frame, doing=doing, name=name)
     rows = opened(frame, doing=doing, name=name)
+    # a dataset is a snapshot
     if isinstance(frame, ds.Dataset) or "dlq_id" not in rows.names:
         return frame, 0
     repeated = _repeated(frame, doing, name)
@@ -205,7 +210,9 @@ class Counts:
     @property
     def markers(self) -> dict[str, str]:
         """Return the times that the trend marks, by name."""
-        return {} if self.evidence is None else self.evidence.begins
+        if self.evidence is None:
+            return {}
+        return self.evidence.begins
 
     @cached_property
     def trend(self) -> FailureTrend:
@@ -222,24 +229,35 @@ class Counts:
         overview, recent, receipt = self.overview, self.recent, self.receipt
         for load in (receipt, receipt_of(previous)):
             if load is not None:
+                # raises an error for an edited receipt, before any section is made
                 _chosen(load.scope, self.now)
-        worst_share = overview.worst_count / overview.count if overview.count else None
-        soon = {"within 6 hours", "within 24 hours"}
-        within = sum(row["count"] for row in self.expiring if row["when"] in soon)
+        worst_share = None
+        if overview.count:
+            worst_share = overview.worst_count / overview.count
+        failures_before = workflows_before = None
+        if self.covered:
+            failures_before, workflows_before = recent.failures_before, recent.workflows_before
+        retention = self.retention.words
+        within = None
+        if self.retention.is_known:
+            retention = self.kept
+            # the counts are of separate periods, so that the first day is the sum of two
+            soon = {"within 6 hours", "within 24 hours"}
+            within = sum(row["count"] for row in self.expiring if row["when"] in soon)
         return {
             "overview": clean.value(vars(overview) | {"worst_share": worst_share, "repeated": self.repeated}),
             "recent": {
                 "hours": int(recent.span.total_seconds() // 3600),
                 "until": clean.value(recent.until),
                 "failures": recent.failures,
-                "failures_before": recent.failures_before if self.covered else None,
+                "failures_before": failures_before,
                 "workflows": recent.workflows,
-                "workflows_before": recent.workflows_before if self.covered else None,
+                "workflows_before": workflows_before,
             },
             "expiry": {
-                "retention": self.kept if self.retention.is_known else self.retention.words,
+                "retention": retention,
                 "is_known": self.retention.is_known,
-                "within_24_hours": within if self.retention.is_known else None,
+                "within_24_hours": within,
                 "next_hours_left": next((row["hours_left"] for row in self.next_expiring), None),
             },
             "data": clean.value(self.fresh.to_dict()),
@@ -267,15 +285,23 @@ def _completeness(
             "state": "unknown",
             "sentence": "Not known to be complete: the frame has no receipt of its load.",
         }
+    state = "incomplete"
     if receipt.complete:
+        state = "complete"
         sentence = f"Complete: every entry present during the load was read ({counted(receipt.rows, 'row')})."
     else:
         reasons = "; ".join(receipt.reasons) or "the load did not end"
         sentence = f"Not complete: {receipt.rows:,} rows were read; {reasons}."
-    if count != receipt.rows:
-        sentence += f" This report is on {count:,}{' of them' * (count < receipt.rows)}."
+    # the frame may be a selection of the loaded rows, or several frames in one
+    if count < receipt.rows:
+        sentence += f" This report is on {count:,} of them."
+    elif count > receipt.rows:
+        sentence += f" This report is on {count:,}."
     if overview.gone:
-        more = f"{overview.gone:,} from earlier loads that {'is' if overview.gone == 1 else 'are'}"
+        verb = "are"
+        if overview.gone == 1:
+            verb = "is"
+        more = f"{overview.gone:,} from earlier loads that {verb}"
         sentence += f" The report includes {more} no longer in the queue."
     for overdue in receipt.overdue:
         sentence += f" {overdue[0].upper()}{overdue[1:]}."
@@ -284,7 +310,7 @@ def _completeness(
     if gaps:
         sentence += f" {_gaps_in_words(gaps)}"
     return {
-        "state": "complete" if receipt.complete else "incomplete",
+        "state": state,
         "sentence": clean.value(sentence),
         "reasons": clean.value(receipt.reasons),
         "gaps": clean.value([asdict(gap) for gap in gaps]),
@@ -304,8 +330,10 @@ def _completeness(
 def _gaps_shown(receipt: Receipt | None, overview: FailureOverview) -> list[Gap]:
     """Return the gaps that end after the first failure of the report; without failures, the latest gap."""
     first = overview.first_at
-    if receipt is None or first is None:
-        return list(receipt.gaps[-1:]) if receipt else []
+    if receipt is None:
+        return []
+    if first is None:
+        return list(receipt.gaps[-1:])
     return [gap for gap in receipt.gaps if gap.bounds[1] > first]
 
 
@@ -317,9 +345,12 @@ def _gaps_in_words(gaps: list[Gap]) -> str:
     'Failures between 2026-03-01 00:00 and 2026-03-06 00:00 UTC are missing; usual rates leave that time out.'
     """
     start, end = span_of_times(*gaps[-1].bounds)
-    missing = "are missing" if gaps[-1].is_certain else "may be missing"
-    earlier = f", and in {counted(len(gaps) - 1, 'earlier gap')}" if len(gaps) > 1 else ""
-    times = f"between {start} and {end}{earlier}"
+    missing = "may be missing"
+    if gaps[-1].is_certain:
+        missing = "are missing"
+    times = f"between {start} and {end}"
+    if len(gaps) > 1:
+        times += f", and in {counted(len(gaps) - 1, 'earlier gap')}"
     return f"Failures {times} {missing}; usual rates leave that time out."
 
 
@@ -333,6 +364,7 @@ def _comparison(
     count, previous_count = (
         select(frame, ["dlq_id"], doing=doing).table().num_rows for frame in (failures, previous)
     )
+    # a part of the same load, for example a sample of it, is no earlier state
     is_smaller = previous_count <= count and not changes.gone
     return {
         "previous_count": previous_count,
@@ -400,12 +432,16 @@ def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime
 def zone_option() -> dict[str, object]:
     """Return ``{"tz": zone}`` for the shown code, or an empty dict if the report is in UTC."""
     zone = time_zone().key
-    return {} if zone == "UTC" else {"tz": zone}
+    if zone == "UTC":
+        return {}
+    return {"tz": zone}
 
 
 def _load_code(receipt: Receipt | None, now: datetime, clean: Cleaner) -> Code:
     """Return code that repeats the load that a receipt describes."""
-    scope = clean.value(receipt.scope) if receipt else {}
+    scope: dict[str, Any] = {}
+    if receipt is not None:
+        scope = clean.value(receipt.scope)
     lines = [fill("import toolkit as tk\n\nservice = tk.connect()")]
     given = [variable("service")]
     options: dict[str, object] = {}

@@ -30,20 +30,33 @@ def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
     """Return the headline: count, filter, times, worst workflow, new groups, expiry and explanation."""
     overview, state = findings["overview"], findings["completeness"]["state"]
     count = overview["count"]
-    prefix = age_in_words(findings["data"]) + "Incomplete: " * (state == "incomplete")
+    prefix = age_in_words(findings["data"])
+    at_least = ""
+    if state == "incomplete":
+        prefix += "Incomplete: "
+        at_least = "at least "
     chosen = filter_in_words(findings["completeness"].get("scope", {}))
     if not count:
-        return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(findings)}."
-    at_least = "at least " if state == "incomplete" else ""
-    where = f" in {counted(overview['workflows'], 'workflow')}" if overview["workflows"] else ""
+        sentence = f"{prefix}no failures{chosen}{_new(findings)}."
+        return sentence[0].upper() + sentence[1:]
+    where = ""
+    if overview["workflows"]:
+        where = f" in {counted(overview['workflows'], 'workflow')}"
     parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
+    # the largest explanation already names the workflows that matter most
     if overview["workflows"] > 1 and "largest explanation" not in explained:
         share = percent(overview["worst_share"])
         parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
-    new = _new(findings)
-    soon = findings["expiry"]["within_24_hours"]
-    expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
-    return f"{', '.join(parts)}{new}{expiry}.{explained}"
+    return f"{', '.join(parts)}{_new(findings)}{_expiring_soon(findings['expiry'])}.{explained}"
+
+
+def _expiring_soon(expiry: Mapping[str, Any]) -> str:
+    soon = expiry["within_24_hours"]
+    if not soon:
+        return ""
+    if soon == 1:
+        return "; 1 expires within 24 hours"
+    return f"; {soon:,} expire within 24 hours"
 
 
 def age_in_words(data: Mapping[str, Any]) -> str:
@@ -70,22 +83,32 @@ def filter_in_words(scope: Mapping[str, Any]) -> str:
     ' of plain messages since 2026-03-03 00:00 UTC'
     """
     named = [f"{name} {_some(scope[part])}" for part, name in _PARTS.items() if scope.get(part)]
-    times = [f" {part} {time_text(read_time(scope[part]))}" for part in ("since", "until") if scope.get(part)]
-    kind = " of plain messages" if scope.get("kind") == "messages" else ""
-    return f"{kind}{' with ' if named else ''}{' and '.join(named)}{''.join(times)}"
+    words = ""
+    if scope.get("kind") == "messages":
+        words = " of plain messages"
+    if named:
+        words += f" with {' and '.join(named)}"
+    for part in ("since", "until"):
+        if scope.get(part):
+            words += f" {part} {time_text(read_time(scope[part]))}"
+    return words
 
 
 def _some(values: Any) -> str:
     """Return the first values of a filter, for example "500 or 502 or 503 or 2 more"."""
-    texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
-    more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
-    return " or ".join(texts[:_MOST_VALUES]) + more
+    if not isinstance(values, list):
+        values = [values]
+    named = [str(value) for value in values[:_MOST_VALUES]]
+    if len(values) > _MOST_VALUES:
+        named.append(f"{len(values) - _MOST_VALUES} more")
+    return " or ".join(named)
 
 
 def _window(overview: Mapping[str, Any]) -> str:
     if not overview["first_at"]:
         return ""
     times = [read_time(overview[name]) for name in ("first_at", "last_at")]
+    # both times are shown to the minute, so they can look the same
     if time_text(times[0]) == time_text(times[1]):
         return f" at {time_text(times[0])}"
     first, last = span_of_times(*times)
@@ -96,7 +119,9 @@ def _new(findings: Mapping[str, Any]) -> str:
     comparison = findings["comparison"]
     if comparison is None:
         return ""
-    new = f"{comparison['new']:,}" if comparison["new"] else "none"
+    new = "none"
+    if comparison["new"]:
+        new = f"{comparison['new']:,}"
     return f"; {new} new compared with the earlier failures"
 
 
@@ -106,6 +131,7 @@ def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[
     change = None
     hours = _period_in_words(recent, findings["data"])
     note = f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}"
+    # if the earlier failures are a part of these, the difference in numbers is no change over time
     if comparison is not None and comparison["is_part"]:
         note = f"{comparison['new']:,} are not in the earlier failures, which are a part of these"
     elif comparison is not None:
@@ -128,7 +154,9 @@ def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
 
     The headline judges the same period. If it sees no clear change, this shows no change either.
     """
-    name = f"since {time_text(trend.since)}" if trend.compared else lately["name"]
+    name = lately["name"]
+    if trend.compared:
+        name = f"since {time_text(trend.since)}"
     note = f"usually {round(trend.usual or 0):,} in as long a time"
     if trend.clear_change is None:
         note += f": {trend.overall}"
@@ -137,9 +165,10 @@ def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
 
 def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """Return the period of the recent counts, with the end if the data end more than an hour ago."""
-    hours = f"last {recent['hours']} hours"
     lags = data["age_hours"] is not None and data["age_hours"] > 1 and data["state"] == "current"
-    return f"{recent['hours']} hours until {time_text(read_time(recent['until']))}" if lags else hours
+    if lags:
+        return f"{recent['hours']} hours until {time_text(read_time(recent['until']))}"
+    return f"last {recent['hours']} hours"
 
 
 def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:

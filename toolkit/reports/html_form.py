@@ -62,12 +62,12 @@ def environment() -> Environment:
 def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
     """Return the figure as two ``<svg>`` elements, for wide and for narrow pages."""
     drawn = {}
-    said = {"title": figure.title, "description": figure.description}
+    labels = {"title": figure.title, "description": figure.description}
     for size, width in _WIDTHS.items():
         canvas = Figure(figsize=(width, figure.height), layout="constrained")
         with drawing(canvas.add_subplot(), "light") as (ax, theme):
             figure.draw(ax, theme)
-        svg = inline_svg(canvas, **said, prefix=f"{prefix}-{size}", theme=theme)
+        svg = inline_svg(canvas, **labels, prefix=f"{prefix}-{size}", theme=theme)
         drawn[size] = Markup(svg)  # noqa: S704 - every text in it is escaped
     return drawn
 
@@ -77,24 +77,37 @@ def _small(row: tuple[Any, ...], columns: tuple[ReportColumn, ...]) -> list[list
 
     Each text column has a line of its own; all other columns share the last line.
     """
-    some = [
-        (column, f"{column.name} {column.shown(value)}" if column.named else column.shown(value))
-        for column, value in zip(columns, row, strict=True)
-        if column.below and value not in (None, "")
-    ]
-    lines = [[pair] for pair in some if pair[0].kind == "text"]
-    rest = [pair for pair in some if pair[0].kind != "text"]
-    return [*lines, rest] if rest else lines
+    lines: list[list[tuple[ReportColumn, str]]] = []
+    rest: list[tuple[ReportColumn, str]] = []
+    for column, value in zip(columns, row, strict=True):
+        if not column.below or value in (None, ""):
+            continue
+        shown = column.shown(value)
+        if column.named:
+            shown = f"{column.name} {shown}"
+        # text can be long, for example an error message, so it needs the whole width
+        if column.kind == "text":
+            lines.append([(column, shown)])
+        else:
+            rest.append((column, shown))
+    if rest:
+        lines.append(rest)
+    return lines
 
 
 def _escaped(value: object) -> Markup:
     """Return markup unchanged and everything else escaped. None becomes an empty string."""
     if isinstance(value, Markup):
         return value
-    return Markup("" if value is None else escape_html(value))  # noqa: S704 - escaped right here
+    if value is None:
+        return Markup()
+    return Markup(escape_html(value))  # noqa: S704 - escaped right here
 
 
 def _breakable(value: object) -> Markup:
     """Return an escaped string that may wrap after a slash, so that long addresses fit into a cell."""
-    parts = re.split("(?<=/)(?!/)", "" if value is None else str(value))
+    if value is None:
+        return Markup()
+    # a break after "https:/" would split the "//", so only the last slash of a run counts
+    parts = re.split("(?<=/)(?!/)", str(value))
     return Markup("<wbr>".join(map(escape_html, parts)))  # noqa: S704 - escaped right here

@@ -36,6 +36,7 @@ from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
 from toolkit.service.vectors import IndexInfo, index_info
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.receipt import Receipt
 from toolkit.vectors.calibration import Calibration, calibrate_threshold
 from toolkit.vectors.exact_comparison import SIMILARITIES
 from toolkit.vectors.health import VectorAudit, audit_vectors
@@ -165,22 +166,34 @@ def index_report(
     sample = whole("sample", sample)
     seed = whole("seed", seed, least=0)
     similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
-    if title is not None:
-        title = text("title", title)
-    service = index if isinstance(index, Service) else None
+    if title is None:
+        title = "Index report"
+    title = text("title", title)
+    passed, name = index, "index"
+    if vectors is not None:
+        passed, name = vectors, "vectors"
+    service = info = None
+    if isinstance(index, Service):
+        service = index
     if redactor is None:
-        redactor = Redactor() if service is None else service.redactor
+        redactor = Redactor()
+        if service is not None:
+            # it also knows the live token of the service
+            redactor = service.redactor
     clean = Cleaner(instance("redactor", redactor, Redactor, "a Redactor"))
-    info = None if service is None else index_info(service)
-    source: VectorSource = vectors if vectors is not None else index
+    scale = similarity
+    if service is not None:
+        info = index_info(service)
+        # an index without dense vectors has no similarity
+        scale = similarity or info.similarity or None
+    source: VectorSource = passed
     if service is not None and vectors is None:
         source = load_index(service, namespace)
     elif namespace is not None:
         raise of_vectors(namespace)
     options: dict[str, Any] = {"k": k, "sample": sample, "seed": seed}
-    options |= {} if queries is None else {"queries": queries}
-    scale = similarity or (info.similarity if info is not None else None) or None
-    name = "index" if vectors is None else "vectors"
+    if queries is not None:
+        options["queries"] = queries
     VectorTables(source, doing=_DOING, name=name)  # raises an error with the name of the argument
     if previous is not None:
         VectorTables(previous, doing=_DOING, name="previous")
@@ -192,30 +205,20 @@ def index_report(
     steps = list(_steps(audits))
     loaded = receipt_of(source)
     given = {"previous": previous, "labels": labels, "queries": queries}
-    lines = [_loading(service is not None, vectors if vectors is not None else index, source)]
+    lines = [_loading(service is not None, passed, source)]
     lines += [_as_passed(name, value) for name, value in given.items() if value is not None]
     codes = _codes(lines, options, labels is not None, precision, scale, seed)
     sections = [_first(steps, audits.health), _index(info, audits.health)]
-    for part, heading, make in _AUDITED:
-        result = getattr(audits, part)
-        if isinstance(result, str):
-            sections.append(Section(part, heading, result))
-        else:
-            made = tuple(make(result, codes[part], clean.value))
-            sections.append(Section(part, heading, result.verdict, made))
+    sections += _audit_sections(audits, codes, clean.value)
     sections.append(Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),)))
     notices = []
     if loaded is not None:
-        rows = int(audits.health.facts["rows"].sum())
-        said = f"The load of the vectors was {loaded.verdict}."
-        if loaded.rows != rows:
-            said = f"The vectors are {completeness(loaded, rows)}."
-        notices = [Notice(clean.value(said), good=loaded.complete and loaded.rows == rows)]
+        notices.append(_load_notice(loaded, audits.health, clean.value))
     return IndexReport(
         schema=_SCHEMA,
-        title=clean.value("Index report" if title is None else title),
+        title=clean.value(title),
         verdict=clean.value(_verdict(audits, steps)),
-        values={"healthy": None if not (steps or audits.health.dense) else not steps},
+        values={"healthy": _is_healthy(audits, steps)},
         made_at=when.isoformat(timespec="milliseconds"),
         notices=tuple(notices),
         numbers=tuple(_numbers(audits)),
@@ -236,8 +239,10 @@ def _audited(
     step: Callable[[str], None],
 ) -> _Audits:
     """Run all audits. Return the reason for each audit that cannot run."""
-    seed, dense = options["seed"], info is None or info.kind == "DENSE"
-    mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
+    seed, mixed = options["seed"], ""
+    if info is not None and info.kind != "DENSE":
+        # sparse and hybrid scores depend on the words or on the other results, so audits cannot use them
+        mixed = f"The scores of a {info.kind.lower()} index have no common scale."
     recall: RecallAudit | str = mixed or "Recall was not measured: that takes a service to query."
     scores: Calibration | str = mixed
     drift: VectorChanges | str = "There is no earlier state to compare with."
@@ -246,7 +251,7 @@ def _audited(
     step("making a map")
     projected = _projected(source, seed)
     step("measuring recall")
-    if service is not None and dense:
+    if service is not None and not mixed:
         recall = audit_recall(service, source, **options)
     step("calibrating scores")
     if not mixed:
@@ -274,21 +279,57 @@ def _steps(audits: _Audits) -> Iterator[_Step]:
             yield row["advice"], why, row["namespace"], int(row["count"]), ids
 
 
+def _is_healthy(audits: _Audits, steps: list[_Step]) -> bool | None:
+    """Return whether no step is needed; None if the index has no dense vectors to judge."""
+    if steps:
+        return False
+    if audits.health.dense:
+        return True
+    return None
+
+
+def _load_notice(loaded: Receipt, health: VectorAudit, mask: _Mask) -> Notice:
+    """Return a notice that names how complete the vectors are."""
+    rows = int(health.facts["rows"].sum())
+    sentence = f"The load of the vectors was {loaded.verdict}."
+    # the frame may be a selection of the loaded rows
+    if loaded.rows != rows:
+        sentence = f"The vectors are {completeness(loaded, rows)}."
+    return Notice(mask(sentence), good=loaded.complete and loaded.rows == rows)
+
+
+def _audit_sections(audits: _Audits, codes: Mapping[str, Code], mask: _Mask) -> Iterator[Section]:
+    """Yield one section per audit, with the verdict and parts, or with the reason why it is missing."""
+    for part, heading, make in _AUDITED:
+        result = getattr(audits, part)
+        if isinstance(result, str):
+            yield Section(part, heading, result)
+        else:
+            yield Section(part, heading, result.verdict, tuple(make(result, codes[part], mask)))
+
+
 def _verdict(audits: _Audits, steps: list[_Step]) -> str:
-    recall = f" {audits.recall.verdict}" if isinstance(audits.recall, RecallAudit) else ""
-    if not steps:
-        judged = "Healthy" if audits.health.dense else "Not judged"
-        return f"{judged}. {audits.health.verdict}{recall}"
-    return f"Not healthy. {audits.health.verdict}{recall} First: {steps[0][0].rstrip('.')}."
+    verdict = audits.health.verdict
+    if isinstance(audits.recall, RecallAudit):
+        verdict += f" {audits.recall.verdict}"
+    if steps:
+        return f"Not healthy. {verdict} First: {steps[0][0].rstrip('.')}."
+    if audits.health.dense:
+        return f"Healthy. {verdict}"
+    return f"Not judged. {verdict}"
 
 
 def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
     rows, usable = (int(audits.health.facts[name].sum()) for name in ("rows", "usable"))
+    # a finding can occur in several namespaces, but is one kind of defect
     serious = audits.health.frame[audits.health.frame["severity"] != "info"]
     kinds = serious.drop_duplicates("finding")["severity"].value_counts()
     by_severity = ", ".join(counted(int(kinds.get(name, 0)), name) for name in ("error", "warning"))
+    noun = "vectors"
+    if rows == 1:
+        noun = "vector"
     numbers = [
-        ("vector" if rows == 1 else "vectors", rows, f"{usable:,} with a usable vector"),
+        (noun, rows, f"{usable:,} with a usable vector"),
         ("kinds of defect", serious["finding"].nunique(), by_severity),
     ]
     if isinstance(audits.recall, RecallAudit) and audits.recall.frame["share"].notna().any():
@@ -313,9 +354,17 @@ def _loading(has_service: bool, passed: Any, source: VectorSource) -> Code:  # n
     if not has_service:
         return _as_passed("vectors", passed)
     line = _as_passed("vectors", source)
-    rows = len(source) if isinstance(source, pd.DataFrame) else None
-    loaded = None if rows is None else receipt_of(source)
-    if loaded is not None and loaded.complete and loaded.rows == rows and not loaded.scope["prefix"]:
+    loaded = None
+    if isinstance(source, pd.DataFrame):
+        loaded = receipt_of(source)
+    # only a complete load of all ids can be repeated with `namespace` alone
+    if (
+        isinstance(source, pd.DataFrame)
+        and loaded is not None
+        and loaded.complete
+        and loaded.rows == len(source)
+        and not loaded.scope["prefix"]
+    ):
         load = _LOAD.write(variable("service"), namespace=loaded.scope["namespaces"])
         line = fill("vectors = {load}", load=load)
     return joined([fill("service = tk.connect()"), line])
@@ -335,7 +384,9 @@ def _codes(
     if "queries" in measured:
         measured["queries"] = variable("queries")
     recall = _RECALL.write(variable("service"), vectors, **measured)
-    labels = [variable("labels")] if labelled else []
+    labels = []
+    if labelled:
+        labels.append(variable("labels"))
     # callers may pass any kind of number, for example a Decimal, but shown code only has literals
     scored: dict[str, object] = {"precision": float(precision), "seed": seed}
     if scale is not None:
@@ -373,7 +424,9 @@ def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
 def _first(steps: list[_Step], health: VectorAudit) -> Section:
     """Return the section of next steps, the most urgent first."""
     if not steps:
-        sentence = "Nothing: no defect was found." if health.dense else "Load dense vectors, to judge them."
+        sentence = "Load dense vectors, to judge them."
+        if health.dense:
+            sentence = "Nothing: no defect was found."
         return Section("first", "What to do first", sentence)
     columns = ["what to do", ReportColumn("why", below=True), _NAMESPACE, "#count", _IDS]
     listed = table("Steps, the most urgent first", columns, steps, missing="")
@@ -384,9 +437,9 @@ def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
     """Return the kind of the index, and counts per namespace."""
     sentence = "The vectors as they were loaded; the service was not asked."
     if info is not None:
-        dimensions = (
-            f"{info.dimension:,} dimensions, {info.similarity}" if info.dimension else "no dense vectors"
-        )
+        dimensions = "no dense vectors"
+        if info.dimension:
+            dimensions = f"{info.dimension:,} dimensions, {info.similarity}"
         model = info.model or "none, so it is queried by vectors alone"
         sentence = f"A {info.kind.lower()} index of {dimensions}; embedding model: {model}."
     columns = [
@@ -416,9 +469,13 @@ def _map(projection: VectorProjection, code: Code, mask: _Mask) -> Iterator[Part
     """Return the map, and the extent of each namespace on it."""
     if projection.frame.empty:
         return
+    # the figure draws names, so they are masked here; the table is masked with the section
     names = projection.frame["namespace"]
     shown = replace(projection, frame=projection.frame.assign(namespace=names.map(mask)))
-    color = "namespace" if len(names.unique()) > 1 else None
+    color, drawn = None, fill("map.plot()")
+    if len(names.unique()) > 1:
+        color = "namespace"
+        drawn = fill("map.plot(color={color})", color=color)
     groups = projection.frame.groupby("namespace")
     counts, ends = groups.size().rename("vectors"), groups[["x", "y"]].agg(["min", "max"])
     listed = "; ".join(f"{mask(name) or '(default)'} {count:,}" for name, count in counts.items())
@@ -430,7 +487,6 @@ def _map(projection: VectorProjection, code: Code, mask: _Mask) -> Iterator[Part
     ends.columns = pd.Index(["least x", "largest x", "least y", "largest y"])
     numbers = pd.concat([counts, ends], axis=1).reset_index()
     yield _table("Map of the vectors: the numbers", columns, numbers, folded=True)
-    drawn = fill("map.plot(color={color})", color=color) if color else fill("map.plot()")
     yield ReportCode(joined([code, drawn]))
 
 
@@ -472,7 +528,7 @@ def _drift(drift: VectorChanges, code: Code, mask: _Mask) -> Iterator[Part]:
         yield _table("Vectors that changed", [_NAMESPACE, "change", "#rows"], drift.counts)
     if len(drift.drift):
         columns = [_NAMESPACE, "#AUC", "#low", "#high", "#energy", "#p"]
-        yield _table("New vectors beside old ones: 0.5 is no difference", columns, drift.drift)
+        yield _table("New vectors compared with old ones: 0.5 is no difference", columns, drift.drift)
     moved = replace(drift, frame=drift.moved)
     if len(moved.frame):
         yield from _figure("How far vectors moved", moved, "frame", "namespace", code, mask)
@@ -493,7 +549,9 @@ _AUDITED: Final[tuple[tuple[str, str, Callable[[Any, Code, _Mask], Iterator[Part
 def _figure(title: str, result: Any, field: str, column: str, code: Code, mask: _Mask) -> Iterator[Part]:
     """Return a figure of the distribution of scores, with a table and the code. Drawn names are masked."""
     values: pd.DataFrame = getattr(result, field)
-    number = "score" if "score" in values.columns else "distance"
+    number = "distance"
+    if "score" in values.columns:
+        number = "score"
     groups = values.dropna(subset=number).groupby(column)[number]
     numbers = groups.describe()[["count", "min", "25%", "50%", "75%", "max"]].reset_index()
     described = "; ".join(
@@ -505,10 +563,10 @@ def _figure(title: str, result: Any, field: str, column: str, code: Code, mask: 
         title, f"{title}. {described}", _FIGURE + _ROW * len(numbers),
         lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
     )  # fmt: skip
-    columns = [
-        _NAMESPACE if column == "namespace" else column, "#values", "#lowest", "#a quarter below", "#median",
-        "#a quarter above", "#highest",
-    ]  # fmt: skip
+    heading: str | ReportColumn = column
+    if column == "namespace":
+        heading = _NAMESPACE
+    columns = [heading, "#values", "#lowest", "#a quarter below", "#median", "#a quarter above", "#highest"]
     yield _table(f"{title}: the numbers", columns, numbers.astype({"count": "int64"}), folded=True)
     yield ReportCode(code)
 

@@ -24,9 +24,13 @@ def web_link(link: str | None) -> str | None:
         return None
     fits = isinstance(link, str) and link.isascii() and len(link) <= _LONGEST and _ADDRESS.fullmatch(link)
     if not fits or "@" in urlsplit(link).netloc:
+        # the link itself may contain a password, so the message only names the length
+        got = type(link).__name__
+        if isinstance(link, str):
+            got = f"a link of {len(link)} characters"
         raise InputError(
             "linking to the whole report",
-            got=f"a link of {len(link)} characters" if isinstance(link, str) else type(link).__name__,
+            got=got,
             expected=_EXPECTED,
             next_step="Percent-encode other characters, or leave the link out.",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,9 @@ def escape_markdown(value: object) -> str:
     >>> print(escape_markdown("for $5|$6"))
     `for $5`\|`$6`
     """
-    line = " ".join(visible("" if value is None else str(value)).split())
+    if value is None:
+        return ""
+    line = " ".join(visible(str(value)).split())
     if "$" in line or "\\" in line:
         # keep pipes outside of the code, because tables and paragraphs treat a pipe in code differently
         return r"\|".join(map(_as_code, line.split("|")))
@@ -55,7 +57,9 @@ def _as_code(text: str) -> str:
         return text
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     # the renderer strips one space at both ends, which separates backticks from the fence
-    pad = " " if text[0] in "` " or text[-1] in "` " else ""
+    pad = ""
+    if text[0] in "` " or text[-1] in "` ":
+        pad = " "
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
@@ -78,14 +82,13 @@ def _part(part: Part) -> Iterator[str]:
         case ReportTable(folded=False):
             yield escape_markdown(part.caption)
             yield _table(part)
-            yield f"and {part.left_out:,} {part.more}" if part.left_out else ""
+            if part.left_out:
+                yield f"and {part.left_out:,} {part.more}"
         case ReportFigure():
             yield escape_markdown(f"{part.title}: {part.description} (drawn in the HTML form).")
         case ReportList():
             yield escape_markdown(part.caption)
-            more = [f"- and {part.left_out:,} more"] if part.left_out else []
-            show = _code if part.ids else escape_markdown
-            yield "\n".join([*(f"- {show(item)}" for item in part.items), *more])
+            yield _list(part)
         case ReportCode(folded=False):
             # an indented block, so that no value in the code can end it
             yield "\n".join(f"    {line}" for line in visible(part.code).split("\n"))
@@ -93,15 +96,28 @@ def _part(part: Part) -> Iterator[str]:
             yield escape_markdown(part.text)
 
 
+def _list(part: ReportList) -> str:
+    show: Callable[[str], str] = escape_markdown
+    if part.ids:
+        show = _code
+    lines = [f"- {show(item)}" for item in part.items]
+    if part.left_out:
+        lines.append(f"- and {part.left_out:,} more")
+    return "\n".join(lines)
+
+
 def _table(table: ReportTable) -> str:
     columns = [column for column in table.columns if column.kind != "flag"]
     lines = [f"| {' | '.join(escape_markdown(column.name) for column in columns)} |"]
-    lines.append(f"|{' --- |' * len(columns)}")
+    lines.append(f"|{''.join(' --- |' for _ in columns)}")
     for row in table.rows:
         pairs = list(zip(table.columns, row, strict=True))
-        marks = "".join(f"({flag.name}) " for flag, applies in pairs if flag.kind == "flag" and applies)
+        # a flag has no column of its own: the name precedes the first cell, for example "(new) timeout"
+        flags = [f"({flag.name})" for flag, applies in pairs if flag.kind == "flag" and applies]
         first, *others = (_cell(column, value) for column, value in pairs if column.kind != "flag")
-        lines.append(f"| {' | '.join([escape_markdown(marks) + ' ' * bool(marks) + first, *others])} |")
+        if flags:
+            first = f"{escape_markdown(' '.join(flags))} {first}"
+        lines.append(f"| {' | '.join([first, *others])} |")
     return "\n".join(lines)
 
 
@@ -110,12 +126,16 @@ def _cell(column: ReportColumn, value: Any) -> str:
         # a Markdown table has a heading for this column, so the cell needs no name
         column = replace(column, below=False, missing="")
     shown = column.shown(value)
-    return _code(shown) if column.kind == "id" and shown else escape_markdown(shown)
+    if column.kind == "id" and shown:
+        return _code(shown)
+    return escape_markdown(shown)
 
 
 def _code(identity: str) -> str:
     """Return an id as code, so that it can be copied from the rendered page and from the source."""
-    return f"`{identity}`" if _PLAIN_ID.fullmatch(identity) else escape_markdown(identity)
+    if _PLAIN_ID.fullmatch(identity):
+        return f"`{identity}`"
+    return escape_markdown(identity)
 
 
 def _number(number: Mapping[str, Any]) -> str:

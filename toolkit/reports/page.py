@@ -199,7 +199,9 @@ class Report:
             expected = "a name that ends in .html, .md, .json, .eml, .txt or .pdf"
             raise InputError("saving a report", got=repr(path.name), expected=expected)
         content = form()
-        data = content.encode() if isinstance(content, str) else content
+        if isinstance(content, str):
+            content = content.encode()
+        data = content
         write_file(path, lambda file: file.write(data))
         return path
 
@@ -212,6 +214,7 @@ class Report:
 
     def _tag(self) -> str:
         """Return the suffix of all element ids, so that several reports on a page do not clash."""
+        # a hash instead of a counter, so that the same report always has the same bytes
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:8]
 
 
@@ -221,7 +224,9 @@ def _json_value(value: Any) -> Any:
         return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_json_value(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

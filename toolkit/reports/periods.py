@@ -57,7 +57,9 @@ class Trend:
             return None
         if self.confidence < CONFIDENT:
             return "the same"
-        return "worse" if self.recent > self.usual else "better"
+        if self.recent > self.usual:
+            return "worse"
+        return "better"
 
     @property
     def overall(self) -> str:
@@ -80,7 +82,9 @@ class Trend:
         It is "worse" only if the rate of all failures together rose.
         """
         if not self.grown:
-            return f"{self.overall} from before" if self.direction == "the same" else self.overall
+            if self.direction == "the same":
+                return f"{self.overall} from before"
+            return self.overall
         grown = f"{counted(len(self.grown), 'group')} grew"
         if self.direction == "worse":
             return f"{self.overall}, as {grown}"
@@ -91,7 +95,9 @@ class Trend:
     @property
     def worse(self) -> bool | None:
         """Return whether the rate of all failures, or of at least one group, is higher than before."""
-        return None if self.direction is None else self.direction == "worse" or bool(self.grown)
+        if self.direction is None:
+            return None
+        return self.direction == "worse" or bool(self.grown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +147,9 @@ def _covered_from(receipt: Receipt | None, end: datetime, retention: timedelta) 
         return None
     start = end - retention
     since = requested_time(receipt, "since")
-    return start if since is None else max(start, since)
+    if since is None:
+        return start
+    return max(start, since)
 
 
 def _slack(receipt: Receipt | None) -> timedelta:
@@ -165,7 +173,9 @@ def _ended(previous: AnyFrame) -> datetime | None:
     if ended is None or pd.isna(ended):
         counts = select_timed(previous, [], doing=_DOING).count(last=("when_", "max"))
         ended = pd.to_datetime(counts["last"][0].as_py(), utc=True)
-    return None if ended is None or pd.isna(ended) else ended.to_pydatetime()
+    if ended is None or pd.isna(ended):
+        return None
+    return ended.to_pydatetime()
 
 
 def _new_groups(
@@ -177,9 +187,12 @@ def _new_groups(
     sync ran is new when the next sync reads it. Failures of the first sync count as known since they failed.
     """
     if period.compared:
-        return groups["group"][~groups["group"].isin(set() if known is None else known["group"])].tolist()
+        if known is None:
+            return groups["group"].tolist()
+        return groups["group"][~groups["group"].isin(known["group"])].tolist()
     groups = groups[groups["count"] > 0]
     names = opened(failures, doing=_DOING).names
+    # a plain load has no column that records when a sync first saw a failure
     if FIRST_SEEN_AT not in names or SIGNATURE not in names:
         since = min(period.since, period.new_since)
         is_new = groups["first_at"].between(since, period.end, inclusive="right")
@@ -228,30 +241,37 @@ def trend_of(
     covered = _covered_from(receipt, fresh.end, retention)
     since = period.since
     recent = _minutes(failures, since, period.end)["count_"]
-    earlier = _minutes(failures if previous is None else previous, None, since)
-    gaps = gaps_of(failures if previous is None else previous)
+    past = previous
+    if past is None:
+        past = failures
+    earlier, gaps = _minutes(past, None, since), gaps_of(past)
     earlier = earlier[
         ~inside(gaps, earlier["first"])
     ]  # drop counts in gaps: some failures of that time expired unread
     before, length = earlier["count_"], period.length
-    usual = confidence = None
+    usual = confidence = new = None
     exposure = 1.0
-    observed = _known_since(earlier["first"].min(), since, gaps) if len(before) else timedelta()
+    observed = timedelta()
+    if len(before):
+        observed = _known_since(earlier["first"].min(), since, gaps)
     if covered is not None and previous is None and observed < length / 2:
         # the load covers a long time without failures, which is a known rate of zero
         observed = _known_since(covered, since, gaps)
+    # a rate from less than half of the period is too uncertain to compare with
     if observed >= length / 2 > timedelta():
         exposure = observed / length
         usual = float(before.sum()) / exposure
         confidence = _confidence(recent, before, since, exposure, gaps)
-    has_earlier = period.compared or bool(len(before)) or usual is not None
+    # without any earlier data, every group would be new
+    if period.compared or len(before) or usual is not None:
+        new = _new_groups(failures, groups, known, period)
     return Trend(
         since=since,
         recent=int(recent.sum()),
         usual=usual,
         confidence=confidence,
         exposure=round(exposure, 4),
-        new=_new_groups(failures, groups, known, period) if has_earlier else None,
+        new=new,
         compared=period.compared,
     )
 

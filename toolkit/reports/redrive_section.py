@@ -43,8 +43,11 @@ def redrive_section(result: RedriveResult, redactor: Redactor) -> Section:
     figure = ReportFigure("Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, draw)
     status = _STATUS.write("redrive.sqlite", plan=result.plan.hash[:8])
     code = fill("result = {status}\nresult.plot()", status=status)
-    parts = (*([figure] if groups else []), *_tables(result.frame), ReportCode(code))
-    return Section("redrive", "Redrive", result.verdict, parts)
+    parts: list[Part] = [*_tables(result.frame), ReportCode(code)]
+    # a plan without entries has nothing to draw
+    if groups:
+        parts.insert(0, figure)
+    return Section("redrive", "Redrive", result.verdict, tuple(parts))
 
 
 def _tables(frame: pd.DataFrame) -> Iterator[Part]:
@@ -70,8 +73,12 @@ def _table(
     keys = list(columns)
     order = {state: number for number, state in enumerate(STATES)}
     counts = frame.groupby(keys, sort=False, dropna=False)[example].agg(["size", "first"]).reset_index()
-    counts["order"] = counts["state"].map(order) if "state" in counts else 0
-    counts = counts.sort_values(["order", "size", *keys], ascending=[True, False, *[True] * len(keys)])
+    # the states have an order of their own; the keys come last so that equal counts have a fixed order
+    counts["order"] = 0
+    if "state" in counts:
+        counts["order"] = counts["state"].map(order)
+    is_ascending = [True, False, *(True for _ in keys)]
+    counts = counts.sort_values(["order", "size", *keys], ascending=is_ascending)
     plain = counts[[*keys, "first", "size"]].astype(object)
     rows = plain.where(plain.notna(), None).head(_MOST).to_numpy().tolist()
     example_id = ReportColumn("one of them", "id", below=True, missing="")

@@ -53,9 +53,13 @@ class ReportColumn:
             return self.missing
         match self.kind:
             case "number":
-                whole = isinstance(value, int) or abs(value) >= _WHOLE
-                number = f"{round(value):,}" if whole else f"{value:.4g}"
-                return counted(value, self.name.removesuffix("s")) if self.below else number
+                # small print has no heading, so the number needs a noun: "3 failures"
+                if self.below:
+                    return counted(value, self.name.removesuffix("s"))
+                number = f"{value:.4g}"
+                if isinstance(value, int) or abs(value) >= _WHOLE:
+                    number = f"{round(value):,}"
+                return number
             case "share" | "percent":
                 return percent(value)
             case "time":
@@ -198,7 +202,9 @@ def table(
             made.append(column)
         else:
             name = str(column)
-            kind: Kind = "number" if name.startswith("#") else "text"
+            kind: Kind = "text"
+            if name.startswith("#"):
+                kind = "number"
             made.append(ReportColumn(name.removeprefix("#"), kind, missing))
     return ReportTable(caption=caption, columns=tuple(made), rows=tuple(map(tuple, rows)), **options)
 
@@ -214,7 +220,9 @@ def number_text(value: int | None) -> str:
     >>> number_text(1234), number_text(None)
     ('1,234', '?')
     """
-    return "?" if value is None else f"{value:,}"
+    if value is None:
+        return "?"
+    return f"{value:,}"
 
 
 def change_in_words(number: Mapping[str, Any]) -> str | None:
@@ -230,6 +238,11 @@ def change_in_words(number: Mapping[str, Any]) -> str | None:
         return None
     if change == 0:
         return "= unchanged"
+    words = f"▲ up {change:,}"
+    if change < 0:
+        words = f"▼ down {-change:,}"
     before = number["value"] - change
-    share = f" ({percent(abs(change) / before)})" if before > 0 else ""
-    return f"{'▲ up' if change > 0 else '▼ down'} {abs(change):,}{share}"
+    # a change from zero has no share
+    if before > 0:
+        words += f" ({percent(abs(change) / before)})"
+    return words

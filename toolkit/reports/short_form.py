@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkit.drawing.wording import shorten, span
@@ -76,12 +77,12 @@ def _lines(report: Report) -> Iterator[_Line]:
 
 def _rows(report: Report, name: str) -> list[dict[str, Any]]:
     """Return the rows of the first table of a section as dicts with the column names as keys."""
-    parts = [part for section in report.sections if section.name == name for part in section.parts]
-    tables = [part for part in parts if isinstance(part, ReportTable)]
-    if not tables:
-        return []
-    names = [column.name for column in tables[0].columns]
-    return [dict(zip(names, row, strict=True)) for row in tables[0].rows]
+    sections = [section for section in report.sections if section.name == name]
+    for part in chain.from_iterable(section.parts for section in sections):
+        if isinstance(part, ReportTable):
+            names = [column.name for column in part.columns]
+            return [dict(zip(names, row, strict=True)) for row in part.rows]
+    return []
 
 
 def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
@@ -90,10 +91,12 @@ def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) ->
 
     def named(group: str) -> str:
         title, row = change["titles"].get(group, group), rows.get(group)
+        # the table lists only the first groups
         if row is None:
             return str(title)
-        usual = f", usually {row['expected']:,.0f}" if row["expected"] else ""
-        return f"{title} ({row['now']:,}{usual})"
+        if not row["expected"]:
+            return f"{title} ({row['now']:,})"
+        return f"{title} ({row['now']:,}, usually {row['expected']:,.0f})"
 
     new, grown = change["new_groups"], change["grown_groups"]
     if new is None:
@@ -105,8 +108,10 @@ def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) ->
         return
     items = [named(group) for group in grown[:_NAMED]]
     if change["worse"] and not grown:
-        usual = "" if change["expected"] is None else f", usually {change['expected']:,.0f}"
-        items = [f"all failures together ({change['failures']:,}{usual})"]
+        number = f"{change['failures']:,}"
+        if change["expected"] is not None:
+            number += f", usually {change['expected']:,.0f}"
+        items = [f"all failures together ({number})"]
     yield _Line("Growing", tuple(items) or ("nothing",), len(grown))
 
 
@@ -128,9 +133,11 @@ def _steps_and_numbers(report: Report) -> Iterator[_Line]:
     """Yield a line of numbers and a line of next steps, for reports other than failure reports."""
     numbers = []
     for number in report.numbers:
+        words = f"{number_text(number['value'])} {number['name']}"
         change = change_in_words(number)
-        more = f" ({change})" if change else ""
-        numbers.append(f"{number_text(number['value'])} {number['name']}{more}")
+        if change:
+            words += f" ({change})"
+        numbers.append(words)
     if numbers:
         yield _Line("Numbers", tuple(numbers), len(numbers))
     steps = _rows(report, "first")
@@ -142,24 +149,33 @@ def _written(
     report: Report, lines: Sequence[_Line], longest: int, link: str | None, *, markdown: bool
 ) -> str:
     """Return the message with items of at most `longest` characters each."""
-    clean = escape_markdown if markdown else _plain
+    clean: Callable[[str], str] = _plain
+    if markdown:
+        clean = escape_markdown
 
     def shown(text: str, length: int) -> str:
+        # without the scheme, chat programs do not turn an address into a link
         harmless = _MENTION.sub(r"\g<0> ", _SCHEME.sub("", text))
         return clean(shorten(" ".join(harmless.split()), length))
 
     title = shown(report.title, longest)
     verdict = shown(report.verdict, int(_VERDICT * longest))
-    written = [f"**{title}**" if markdown else title, verdict]
+    line_end, link_line = "\n", f"The whole report: {link}"
+    if markdown:
+        title, link_line = f"**{title}**", f"[The whole report]({link})"
+        # a single line break does not end a line in Markdown
+        line_end = "\n\n"
+    written = [title, verdict]
     written += [_line(line, lambda text: shown(text, longest), markdown=markdown) for line in lines]
     if link is not None:
-        written.append(f"[The whole report]({link})" if markdown else f"The whole report: {link}")
-    # a single line break does not end a line in Markdown
-    return ("\n\n" if markdown else "\n").join(written) + "\n"
+        written.append(link_line)
+    return line_end.join(written) + "\n"
 
 
 def _line(line: _Line, shown: Callable[[str], str], *, markdown: bool) -> str:
-    label = f"**{line.label}:**" if markdown else f"{line.label}:"
+    label = f"{line.label}:"
+    if markdown:
+        label = f"**{label}**"
     items = [shown(item) for item in line.items]
     more = line.count - len(items)
     if more > 0:
