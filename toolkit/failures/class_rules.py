@@ -1,13 +1,14 @@
-"""The rules of `classify_failures`: what a status, a name or words say of the class, and with which weight.
+"""Define the rules of `classify_failures`: the class and the weight of each status, name and expression.
 
-A weight of .9 is evidence that hardly another class has, .5 just enough to name a class.
+A weight of .9 is evidence that is rare in all other classes; .5 is just enough to name a class. For example,
+status 429 alone means "throttled" with a weight of .8.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# What a status says alone. 500 says nothing, and 400, 403, 404 and 409 too little without other evidence.
+# The evidence of a status alone. 500 is no evidence; 400, 403, 404 and 409 need further evidence.
 STATUSES: Final[dict[int, tuple[str, float]]] = {
     400: ("poison input", 0.35), 401: ("authentication", 0.75), 403: ("authentication", 0.45),
     404: ("contract drift", 0.3), 405: ("contract drift", 0.55), 406: ("contract drift", 0.5),

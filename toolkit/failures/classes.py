@@ -1,4 +1,15 @@
-"""What kind of failure a response is: throttled, a bug, a dependency that is down, and what says so."""
+"""Classify failures by their responses: throttled, a bug, a dependency that is down, and so on.
+
+Each piece of evidence (a status, an error code, an exception type, words of the message) supports one class
+with a weight. The score of a class is the weight of the best evidence plus a little for each further piece:
+
+1. Collect the evidence from the status and the message. If it is weak, also search the first lines of the
+   body.
+2. Rank the classes by score. If the best score is too low, the class is unknown. If the second score is close
+   to the best, the evidence is contradictory and the class is unknown as well.
+
+For example, status 500 is no evidence, but "TypeError" in the body is evidence of a bug.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +51,18 @@ CLASSES: Final = (
 
 _ENOUGH: Final = 0.5  # evidence weaker than this names no class
 _CLEAR: Final = 0.1  # the best class must be this much ahead of the second
-_FURTHER: Final = 0.04  # what each further piece of evidence adds, two at most
-_WRAPPED: Final = 0.8  # weight of an exception that another one of its chain caused
-_DOUBT: Final = 0.3  # how much of the second class's evidence is taken from the confidence
-_READ: Final = 4_000  # characters of messages that are searched
-_TOKENS: Final = 120  # names that are looked up
-_BATCH: Final = 20_000  # bodies that are read together
+_FURTHER: Final = 0.04  # added for each further piece of evidence, at most twice
+_WRAPPED: Final = 0.8  # weight of an exception that only wraps another one
+_DOUBT: Final = 0.3  # share of the second score that is subtracted from the confidence
+_READ: Final = 4_000  # searched characters of messages
+_TOKENS: Final = 120  # looked up names per message
+_BATCH: Final = 20_000  # bodies per batch
 _SHOWN: Final = 80  # characters of one piece of evidence
 _TYPES: Final = {"class": "str", "evidence": "str", "confidence": "float64"}
 
 
 def _either(lines: str, around: str = "") -> str:
-    """One expression of alternatives that stand on several lines."""
+    """Return one regular expression for alternatives on several lines."""
     return f"{around}(?:{'|'.join(line.strip() for line in lines.splitlines() if line.strip())}){around}"
 
 
@@ -80,14 +91,14 @@ _NEGATED: Final = re.compile(
 """A negation right before a word: "this is not a timeout"."""
 _LONGEST_NEGATION: Final = 25  # characters before a word that are searched for a negation
 _ANSWER: Final = re.compile(r"(?i:(?:HTTP )?(?:response|reply|answer)) (?:was |is )?$")
-"""What is malformed is the answer of another program, not the input: "the HTTP response was malformed"."""
+"""The answer of another program is malformed, not the input: "the HTTP response was malformed"."""
 _FRAME: Final = re.compile(r"\s+(?:at |from |File |\.\.\. |\d+: )|#\d|goroutine |\w+\.\w+\(")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _SEPARATORS: Final = re.compile(r"[.:\\#$/]")
 
 
 _Pair = tuple[float | None, str | None]  # a status and a body
-_Verdict = tuple[str, str, float]  # a class, what decided it, and how sure that is (0 to 1)
+_Verdict = tuple[str, str, float]  # a class, the evidence, and the confidence (0 to 1)
 
 
 _STATED: Final = 0.99  # confidence of a marker, which is a statement rather than evidence
@@ -102,13 +113,13 @@ class _Hit(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FailureClasses(Plotted):
-    """What kind each failure is; made by `classify_failures`. `plot` draws a bar a class.
+    """The class of each failure; made by `classify_failures`. `plot` draws one bar per class.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a failure, with the index of the failures: `class` (str), `evidence` (str: the status, codes,
-        exception types and words that decided, masked), `confidence` (float64, 0 to 1; 0 where unknown).
+        One row per failure, with the index of the failures: `class` (str), `evidence` (str: the deciding
+        status, codes, exception types and words, masked), `confidence` (float64, 0 to 1; 0 if unknown).
     counts : pandas.DataFrame
         `class` (str), `count` (Int64), `share` (float64), the largest count first and equal ones by class.
 
@@ -139,12 +150,12 @@ class FailureClasses(Plotted):
 
 
 def classify_failures(failures: AnyFrame) -> FailureClasses:
-    """Find the class of each failure: what its status, error codes, exception types and words say.
+    """Classify failures by status, error codes, exception types and words of the response.
 
     The classes are refused (the application asked not to retry), transient, throttled, poison input, contract
     drift, authentication, configuration, resource exhaustion, dependency down, bug, and unknown if the
-    response tells too little or contradicts itself. A class is not proof of a cause: only the response is
-    read, and a wrong message makes a wrong class.
+    response contains too little evidence or contradicts itself. A class is no proof of a cause: only the
+    response is read, so a misleading message leads to a wrong class.
 
     Parameters
     ----------
@@ -155,12 +166,12 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
     Returns
     -------
     FailureClasses
-        `frame` has one row a failure, `counts` one row a class.
+        `frame` has one row per failure, `counts` one row per class.
 
     Raises
     ------
     InputError
-        When it is not a frame, or a column is missing.
+        If `failures` is no frame, or a column is missing.
 
     Examples
     --------
@@ -192,7 +203,7 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
 
 
 def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _Verdict]:
-    """The verdict of each pair of a status and a body; of each body, what it says is found once."""
+    """Return the verdict of each pair of a status and a body. Each body is searched only once."""
     statuses: dict[str | None, dict[float | None, None]] = defaultdict(dict)
     for status, body in pairs:
         statuses[body][status] = None
@@ -214,17 +225,17 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
 
 
 def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Details, Document]:
-    """Return the details of a masked body, and its first lines as plain text for bodies without a message."""
+    """Return the details of a masked body, and the first lines in case the body has no message."""
     details = read_details(clean(its_ends(body)) if body else "")
     lines = [line for line in details.prose.splitlines() if not _FRAME.match(line)]
     return details, Document("message", (), ("\n".join(lines),))
 
 
 def _words(documents: list[Document]) -> list[list[_Hit]]:
-    """What the words of each document say.
+    """Return the evidence in the words of each document.
 
-    Python searches those texts in which Arrow finds an expression, which takes a hundredth of the time, and
-    those that the two might read differently.
+    Arrow searches all documents a hundred times faster than Python. Python then searches only documents with
+    a match, and documents that the two libraries may read differently (not ASCII).
     """
     texts = [_text(document) for document in documents]
     plain = np.array([text.isascii() and not _CONTROL.search(text) for text in texts], dtype=bool)
@@ -264,7 +275,7 @@ def _verdict(
     head: tuple[Document, list[_Hit]],
     clean: Callable[[str], str],
 ) -> _Verdict:
-    """Weigh the evidence: the best class, unless its evidence is weak or another class has as much."""
+    """Return the best class, or unknown if the evidence is weak or another class has as much."""
     hits = [*_hits(status, whole[0]), *whole[1]]
     by_class, best, score, second = _weighed(hits)
     if score < _ENOUGH:
@@ -283,7 +294,7 @@ def _verdict(
 
 
 def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, float]:
-    """The evidence by class, the best first; the best class, and the scores of the best two."""
+    """Return the evidence by class (the best first), the best class, and the two best scores."""
     by_class: dict[str, list[_Hit]] = defaultdict(list)
     for hit in sorted({*hits}, key=lambda hit: (-hit.weight, hit.evidence)):
         by_class[hit.found].append(hit)
@@ -297,7 +308,7 @@ def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, f
 
 
 def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
-    """Every piece of evidence in a response but its words."""
+    """Yield all evidence in a response except the words."""
     text = _text(document)
     facts = [] if document.facts[:1] == ("keys",) else [fact for fact in document.facts if fact[:3] != "at "]
     inner = [next(filter(None, name)) for name in _INNER_STATUS.findall(text)]
@@ -305,7 +316,8 @@ def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
     outer = {int(status)} if status is not None and math.isfinite(status) else set()
     for number in own | outer:
         name, weight = STATUSES.get(number, (UNKNOWN, 0.0))
-        if weight:  # a status that the body contradicts counts half
+        # a status that the body contradicts counts half
+        if weight:
             yield _Hit(name, weight if number in own or not own else weight / 2, f"status {number}")
     for position, fact in enumerate(facts):
         wrapped = document.kind == "trace" and position < len(facts) - 1
@@ -322,10 +334,11 @@ _NOT_RETRYABLE: Final = re.compile("(?:non|not|un)retr(?:y|i)able")
 
 @lru_cache(maxsize=1 << 14)
 def _named(token: str) -> tuple[_Hit, ...]:
-    """What the name of an exception, or an error code, says."""
+    """Return the evidence in the name of an exception or an error code."""
     plain = re.sub(r"[^a-z0-9]", "", _SEPARATORS.split(token.rstrip(".:"))[-1].lower())[:_SHOWN]
     if _NOT_RETRYABLE.search(plain):
-        return ()  # a marker, and no evidence that a retry could help
+        # "NonRetryableError" asks not to retry, although the word looks like evidence of a transient error
+        return ()
     return tuple(
         _Hit(name, weight, token.rstrip(".:")) for name, weight, rule in _NAME_RULES if rule.fullmatch(plain)
     )

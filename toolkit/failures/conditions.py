@@ -1,4 +1,4 @@
-"""Find the conditions in which a rise of events is concentrated, by a scan of counts.
+"""Find the conditions that a rise of events is concentrated in, by a scan of counts.
 
 A *condition* states one value for each of up to three attributes, for example `region = eu and release =
 2.1`. A *cell* is one combination of the values of all attributes that matter. The scan answers two
@@ -129,7 +129,7 @@ class Counts:
 
     @property
     def totals(self) -> tuple[float, float]:
-        """All events after, and all before."""
+        """Return the numbers of all events after and before."""
         return float(self.after.sum()), float(self.before.sum())
 
 
@@ -154,7 +154,7 @@ class Findings:
 
     @property
     def stands_out(self) -> bool:
-        """Whether the first rise is real."""
+        """Return whether the first rise is real."""
         return self.evidence >= TUNING.clear_evidence
 
 
@@ -166,10 +166,10 @@ def scan_rises(
     *,
     by_shares: bool = False,
 ) -> Findings:
-    """Find the conditions in which a rise is concentrated.
+    """Find the conditions that a rise is concentrated in.
 
     `before` are events of a time that is `exposure` times as long. `by_shares` compares two sets of single
-    events of given sizes, such as failed and successful runs, instead of two times.
+    events of given sizes, for example failed and successful runs, instead of two times.
     """
     if not columns or not before.any():
         return Findings()
@@ -182,7 +182,8 @@ def scan_rises(
     named: list[dict[str, str]] = []
     for scored in best:
         rise = scan.described(scored)
-        if rise.condition not in named:  # else it describes the same rows as an earlier one
+        # a condition that an earlier one names as an alternative describes the same rows
+        if rise.condition not in named:
             rises.append(rise)
             named += [rise.condition, *rise.alternatives]
         if len(rises) == TUNING.ranked:
@@ -210,11 +211,11 @@ class _Statable:
 
     @property
     def size(self) -> int:
-        """Numbers in use."""
+        """Return the number of codes in use."""
         return len(self.originals) + 1
 
     def of_cells(self, first_rows: _Codes) -> _Statable:
-        """Return the same for cells, of which one row each is known."""
+        """Return the same attribute per cell, given one row of each cell."""
         return _Statable(self.codes[first_rows], self.originals)
 
 
@@ -247,11 +248,11 @@ class _Table:
 
     @property
     def size(self) -> int:
-        """How many conditions there are."""
+        """Return the number of conditions."""
         return len(self.stated)
 
     def condition_counts(self, cells: Counts) -> Counts:
-        """Return what the cells of each condition sum to."""
+        """Return the sums of the cells of each condition."""
         sums = cells.summed(self.place_of_cell, self.size + 1)
         return sums.chosen(slice(self.size))
 
@@ -266,17 +267,17 @@ class _Scored:
 
     @property
     def worth(self) -> float:
-        """The score minus the price of stating the condition."""
+        """Return the score minus the price of stating the condition."""
         return self.score - TUNING.price * len(self.table.names)
 
     @property
     def cells(self) -> _Bools:
-        """The cells of the condition."""
+        """Return a mask of the cells of the condition."""
         return np.asarray(self.table.place_of_cell == self.place)
 
     @property
     def events(self) -> tuple[float, float]:
-        """All its events, after and before."""
+        """Return the numbers of all events of the condition, after and before."""
         return float(self.table.counts.after[self.place]), float(self.table.counts.before[self.place])
 
 
@@ -289,7 +290,7 @@ class _Cells:
 
 
 class _Scan:
-    """Distinct rows with their events, and what is learned from them on the way."""
+    """The state of a scan: distinct rows with their events, cells, and the growth of the rest."""
 
     def __init__(
         self, columns: Mapping[str, Column], after: _Floats, before: _Floats, exposure: float
@@ -309,7 +310,7 @@ class _Scan:
         self._counted: dict[tuple[str, ...], _Cells] = {}
         self._cells = _Cells(self._rows, [])
         self._rest: _Bools = np.zeros(0, bool)
-        self._rest_ratio = 1.0  # events of the rest after, over those before
+        self._rest_ratio = 1.0  # events of the rest after, divided by events of the rest before
         self._growth = 1.0
 
     def ranked(self) -> list[_Scored]:
@@ -359,7 +360,7 @@ class _Scan:
         return ratio - TUNING.price * len(first.table.names)
 
     def described(self, scored: _Scored) -> Rise:
-        """Return a condition in texts, with the conditions that have exactly the same cells."""
+        """Return a condition with values instead of codes, and all conditions with exactly the same cells."""
         observed, expected = scored.events
         cells = scored.cells
         same: list[dict[str, str]] = []
@@ -384,7 +385,7 @@ class _Scan:
         return singles + [_Table.of(pair, self._statable, self._rows) for pair in pairs]
 
     def _relevant(self, growth: float | None) -> tuple[str, ...]:
-        """Return the attributes of small conditions that gain at least a share of what the best gains."""
+        """Return the attributes of small conditions with at least a share of the best gain."""
         best = dict.fromkeys(self._statable, 0.0)
         for table in self._small_tables:
             gained = self._best_gain(table, growth)
@@ -463,7 +464,7 @@ def gain(observed: _Floats, expected: _Floats) -> _Floats:
 
 
 def _share_likelihood(part: float, whole: float) -> float:
-    """Return the log-likelihood of a share at its maximum."""
+    """Return the maximum of the log-likelihood of a share."""
     parts = [count for count in (part, whole - part) if count > 0]
     return float(sum(count * np.log(count / whole) for count in parts))
 
@@ -484,7 +485,7 @@ def _noise(after: _Floats, usual: _Floats, times: float) -> tuple[float, float]:
 
     The variance of a count is `bursts * m + varied * m**2`. Both are fitted to the squared differences of
     the cells by weighted least squares. The mean `m` is of both times together, so that cells with events
-    only after count, too.
+    only after count as well.
     """
     mean = (after * times + usual) / (1 + times)
     squares = (after - usual) ** 2 / (1 + times)

@@ -1,4 +1,4 @@
-"""How many failures: by columns, label, state, error text and stored signature."""
+"""Count failures by column, label, state, error and stored signature."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALLBACK_STATES: Final = {
     "CALLBACK_CANCELED": "the failure function was manually canceled",
     "CALLBACK_SUCCESS": "the failure function ran successfully",
 }
-"""The states the service documents and what they mean, those that need a person first."""
+"""The documented states with their meaning. States that need a person come first."""
 
 SHORT_STATES: Final = {
     "CALLBACK_INPROGRESS": "in progress",
@@ -73,7 +73,7 @@ def count_by(failures: AnyFrame, column: str | Sequence[str]) -> pd.DataFrame:
     Raises
     ------
     InputError
-        When a column is missing, or holds lists, maps or bytes.
+        If a column is missing or contains lists, maps or bytes.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def count_labels(failures: AnyFrame) -> pd.DataFrame:
 
 
 def count_states(failures: AnyFrame) -> pd.DataFrame:
-    """Count failures by the state of their failure callback, those that need a person first.
+    """Count failures by the state of their failure callback. States that need a person come first.
 
     Parameters
     ----------
@@ -198,19 +198,19 @@ def count_errors(
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`, `response_body`,
         `response_body_base64`.
     top : int, optional
-        How many texts, at least 1. Default: all.
+        Number of errors to return, at least 1. Default: all.
     clean : callable, optional
-        Applied to each body, and again to the line found in it. Default: what looks like a secret is masked,
-        in texts and in examples. ``str`` shows them as they are.
+        Applied to each body, and again to the error line in it. By default, everything that looks like a
+        secret is masked. Pass ``str`` to see the original messages.
 
     Returns
     -------
     pandas.DataFrame
-        One row per error, the most frequent first and equal ones by text: `text` (str: the error line with
-        placeholders such as ``<num>``, as in the titles of groups), `kind` (str: ``json``, ``html``,
+        One row per error, the most frequent first (ties are sorted by `text`): `text` (str: the error line
+        with placeholders such as ``<num>``, as in the titles of groups), `kind` (str: ``json``, ``html``,
         ``trace``, ``message``, ``empty`` or ``binary``), `count` (Int64),
-        `share` (float64, of all failures), `workflows` (Int64, how many different ones), `dlq_id`, `example`
-        (str: id and whole text of the latest failure), `last_at` (datetime64[ms, UTC], when that was).
+        `share` (float64, of all failures), `workflows` (Int64, number of workflows), `dlq_id`, `example`
+        (str: id and complete message of the latest failure), `last_at` (datetime64[ms, UTC], when that was).
 
     Raises
     ------
@@ -248,7 +248,7 @@ def count_errors(
 def _stored_errors(
     failures: AnyFrame, columns: list[str], clean: Callable[[str], str], doing: str
 ) -> pd.DataFrame | None:
-    """The texts of failures with stored signatures: of each signature that of its latest failure."""
+    """Return the errors of failures with stored signatures, read from the latest failure per signature."""
     failures = scanned(failures, doing=doing)
     if SIGNATURE not in opened(failures, doing=doing).names:
         return None
@@ -264,11 +264,11 @@ def _stored_errors(
 
 
 def _error_texts(table: pa.Table, clean: Callable[[str], str]) -> pd.DataFrame:
-    """What is read in the body of each row, with its id."""
+    """Return the error, the kind and an example for each row, read from the body."""
     bodies = list(
         zip(table["response_body"].to_pylist(), table["response_body_base64"].to_pylist(), strict=True)
     )
-    read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}  # most bodies are equal to another
+    read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}  # most bodies repeat
     return typed_frame(
         text=("str", [read[body][0] for body in bodies]),
         kind=("str", [read[body][1].kind for body in bodies]),
@@ -278,7 +278,7 @@ def _error_texts(table: pa.Table, clean: Callable[[str], str]) -> pd.DataFrame:
 
 
 def _by_text(read: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """What `count_errors` returns: of each text its latest failure, of equal times that of the greater id."""
+    """Return the rows of `count_errors`. The example is the latest failure, or the greater id in a tie."""
     latest = read.sort_values(["last_at", "dlq_id"], ascending=False).drop_duplicates("text")
     groups = rows.groupby("text")
     counted = latest.set_index("text").assign(
@@ -292,7 +292,7 @@ def _by_text(read: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tuple[str, ErrorText]:
-    """The pattern of a body's error text, and that text, both masked and shortened."""
+    """Return the error line of a body with placeholders, and the line itself, both masked and shortened."""
     if raw and not body:
         found = ErrorText("binary", binary_line(raw))
     elif not body:
@@ -311,11 +311,11 @@ class CountMatrix(Counted):
     rows: tuple[str, ...]  # names of the values, largest count first
     columns: tuple[str, ...]
     counts: NDArray[np.int64]  # shape (rows, columns)
-    merged_rows: int  # how many values the last row holds; 0 when none were merged
+    merged_rows: int  # number of values in the last row, or 0 if none were merged
     merged_columns: int
 
     def to_frame(self) -> pd.DataFrame:
-        """The counts as a frame (Int64), named rows and columns."""
+        """Return the counts as a frame (Int64) with named rows and columns."""
         return pd.DataFrame(self.counts, index=list(self.rows), columns=list(self.columns), dtype="Int64")
 
 
@@ -330,7 +330,7 @@ def count_matrix(
     rows, columns : str
         Columns of single values. A missing value counts as a value.
     top_rows, top_columns : int
-        How many values to keep of each, at least 1; the rarer ones are merged.
+        Number of values to keep, at least 1. Rarer values are merged.
 
     Returns
     -------
@@ -339,7 +339,7 @@ def count_matrix(
     Raises
     ------
     InputError
-        When a column is missing or holds lists, maps or bytes, or a number is not a whole one.
+        If a column is missing or contains lists, maps or bytes, or if a number is not an integer.
 
     Examples
     --------
@@ -368,7 +368,7 @@ def count_matrix(
 
 
 LATEST_ROWS: Final = 200
-"""Of each kind of failures, the rows that titles, examples and cohesion are taken from."""
+"""Number of rows per kind of failure that titles, examples and cohesion are based on."""
 
 _KEY: Final = "key_"
 _NULL: Final = "\x00"
@@ -377,10 +377,10 @@ _NULL: Final = "\x00"
 def stored_counts(
     failures: AnyFrame, columns: Iterable[str], parts: Iterable[str], *, doing: str
 ) -> pa.Table | None:
-    """Failures counted by stored signature, status, workflow, further columns and what their bodies contain.
+    """Count failures by stored signature, status, workflow, further columns, and parts of their bodies.
 
-    Beside these: `contains_` (the `parts` of bodies that are there, joined), `count_`, `first_` and `last_`.
-    None where there is no failure, or one without a signature of today's rules.
+    The result also has the columns `contains_` (the `parts` that occur in the bodies, joined), `count_`,
+    `first_` and `last_`. Return None if a failure has no signature by the current rules, or no rows match.
     """
     keys = list(dict.fromkeys([SIGNATURE, "response_status", "workflow_url", *columns]))
     read = [*keys, "response_body"] if (parts := tuple(parts)) else keys
@@ -392,9 +392,9 @@ def stored_counts(
 def latest_rows(
     rows: SelectedRows, keys: Iterable[str], parts: Iterable[str] = (), most: int = LATEST_ROWS
 ) -> pa.Table:
-    """The latest rows of each combination of keys and `parts` of bodies: by `when_`, then the greater id.
+    """Return the latest rows of each combination of keys and `parts` of bodies, by `when_`, then by id.
 
-    Read twice: first the times alone, by the minute, then the rows since the minute that is early enough.
+    The frame is read twice: first only the times by minute, then the rows since the earliest minute needed.
     """
     keys = tuple(keys)
     if parts := tuple(parts):
@@ -426,6 +426,6 @@ def _with_key(keys: tuple[str, ...], table: pa.Table) -> pa.Table:
 
 
 def _since(known: pa.Array, since: pa.Array, table: pa.Table) -> pa.Table:
-    """The rows not before the minute of their key; those without a time where that is -1."""
+    """Return the rows since the minute of their key. If it is -1, rows without a time are included."""
     starts = since.take(pc.index_in(table[_KEY], known))
     return table.filter(pc.greater_equal(pc.fill_null(table["minute_"], -1), starts))

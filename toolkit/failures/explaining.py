@@ -1,4 +1,4 @@
-"""Which values of which attributes a rise of failures is concentrated in."""
+"""Explain a rise of failures by the attribute values that it is concentrated in."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
 _Floats = NDArray[np.float64]
 _Meets = Callable[[dict[str, Any]], NDArray[np.bool_]]
 
-_SHOWN: Final = 5  # of them, in a notebook
-_NAMED: Final = 2  # conditions that describe the same, in the table of a notebook
+_SHOWN: Final = 5  # conditions in a notebook
+_NAMED: Final = 2  # alternatives per row in a notebook
 RANKED: Final = {
     "rank": "Int64", "condition": "object", "observed": "float64", "expected": "float64", "excess": "float64",
     "share": "float64", "lift": "float64", "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
-_WHOLE: Final = 1.1  # of the change: more, as others rose less, is not worded as a share
+_WHOLE: Final = 1.1  # a larger share of the change, because other rows fell, is not shown as a share
 _FELL: Final = 3.0  # standard deviations of the difference of two counts
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Plotted):
-    """Conditions in which a change is concentrated. Association: what goes together, not what caused it.
+    """The conditions that a change is concentrated in. They are associated with it, but no proof of a cause.
 
     `plot` draws the likeliest conditions, observed against expected.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a condition, the likeliest first: `rank` (Int64), ``condition`` (dict of attribute to value),
-        `observed` and `expected` (float64, events after, and before in as long a time),
-        `excess` (float64, their difference), `share` (float64, of the change), `lift` (float64, observed
-        over expected), `confidence` (float64, 0 to 1: how likely it is this condition rather than another of
-        the frame; the sum is 1), `alternatives` (list of dict: conditions that describe the same rows and
-        explain them as well, in front those that need all their attributes).
+        One row per condition, the likeliest first: `rank` (Int64), ``condition`` (dict: attribute to value),
+        `observed` and `expected` (float64, events after, and events before in the same length of time),
+        `excess` (float64, the difference), `share` (float64, of the change), `lift` (float64, observed
+        divided by expected), `confidence` (float64, 0 to 1: probability of this condition among all rows, so
+        that the sum is 1), `alternatives` (list of dict: conditions that describe the same rows equally well,
+        beginning with conditions without redundant attributes).
     observed, expected : float
         All events.
     stands_out : bool
-        False when no condition rose more than the others beyond chance; `frame` then holds chance's best.
+        False if no condition rose more than the others beyond chance. `frame` then shows chance results.
     window : pair of datetime, optional
-        When it was (`explain_spike`): as given, until when not included, or the first and last failure of a
-        rise that was found.
+        Time of the rise (`explain_spike`): your own window, without the end, or the first and last failure of
+        the largest rise.
     episodes : list of pairs of datetime
-        The first and last failure of each part of a rise that was found. All counts are of these times, not
-        of those between them. Empty for a window that was given, and for `explain_change`.
+        First and last failure of each episode of the largest rise. Counts exclude the time between episodes.
+        Empty for your own window, and for `explain_change`.
     left_out : list of str
         Attributes that separate what `explain_change` compared by definition, for example ``state``.
 
@@ -83,25 +83,25 @@ class Explanation(Plotted):
     left_out: list[str] = field(default_factory=list)
 
     def select(self, failures: AnyFrame, *, rank: int = 1) -> pd.DataFrame:
-        """Select the rows of a frame that meet a condition, within the episodes or the window if there are.
+        """Select the rows of a frame that meet a condition, within the episodes or the window, if any.
 
         Parameters
         ----------
         failures : frame
-            What was explained, or any frame with the same columns.
+            The explained frame, or any frame with the same columns.
         rank : int
-            Which condition of `frame`.
+            Rank of a condition in `frame`.
 
         Returns
         -------
         pandas.DataFrame
-            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`: of what
-            was explained, as many as were `observed`.
+            The rows with all columns, for example to pass to `classify_failures` or `plan_redrive`. If you
+            select from the explained frame, their number equals `observed`.
 
         Raises
         ------
         InputError
-            When there is no such condition, or the frame has no such attribute.
+            If `frame` has no such rank, or the failures lack an attribute of the condition.
 
         Examples
         --------
@@ -114,7 +114,8 @@ class Explanation(Plotted):
         if rank not in ranks:
             raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
         since, until = self.window or (None, None)
-        if until and not self.episodes:  # a window that was given ends before its end
+        # the end of a given window is not included, but `rows_meeting` includes it
+        if until and not self.episodes:
             until -= timedelta(milliseconds=1)
         rows = rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
         if len(self.episodes) <= 1:
@@ -143,7 +144,7 @@ class Explanation(Plotted):
         said = f"{change}: {describe_condition(first['condition'])}"
         if first["share"] <= _WHOLE:
             return f"{said} holds {percent(min(first['share'], 1.0))} of the change"
-        # a share says little, and there is none where there are no more than before
+        # a share above 1 is hard to read, and if the total did not grow, a share is not defined
         others = self.observed - first["observed"], self.expected - first["expected"]
         fell = others[1] - others[0] > _FELL * max(sum(others), 0.0) ** 0.5
         rose = f"rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
@@ -177,7 +178,7 @@ class Explanation(Plotted):
 
 
 def _some(conditions: Sequence[dict[str, Any]]) -> str:
-    """The first of the conditions as text, and how many more there are."""
+    """Return the first conditions in words, and the number of further conditions."""
     more = [f"{len(conditions) - _NAMED:,} more"] if len(conditions) > _NAMED else []
     return "; ".join([*map(describe_condition, conditions[:_NAMED]), *more])
 
@@ -191,11 +192,11 @@ def explain_change(
     exposure: float | None = None,
     apart_by: str | Sequence[str] | None = None,
 ) -> Explanation:
-    """Find the conditions on attributes in which a rise is concentrated, or what failed runs have in common.
+    """Find the conditions that a rise is concentrated in, or the values that failed runs have in common.
 
-    Conditions on up to three attributes are compared: how well a rise of what meets a condition explains the
-    counts. Not proof of a cause: whatever changed together with the failures is found, too. The method, and
-    where it fails, is described in :doc:`/groups-and-explanations`.
+    Conditions on up to three attributes are compared by how well a rise of the matching rows explains the
+    counts. The result is no proof of a cause: other things that changed at the same time are found as well.
+    :doc:`/groups-and-explanations` describes the method and its limits.
 
     Parameters
     ----------
@@ -206,15 +207,14 @@ def explain_change(
         Columns to look at, or ``label`` (any of the ``labels``), ``step`` (any of the steps that a run has
         finished), or a field of JSON: ``header X-Region``, ``body plan``, ``output of charge plan`` (what a
         step of a run returned). Default: all that both frames have and whose values repeat, without
-        `weight`, times, and the columns in which a snapshot keeps when it was synced. Other columns have no
-        influence.
+        `weight`, times, and the columns of a snapshot about its syncs. Other columns have no influence.
     weight : str, optional
         A column with the count of each row. Default: each row counts one.
     exposure : float, optional
         How many times longer `before` is than `after`: 14 if one day is compared with two weeks. Default: 1,
         or the ratio of the numbers of events if outcomes are compared.
     apart_by : str or sequence of str, optional
-        Columns by which you divided the rows into the two frames. They explain nothing, and are left out.
+        Columns that you used to divide the rows into the two frames. They explain nothing and are left out.
         `state` and columns that depend on it are known: see `Explanation.left_out`.
 
     Returns
@@ -235,7 +235,7 @@ def explain_change(
     >>> explain_change(after, before)
     170 observed, 80 expected: step = pay holds 100 % of the change
 
-    Failed runs beside successful ones: what differs except for the state?
+    Compare failed runs with successful ones, and find differences other than the state:
 
     >>> runs = pd.DataFrame({"state": ["RUN_FAILED"] * 20 + ["RUN_SUCCESS"] * 80,
     ...     "plan": ["team"] * 25 + ["free"] * 75})
@@ -277,7 +277,7 @@ def explain_columns(
     *,
     by_shares: bool = False,
 ) -> Explanation:
-    """Explain a rise by columns of rows, each of which has events after and events before."""
+    """Explain a rise by columns of rows, each with a number of events after and before."""
     found = scan_rises(columns, observed, usual, exposure, by_shares=by_shares)
     total, expected = float(observed.sum()), float(usual.sum()) / exposure
     frame = _ranked(found.rises, total - expected)
@@ -289,7 +289,7 @@ def recounted(
 ) -> Explanation:
     """Return an explanation with the counts of all rows that meet a condition, as `select` finds them.
 
-    It was found by one label of each row, and by rows around its window.
+    The scan only used one label per row, and rows around the window.
     """
     frame = found.frame.copy()
     met = [meets(condition) for condition in frame["condition"]]
@@ -335,7 +335,8 @@ def _check_names(
 def _ranked(rises: Sequence[Rise], change: float) -> pd.DataFrame:
     """Return one row per condition, the likeliest first."""
     worths = np.array([rise.worth for rise in rises])
-    # a difference of one price is a factor of e: measured, of those with .9 or more 96 % are right
+    # A difference of one price is a factor of e. As measured, 96 % of the conditions with a confidence of .9
+    # or more are right.
     weights = np.exp((worths - worths.max(initial=-np.inf)) / TUNING.price)
     rows = [
         {

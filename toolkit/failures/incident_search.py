@@ -1,4 +1,20 @@
-"""The search for incidents: windows in which failures rose, explained and taken out one after the other."""
+"""Search for incidents: find the clearest rise, explain it, take it out, and search again.
+
+Method, repeated until no window stands out:
+
+1. Count the failures that no incident explains yet in bins of time, once per frequent value of each attribute
+   (a *series*), and find the windows with the most surprising counts.
+2. Explain the clearest window: find the condition that its failures share (`conditions.py`).
+3. Find all episodes of this condition with finer bins, and explain them together. If the explanation
+   describes the same failures, the incident has several episodes; otherwise only the first window counts.
+4. Take out the failures of the incident, except as many as are usual, so that a smaller rise becomes visible.
+
+For example, a bad release fails 500 times from 10:00 to 11:00, and a quota fails 40 times every night. The
+first round finds the release. With its failures taken out, the second round finds the quota with one episode
+per night.
+
+Failures come in bursts (one cause fails several runs at once), so a rise must also be surprising in bursts.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +52,7 @@ _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 _Ints = npt.NDArray[np.int64]
 Span = tuple[int, int]
-"""From when (included) until when (not included), in ns since 1970."""
+"""Start (included) and end (not included), in ns since 1970."""
 
 _MINUTE: Final = 60_000_000_000  # nanoseconds
 _STEPS: Final = [
@@ -44,42 +60,42 @@ _STEPS: Final = [
 ]
 
 _DAY: Final = 1440 * _MINUTE
-_FEW: Final = 500  # failures for each that may be apart from all others
-_HISTORY: Final = 30  # failures, and a day: from then on a history has ends
-_APART, _PART = 3, 10  # times the longest time without failures, part of all time: far from all others
-_BINS: Final = 1_100  # that windows are searched in
-_FINE_BINS: Final = 4_400  # that their ends are found in
-_VALUES: Final = 20  # of an attribute, the most frequent first
+_FEW: Final = 500  # one outlier in time is allowed per this number of failures
+_HISTORY: Final = 30  # a history with fewer failures, or shorter than a day, has no outliers in time
+_APART, _PART = 3, 10  # far: 3 times the longest pause between failures, and a tenth of all time
+_BINS: Final = 1_100  # bins for the search of windows
+_FINE_BINS: Final = 4_400  # bins for the ends of episodes
+_VALUES: Final = 20  # values per attribute, the most frequent first
 _INCIDENTS: Final = 12
-_ROUNDS: Final = 24  # as ends of incidents are found by themselves
-_CLEAR: Final = 2.0  # times the least surprise: a condition that need not stand out of the others
-_LIKELY: Final = 0.6  # of the least surprise: a window that is looked at
-_REJECTED: Final = 12  # windows in which nothing stands out, before the search ends
-_RARE: Final = 100  # of as many bursts the largest is left out
-_FEWEST: Final = 3.0  # mean bursts in excess
-_FEWEST_BURSTS: Final = 5.0  # in excess, where their number alone is surprising
-_CHOSEN: Final = 1.0  # natural units: the condition was chosen for its rise, and two numbers are looked at
-_RETRIED: Final = 20 * 60 * 1_000_000_000  # ns between failures of one burst, at most
-_QUICK: Final = 0.1  # of the mean time between alike failures: one burst
-_USUAL: Final = 10  # episodes: a rise that comes as often is how these failures come
+_ROUNDS: Final = 24  # more than incidents, because an end of an incident can be found separately
+_CLEAR: Final = 2.0  # times the least surprise: enough if no condition stands out
+_LIKELY: Final = 0.6  # times the least surprise: enough to explain a window
+_REJECTED: Final = 12  # the search ends after this number of windows without an incident
+_RARE: Final = 100  # one burst per this number, the largest, does not count for the mean size
+_FEWEST: Final = 3.0  # least excess, in bursts of mean size
+_FEWEST_BURSTS: Final = 5.0  # least excess of bursts if only their number is surprising
+_CHOSEN: Final = 1.0  # price, in natural units, of choosing the condition and of testing two numbers
+_RETRIED: Final = 20 * 60 * 1_000_000_000  # longest pause within a burst, in ns
+_QUICK: Final = 0.1  # longest pause within a burst, relative to the mean pause of alike failures
+_USUAL: Final = 10  # a condition with this number of irregular episodes has no incident, it is usual
 _OF_RESPONSES: Final = (SIGNATURE, "response")  # attributes
-_SAME_WINDOW: Final = 0.5  # of two windows together
-_SAME_FAILURES: Final = 0.9
-_EDGE: Final = 0.25  # of the length of an incident
-_MINOR: Final = 0.2  # of the largest episode's failures
-_LONGER: Final = 20  # times the rest of the history: a rise of all failures that is ongoing
-_IDLE: Final = 5  # mean gaps between failures after which an incident is over
+_SAME_WINDOW: Final = 0.5  # overlap of two windows, relative to their union
+_SAME_FAILURES: Final = 0.9  # share of failures that two conditions have in common
+_EDGE: Final = 0.25  # an end is this near, relative to the length of the incident
+_MINOR: Final = 0.2  # smaller episodes, relative to the largest, are left out
+_LONGER: Final = 20  # a rise of all failures this much longer than the rest of the history is ongoing
+_IDLE: Final = 5  # an incident is over after a pause of this number of mean pauses
 
 
 def datetimes(span: Span) -> tuple[datetime, datetime]:
-    """Two times in ns since 1970 as datetimes in UTC, cut to milliseconds."""
+    """Convert two times in ns since 1970 to datetimes in UTC, truncated to milliseconds."""
     start, stop = (datetime.fromtimestamp(time // 1_000_000 / 1000, UTC) for time in span)
     return start, stop
 
 
 @dataclass(frozen=True)
 class TimeBins:
-    """Bins that begin at full steps and cover a span; times are in ns since 1970."""
+    """Bins of equal length that cover a span and begin at full steps, for example at full hours."""
 
     start: int
     end: int  # not included
@@ -87,40 +103,40 @@ class TimeBins:
 
     @classmethod
     def covering(cls, start: int, end: int, most: int) -> TimeBins:
-        """The shortest usual bins of which a span has no more than this."""
+        """Return bins of the shortest usual length that needs at most `most` bins."""
         return cls(start, end, next((step for step in _STEPS if (end - start) // step < most), _STEPS[-1]))
 
     @property
     def origin(self) -> int:
-        """When the first bin begins."""
+        """Return the start of the first bin."""
         return self.start // self.step * self.step
 
     @property
     def count(self) -> int:
-        """How many bins there are."""
+        """Return the number of bins."""
         return (self.end - 1 - self.origin) // self.step + 1
 
     def positions(self, when: _Ints) -> _Ints:
-        """The bin of each time."""
+        """Return the bin of each time."""
         return (when - self.origin) // self.step
 
     def known(self, gaps: Nanoseconds) -> _Floats:
-        """Which part of each bin is in no gap, from 0 to 1; 1 if all bins are in gaps."""
+        """Return the share of each bin outside of gaps, or 1 for all bins if everything is in gaps."""
         edges = self.origin + self.step * np.arange(self.count + 1, dtype=np.int64)
         known = time_known(gaps, edges) / self.step
         return known if known.any() else np.ones(self.count)
 
     def counted(self, when: _Ints) -> _Floats:
-        """How many of some times are in each bin."""
+        """Return the number of times in each bin."""
         return np.bincount(self.positions(when), minlength=self.count).astype(np.float64)
 
     def span(self, bins: tuple[int, int]) -> Span:
-        """When a range of bins begins and ends."""
+        """Return the start and the end of a range of bins, within the covered span."""
         start, stop = (self.origin + position * self.step for position in bins)
         return max(start, self.start), min(stop, self.end)
 
     def share(self, span: Span, shares: _Floats) -> float:
-        """How much of what is spread over the bins by shares is within a span."""
+        """Return the sum of the shares within a span. A bin that is only partly inside counts in part."""
         sums = cumulated(shares)
         edges = [(time - self.origin) / self.step for time in span]
         low, high = np.interp(edges, np.arange(sums.size), sums)
@@ -129,37 +145,37 @@ class TimeBins:
 
 @dataclass(frozen=True, eq=False)
 class Incident:
-    """A rise: what its failures share, and when it was."""
+    """A rise of failures: the condition that they share, and the times."""
 
     explanation: Explanation
-    rows: _Bools  # failures of the condition within its episodes
+    rows: _Bools  # mask of the failures that meet the condition within the episodes
     episodes: list[Span]  # first and last failure of each
     expected: float
     goes_on: bool
 
     @property
     def first(self) -> dict[str, Any]:
-        """The likeliest condition of the explanation, a row of its frame."""
+        """Return the likeliest condition, as a row of the explanation."""
         return dict(self.explanation.frame.iloc[0])
 
     @property
     def condition(self) -> dict[str, str]:
-        """The condition that its failures meet."""
+        """Return the condition that the failures meet."""
         return dict(self.first["condition"])
 
     @property
     def excess(self) -> float:
-        """Failures beyond the expected ones."""
+        """Return the number of failures beyond the expected number."""
         return float(self.rows.sum()) - self.expected
 
     def is_near(self, other: Incident) -> bool:
-        """Whether another incident was at an end of this one."""
+        """Return whether another incident was shortly before or after this one."""
         start, stop = self.episodes[0][0], self.episodes[-1][1]
         apart = max(other.episodes[0][0] - stop, start - other.episodes[-1][1])
         return apart <= _EDGE * (stop - start)
 
     def with_edge(self, other: Incident) -> Incident:
-        """Both as one."""
+        """Return an incident that consists of both."""
         episodes = sorted([*self.episodes, *other.episodes])
         if len(self.episodes) == 1:
             episodes = [(episodes[0][0], max(stop for _, stop in episodes))]
@@ -168,7 +184,7 @@ class Incident:
 
 
 class IncidentSearch:
-    """Failures in bins of time, and which of them no incident explains yet."""
+    """The state of a search: failures in bins of time, and a mask of the failures not explained yet."""
 
     def __init__(self, failures: FailureAttributes, now: datetime | None, gaps: Nanoseconds = ()) -> None:
         self.failures = failures
@@ -182,16 +198,16 @@ class IncidentSearch:
         self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
         self._known, self._fine_known = self._bins.known(gaps), self._fine.known(gaps)
         self._alike = _alike(failures)
-        self.left = np.zeros(len(failures), dtype=bool)  # failures that no incident explains
+        self.left = np.zeros(len(failures), dtype=bool)  # mask of the failures that no incident explains
         self.left[counted] = True
         self.in_gap = self._within(gaps)
-        self.left &= ~self.in_gap  # too few, as others of that time have expired
+        self.left &= ~self.in_gap  # counts in gaps are too small: some failures expired unread
         self._counted = self.left.copy()
         self._burst = self._bursts()
         self._spread = 1.0
 
     def incidents(self) -> list[Incident]:
-        """All rises, the largest excess first."""
+        """Return all rises, the largest excess first."""
         found: list[Incident] = []
         rejected: list[Span] = []
         if self.left.sum() < FEWEST or self.start + self._bins.step >= self.end:
@@ -213,7 +229,7 @@ class IncidentSearch:
         return sorted(map(self._narrowed, found), key=lambda incident: -incident.excess)
 
     def explained(self, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
-        """Explain the failures of one mask, compared with those of another."""
+        """Explain the failures of one mask, compared with the failures of another."""
         rows = inside | outside
         observed, usual = inside[rows].astype(np.float64), outside[rows].astype(np.float64)
         categories = self.failures.columns_of(rows, observed, usual / exposure)
@@ -226,7 +242,7 @@ class IncidentSearch:
         return recounted(found, *events, exposure, self.failures.meets)
 
     def _next(self, counts: _Ints, varied: _Floats, rejected: list[Span]) -> Incident | None:
-        """The incident of the clearest window; windows in which nothing stands out join those rejected."""
+        """Return the incident of the clearest window. Windows without an incident are added to `rejected`."""
         total = self._total()
         least = least_surprise(len(counts), counts.shape[1])
         expected = ExpectedShares.of(total, self._known)
@@ -244,9 +260,10 @@ class IncidentSearch:
         return None
 
     def _series(self) -> tuple[_Ints, _Ints]:
-        """Pairs of a series that windows are searched in and a failure of it.
+        """Return the series number and the row of each failure, once per series that contains it.
 
-        One series for each frequent value of an attribute, of its pair with the workflow, and of a label.
+        Every frequent value of an attribute is a series, for example ``status = 500``, and so are every pair
+        of such a value with a workflow, and every label.
         """
         everything = np.arange(len(self.failures))
         columns = self.failures.columns
@@ -272,7 +289,7 @@ class IncidentSearch:
         return np.concatenate(series), np.concatenate(failures)
 
     def _counts(self, series: _Ints, rows: _Ints) -> _Ints:
-        """Counts of what is left, one row a series."""
+        """Count the unexplained failures by bin, with one row per series."""
         number, size = int(series.max(initial=-1)) + 1, self._bins.count
         left = self.left[rows]
         bins = self._bins.positions(self.failures.when[rows[left]])
@@ -283,9 +300,10 @@ class IncidentSearch:
         return self._bins.counted(self.failures.when[self.left])
 
     def _incident(self, window: Span, least: float, *, sure: bool) -> Incident | None:
-        """What rose in a window, and at which times; None where nothing stands out.
+        """Return the incident that explains a window, or None if nothing stands out.
 
-        Where all failures rose for sure, they are all named, or the condition that most of them meet.
+        If it is `sure` that all failures rose, the incident covers all of them, or most of them if a
+        condition describes these.
         """
         explanation = self._explained_at([window])
         if sure and not explanation.stands_out and not _holds_most(explanation):
@@ -308,18 +326,22 @@ class IncidentSearch:
         wider = self._explained_at(spans) if spans else None
         if wider and wider.stands_out and self._same(spans, condition, wider.frame["condition"].iloc[0]):
             explanation = wider
-        else:  # at other times something else rose
+        else:
+            # other failures rose at the other times, so only this window belongs to the incident
             spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
         incident = self._over(spans, explanation)
         return None if self._only_says_it_otherwise(incident, spans) else incident
 
     def _begins(self, condition: Mapping[str, str], spans: list[Span]) -> list[int]:
-        """Return when the first failure of a condition was in each of some spans."""
+        """Return the time of the first failure that meets a condition in each span."""
         rows = self.left & self.failures.meets(condition)
         return [self._first_and_last(rows, span)[0] for span in spans]
 
     def _only_says_it_otherwise(self, incident: Incident, spans: list[Span]) -> bool:
-        """Whether other responses of the same workflow are as many less: a text has changed, and no rate."""
+        """Return whether only the wording of responses changed.
+
+        Then other responses of the same workflow became rarer by the same number, and no rate rose.
+        """
         workflow = self.failures.shared(incident.rows, _SAME_FAILURES).get(WORKFLOW)
         if workflow is None or not any(name.startswith(_OF_RESPONSES) for name in incident.condition):
             return False
@@ -330,27 +352,27 @@ class IncidentSearch:
         return rose < incident.excess / 2
 
     def _of_all(self, window: Span) -> Explanation:
-        """A rise of which no condition holds most: the condition that all failures meet."""
+        """Return an explanation with the empty condition, which all failures meet."""
         frame = typed_rows([{"rank": 1, "condition": {}, "confidence": 1.0, "alternatives": []}], RANKED)
         within = self._within([window])
         found = Explanation(frame, 0.0, 0.0, stands_out=True)
         return self._recounted(found, self.left & within, self.left & ~within, self._exposure([window]))
 
     def _continues(self, earlier: Incident, later: Incident) -> bool:
-        """Whether an incident is an end of an earlier one, which was less dense there."""
+        """Return whether an incident is the less dense end of one that was found before."""
         if not earlier.is_near(later):
             return False
         met = int((earlier.rows & self.failures.meets(later.condition)).sum())
         return met >= _SAME_FAILURES * int(earlier.rows.sum())
 
     def _same(self, spans: list[Span], one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-        """Whether two conditions describe the same failures at some times."""
+        """Return whether two conditions describe nearly the same failures within some spans."""
         rows = self.left & self._within(spans)
         first, second = self.failures.meets(one), self.failures.meets(other)
         return bool((rows & first & second).sum() >= _SAME_FAILURES * (rows & (first | second)).sum())
 
     def _over(self, spans: list[Span], explanation: Explanation) -> Incident:
-        """The incident of the likeliest condition over its episodes."""
+        """Return the incident of the likeliest condition over some spans."""
         first = explanation.frame.iloc[0]
         within = self._within(spans)
         conditions = [first["condition"], *first["alternatives"]]
@@ -363,7 +385,7 @@ class IncidentSearch:
         return Incident(explanation, rows, episodes, expected, goes_on=until + idle >= self._now)
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
-        """Whether a condition rose beyond chance, in failures or in bursts of them."""
+        """Return whether a condition rose beyond chance, measured in failures or in bursts."""
         within, exposure = self._within([window]), self._exposure([window])
         mean, tail = self._sizes(self.left & ~within)
         met = self.left & within & self.failures.meets(first["condition"])
@@ -375,7 +397,10 @@ class IncidentSearch:
         return likely >= least + _CHOSEN and failures - float(first["expected"]) >= _FEWEST * mean
 
     def _sizes(self, rows: _Bools) -> tuple[float, float]:
-        """The mean size of bursts, and that of geometric sizes with as heavy a tail; without the largest."""
+        """Return the mean size of bursts, and the mean of a geometric distribution with the same tail.
+
+        The largest burst of each hundred is left out, because one extreme burst would hide every rise.
+        """
         counts = np.bincount(self._burst[rows & self.left], minlength=1)
         counts = np.sort(counts[counts > 0])
         counts = counts[: counts.size - counts.size // _RARE].astype(np.float64)
@@ -385,7 +410,11 @@ class IncidentSearch:
         return mean, max(mean, (float((counts**2).sum() / counts.sum()) + 1) / 2)
 
     def _bursts(self) -> _Ints:
-        """The number of the burst of alike failures that each of those left is part of."""
+        """Return the number of the burst that each unexplained failure belongs to, and -1 for all others.
+
+        A burst is a run of alike failures with short pauses: at most 20 minutes, and at most a tenth of the
+        usual pause between such failures.
+        """
         rows = np.flatnonzero(self.left)
         order = np.lexsort((rows, self._alike[rows]))
         alike, when = self._alike[rows][order], self.failures.when[rows][order]
@@ -398,7 +427,7 @@ class IncidentSearch:
         return bursts
 
     def _explained_at(self, spans: list[Span]) -> Explanation:
-        """What is left at some times explained beside what is left of all others."""
+        """Explain the unexplained failures within some spans, compared with all other times."""
         within = self._within(spans)
         return self.explained(self.left & within, self.left & ~within, self._exposure(spans))
 
@@ -410,7 +439,7 @@ class IncidentSearch:
         return within
 
     def _episodes(self, condition: Mapping[str, str]) -> list[Span]:
-        """All times at which the failures of a condition were many, but those of few beside the largest."""
+        """Return all spans with many failures of a condition, except spans much smaller than the largest."""
         values = self._fine.counted(self.failures.when[self.left & self.failures.meets(condition)])
         found = episodes(values, self._fine_shares().of_series(values), self._spread)
         sizes = [float(values[start:stop].sum()) for start, stop in found]
@@ -418,21 +447,21 @@ class IncidentSearch:
         return [self._fine.span(bins) for bins in compress(found, large)]
 
     def _fine_shares(self) -> ExpectedShares:
-        """The expected shares of all failures that are left, in fine bins."""
+        """Return the expected share of the unexplained failures per fine bin."""
         return ExpectedShares.of(self._fine.counted(self.failures.when[self.left]), self._fine_known)
 
     def known_time(self, span: Span) -> int:
-        """How much of a span is in no gap, in ns."""
+        """Return the length of a span without gaps, in ns."""
         return int(time_known(self.gaps, np.array(span, dtype=np.int64))[0])
 
     def _exposure(self, spans: list[Span]) -> float:
-        """How many times more is expected outside of some times than within."""
+        """Return the expected number of failures outside of some spans, relative to the number within."""
         wave = self._fine_shares().wave
         within = sum(self._fine.share(span, wave) for span in spans)
         return max((1 - within) / max(within, 1e-9), 1e-6)
 
     def _narrowed(self, incident: Incident) -> Incident:
-        """The incident from the first to the last failure that meets its condition, and those alone."""
+        """Return the incident with episodes that begin and end with a failure that meets the condition."""
         rows = incident.rows & self.failures.meets(incident.condition)
         when = self.failures.when
         parts = [when[rows & self._within([(start, stop + 1)])] for start, stop in incident.episodes]
@@ -446,7 +475,7 @@ class IncidentSearch:
         times = list(map(datetimes, episodes))
         found = self._recounted(incident.explanation, within, self.left & ~within, self._exposure(spans))
         found = replace(found, window=(times[0][0], times[-1][1]), episodes=times)
-        # with those that an earlier incident explains, too, as a selection of this one returns them
+        # includes failures that an earlier incident explains, because `Explanation.select` also returns them
         rows = within & self.failures.meets(incident.condition)
         return replace(incident, rows=rows, episodes=episodes, explanation=found)
 
@@ -455,7 +484,7 @@ class IncidentSearch:
         return (int(within[0]), int(within[-1])) if len(within) else span
 
     def _take_out(self, incident: Incident) -> None:
-        """Leave out the failures of an incident, but as many as would have been there without it."""
+        """Mark the failures of an incident as explained, except the number that was expected anyway."""
         taken = np.flatnonzero(incident.rows)
         stay = min(round(incident.expected), len(taken))
         self.left[taken] = False
@@ -464,11 +493,12 @@ class IncidentSearch:
 
 
 def _history(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, int]:
-    """Which failures, oldest first, are a history, and when it ends: by default right after the last.
+    """Return the slice of failures (oldest first) that form the history, and the end of the history.
 
-    Those after `now` are left out, and a few that are far from all others, as of a clock that was wrong. Gaps
-    of a snapshot put nothing apart. A long time without failures before `now` is none of the history: nobody
-    knows that it was looked at.
+    Failures after `now` are left out, and so are a few that are far from all others, for example because of a
+    wrong clock. Gaps of a snapshot do not count as distance. The history ends at `now`, or right after the
+    last failure. A long time without failures before `now` does not belong to it, because nobody knows
+    whether the queue was read then.
     """
     stop = len(when) if now is None else int(np.searchsorted(when, now, "right"))
     first, few = 0, max(1, stop // _FEW)
@@ -485,7 +515,7 @@ def _history(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, in
 
 
 def _alike(failures: FailureAttributes) -> _Ints:
-    """A number for each failure, the same for those whose columns are equal."""
+    """Return a number per failure. Failures with equal attributes have the same number."""
     codes = pd.DataFrame({name: column.codes for name, column in failures.columns.items() if name in NAMED})
     if codes.columns.empty:
         return np.zeros(len(failures), np.int64)
@@ -493,14 +523,14 @@ def _alike(failures: FailureAttributes) -> _Ints:
 
 
 def _holds_most(explanation: Explanation) -> bool:
-    """Whether of what rose the first condition misses at most half as much as of the usual failures."""
+    """Return whether the first condition misses at most half as much of the rise as of the usual failures."""
     first = explanation.frame.head(1)
     usual = first["expected"] / max(explanation.expected, 1e-9)
     return bool((first["share"] >= (1 + usual) / 2).any())
 
 
 def _overlaps(window: Span, others: list[Span]) -> bool:
-    """Whether a window is mostly one of the others."""
+    """Return whether a window is nearly the same as one of the others."""
     start, stop = window
     return any(
         min(stop, until) - max(start, since) > _SAME_WINDOW * (max(stop, until) - min(start, since))

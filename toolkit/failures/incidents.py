@@ -1,4 +1,4 @@
-"""Incidents of a history: when failures rose, for how long, and what those have in common."""
+"""Find the incidents of a history: when failures rose, for how long, and which values they share."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from toolkit.failures.sources import AnyFrame
 
 _FINDING: Final = "finding incidents"
 _WORKFLOWS: Final = 5
-_SHARED: Final = 0.9  # of the failures of an incident
-_SLICES: Final = 24  # of the history: a steady failure is in all but one of them
-_STEADY: Final = 30  # failures
-_STEADY_SHARE: Final = 0.05  # of all failures
-_STEADY_TIMES: Final = 3.0  # of what the median workflow has
-_STEADY_ALIKE: Final = 0.8  # of the failures of its workflow
-_TIMED: Final = 0.5  # of the times between failures are within a quarter of the median; by chance 0.17
+_SHARED: Final = 0.9  # share of the failures of an incident that have a common value
+_SLICES: Final = 24  # parts of the history: a steady failure occurs in all of them but one
+_STEADY: Final = 30  # least number of failures of a steady workflow
+_STEADY_SHARE: Final = 0.05  # least share of all failures
+_STEADY_TIMES: Final = 3.0  # least number of failures, relative to the median workflow
+_STEADY_ALIKE: Final = 0.8  # share of the failures of the workflow with the same signature
+_TIMED: Final = 0.5  # share of pauses within a quarter of the median; 0.17 if failures are random
 WithRows = tuple[dict[str, Any], npt.NDArray[np.int64]]
 """The row of an incident, and the positions of its failures."""
 
@@ -46,16 +46,18 @@ _TYPES: Final = {
 
 
 def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.DataFrame:
-    """Find all times at which failures rose, and what those have in common.
+    """Find all incidents: times with more failures than usual, and the values that these failures share.
 
-    Windows of any length are searched in the counts of each value of each attribute (workflow, label,
-    flow-control key, caller, status, signature, headers and JSON fields of few values) and of its pairs with
-    the workflow. What rose beyond the daily wave, bursts and the rest of the failures is an incident; its
-    failures are left out of the search for the next. Not proof of a cause: whatever goes together with the
-    failures is found, too. A few failures months from all others, as of a clock that was wrong, are none of
-    the history, nor is a long time without failures before `now`. A response that a workflow words anew,
-    without more failures than before, is no rise. Gaps of a snapshot, of which failures expired before they
-    were read, are left out, as if they took no time.
+    Each attribute is searched for windows of any length (workflow, label, flow-control key, caller, status,
+    signature, headers and JSON fields with few values), alone and together with the workflow. An incident is
+    a rise beyond the daily wave, the usual bursts and the growth of all other failures. For example, 60
+    failures of one workflow within an hour are an incident if it usually fails once per hour.
+
+    The result shows which values go together with a rise. That is no proof of a cause.
+
+    Outliers in time (for example from a wrong clock) and a long time without failures before `now` do not
+    count as history. A response with a new wording, without more failures than before, is no incident. Gaps
+    of a snapshot, when failures expired before a sync could read them, are skipped as if they took no time.
 
     Parameters
     ----------
@@ -65,24 +67,31 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     Returns
     -------
     pandas.DataFrame
-        One row an incident, the largest excess first: `rank` (Int64), `kind` (str: ``rise``; after those
-        ``steady``, a workflow that fails in one way all the time at regular intervals), `condition` (dict of
-        attribute to value; empty where all failures rose and none much more than the others), `workflows`
-        (list of str: the most frequent of its failures, five at most; empty where the frame has one or none),
-        `workflow_count` (Int64: how many there are; missing then), `shared` (dict: what nine of ten of its
-        failures have in common), `from_at`, `until_at` (datetime64[ms, UTC], its first and last failure),
-        `goes_on` (bool: until the end of the history), `episodes` (list of pairs of such times), `period`
-        (str: when its failures begin if that is regular, in UTC, such as "every day at 03:10"), `observed`,
-        `expected`, `excess` (float64, failures; one that meets two conditions counts in both), `share`
-        (float64, of all failures, also those without a usable time), `lift` (float64, observed over
-        expected), `confidence` (float64, 0 to 1: that the condition is this one and no other),
-        `alternatives` (list of dict: conditions that describe the same failures and explain them as well,
-        in front those that need all their attributes).
+        One row per incident, the largest excess first:
+
+        - `rank` (Int64).
+        - `kind` (str): ``rise``, followed by ``steady`` for workflows that fail all the time at regular
+          intervals in the same way.
+        - `condition` (dict of attribute to value): empty if all failures rose alike.
+        - `workflows` (list of str): the five most frequent workflows; empty if the frame has at most one.
+        - `workflow_count` (Int64): number of all workflows; missing if the frame has at most one.
+        - `shared` (dict): values that nine of ten failures have in common.
+        - `from_at`, `until_at` (datetime64[ms, UTC]): first and last failure.
+        - `goes_on` (bool): whether the incident lasts until the end of the history.
+        - `episodes` (list of pairs of datetime): first and last failure of each episode.
+        - `period` (str): when the failures begin, if that is regular, for example "every day at 03:10" (UTC).
+        - `observed`, `expected`, `excess` (float64): numbers of failures. A failure that meets two conditions
+          counts in both.
+        - `share` (float64): share of all failures, including failures without a usable time.
+        - `lift` (float64): observed divided by expected.
+        - `confidence` (float64): probability, from 0 to 1, that this is the right condition.
+        - `alternatives` (list of dict): conditions that describe the same failures equally well, beginning
+          with conditions without redundant attributes.
 
     Raises
     ------
     InputError
-        When a column is missing or holds values of another kind.
+        If a column is missing or contains values of another type.
 
     Examples
     --------
@@ -98,7 +107,7 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
 
 
 def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[WithRows]:
-    """The incidents as `find_incidents` has them, each with the positions of its failures in the frame."""
+    """Return the rows of `find_incidents`, each with the positions of the failures in the frame."""
     gaps = in_nanoseconds(gaps_of(failures))
     failures = scanned(failures, doing=_FINDING)
     read = FailureAttributes(failures, doing=_FINDING)
@@ -119,36 +128,37 @@ def explain_spike(
     now: datetime | None = None,
     progress: StepOption = None,
 ) -> Explanation:
-    """Find what the failures of a rise have in common, and when it was.
+    """Find the values that the failures of a rise have in common, and the time of the rise.
 
     Parameters
     ----------
     failures : frame
-        The failures table. A column `signature`, as `FailureGroups.assign` adds it, is used as it is.
+        The failures table. If it has a column `signature`, as `FailureGroups.assign` adds it, the column is
+        used unchanged.
     window : pair of datetime, optional
-        From when (included) until when (not included). Default: the largest rise of the history.
+        Start (included) and end (not included) of the rise that you want to explain. Default: the largest
+        rise of the history.
     baseline : pair of datetime, optional
-        What the window is compared with, without the gaps of a snapshot. Default: all other times.
+        Time to compare the window with, without the gaps of a snapshot. Default: all other times.
     now : datetime, optional
-        When the history ends, or when the data end if that is earlier; later failures are left out. Default:
-        at the last failure.
+        End of the history; later failures are left out. If the data end earlier, that time is used. Default:
+        the last failure.
     progress : bool or callable, optional
-        A callable gets (steps done, steps in all, name of the step that begins). Default: a bar in a
-        notebook or terminal if there are many failures.
+        A callable is called with (steps done, number of steps, name of the step that begins). By default, a
+        notebook or terminal shows a bar if there are many failures.
 
     Returns
     -------
     Explanation
-        `.frame` with the ranked conditions, `.window`, and `.stands_out`, which is false when nothing rose
-        or, in a window that is given, when nothing rose more than the rest. Where all failures rose and none
-        much more than the others, the condition of the rise that was found is empty. `observed` are the
-        failures in its episodes, `expected` what the other times, without rises of their own, have in as
-        long a time. A failure counts for each of its labels.
+        `.frame` with the ranked conditions, `.window`, and `.stands_out`, which is false if nothing rose or,
+        in your own window, if nothing rose more than the rest. If all failures rose alike, the condition is
+        empty. `observed` is the number of failures in the episodes, `expected` the usual number in the same
+        length of time. A failure counts once for each label.
 
     Raises
     ------
     InputError
-        When a column is missing, or a time cannot be read.
+        If a column is missing or a time is not valid.
 
     Examples
     --------
@@ -170,7 +180,7 @@ def _explained_spike(
     now: datetime | None,
     step: Callable[[str], None],
 ) -> Explanation:
-    """Explain a window, or the largest rise."""
+    """Explain the window, or the largest rise if no window is given."""
     step("reading what failures have in common")
     gaps = in_nanoseconds(gaps_of(failures))
     read = FailureAttributes(failures, doing="explaining a spike")
@@ -187,7 +197,7 @@ def _explained_spike(
     beside_time = search.known_time(beside)
     if shared[0] < shared[1]:
         beside_time -= search.known_time(shared)
-    # of a window that is in a gap as a whole, what was read is all that there is
+    # if the whole window is in a gap, the failures that were read are compared as if it had no gap
     inside_time = search.known_time(inside) or inside[1] - inside[0]
     within, usual = ((read.when >= start) & (read.when < stop) for start, stop in (inside, beside))
     found = search.explained(within, usual & ~within & ~search.in_gap, max(beside_time, 1) / inside_time)
@@ -195,7 +205,7 @@ def _explained_spike(
 
 
 def _span(name: str, pair: object) -> Span:
-    """The two times of an argument."""
+    """Return the start and the end of an argument in ns since 1970."""
     times = [] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
     if len(times) != 2:  # noqa: PLR2004 - from and until
         raise wrong(name, pair, "two times, from when until when")
@@ -206,7 +216,7 @@ def _span(name: str, pair: object) -> Span:
 
 
 def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
-    """The row of an incident."""
+    """Return the row of an incident."""
     first = incident.first
     about = _about(failures, incident.rows, incident.episodes, incident.expected)
     return about | {
@@ -219,7 +229,7 @@ def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
 
 
 def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np.bool_]]]:
-    """Rows for workflows that fail in one way all the time, much more than others, and by a timer."""
+    """Return rows for workflows that fail all the time at regular intervals, much more than others."""
     failures, left = search.failures, search.left
     workflows, signatures = (failures.columns.get(name) for name in (WORKFLOW, SIGNATURE))
     if workflows is None:
@@ -254,7 +264,7 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
 def _about(
     failures: FailureAttributes, rows: npt.NDArray[np.bool_], episodes: list[Span], expected: float
 ) -> dict[str, Any]:
-    """When some failures were, how many, and what they share."""
+    """Return the times, the counts and the common values of some failures."""
     observed = float(rows.sum())
     times = [datetimes(episode) for episode in episodes]
     workflows = [name for name in failures.most_frequent(WORKFLOW, rows, len(failures)) if name != NONE]

@@ -1,4 +1,4 @@
-"""Failures that look alike, by text; whether they were seen before, and what became of them then."""
+"""Find earlier failures that look like new ones, and the outcome of the earlier failures."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ from toolkit.signatures.signing import error_signatures
 from toolkit.tables.signed_rows import SIGNATURE
 
 _SEEN: Final = 0.55
-"""Similarity of the error and the frames near it, from which a text counts as seen before.
+"""Least similarity of the error and the frames near it for a message that was seen before.
 
 On 301 public Java traces, 91 % of the traces with an earlier trace of the same fault reach it, and 35 % of
-the others. The similarity of the complete text decides worse at any limit: at .5, 99 % and 60 %."""
+the others. The similarity of the complete message decides worse at any limit: at .5, 99 % and 60 %."""
 
 NEVER_SEEN_ERROR: Final = 0.12
-"""How often "never seen" is wrong: the share of such texts that have an earlier text of the same fault.
+"""Error rate of "never seen": the share of such messages with an earlier message of the same fault.
 
 Measured on 301 public Java traces (13 of 110 such traces). On the project's own traces, half of which are
 new, it is .03 (18 of 602)."""
 
 
 def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k: int = 5) -> pd.DataFrame:
-    """Find, for each text, the texts of a history that it looks like.
+    """Find, for each message, the most similar messages of a history.
 
-    Texts are compared by their words, the lines of their traces and their group; rare ones count more
-    (tf-idf). Values such as numbers and ids do not count. Not for telling if two texts have one cause: use
-    `error_signatures` for that.
+    Messages are compared by words, lines of stack traces, and group; rare features count more (tf-idf).
+    Values, for example numbers and ids, do not count. Do not use this to decide whether two messages have the
+    same cause: use `error_signatures` for that.
 
     Parameters
     ----------
     texts, history : iterable of str or None
-        Messages, response bodies, stack traces. None and empty texts are similar to nothing.
+        Error messages, response bodies or stack traces. None and empty strings are similar to nothing.
     k : int
-        How many of the history to name for each text, at least 1.
+        Number of similar messages to return for each message, at least 1.
 
     Returns
     -------
     pandas.DataFrame
-        Up to `k` rows a text, the most similar first: `query` (Int64, position in `texts`), `rank` (Int64,
-        from 1), `row` (Int64, position in `history`), `similarity` (float64, above 0 to 1), `seen` (bool:
-        whether the error of the most similar one, with the frames near it, is similar enough to have been
+        Up to `k` rows per message, the most similar first: `query` (Int64, position in `texts`), `rank`
+        (Int64, from 1), `row` (Int64, position in `history`), `similarity` (float64, above 0 to 1), `seen`
+        (bool: whether the error of the best match, with the frames near it, is similar enough to count as
         seen before).
 
     Raises
     ------
     InputError
-        When `texts` or `history` hold anything but texts, or `k` is below 1.
+        If `texts` or `history` contain anything but strings and None, or `k` is below 1.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k:
 def _similar_texts(
     queried: Sequence[str], known: Sequence[str], groups: Sequence[str | None], k: int
 ) -> pd.DataFrame:
-    """Compare texts, of which `groups` has the ids: of the queried ones, then of the known ones."""
+    """Compare messages. `groups` contains the group of each queried message, then of each known message."""
     index = TextIndex(known, groups[len(queried) :])
     rows: list[tuple[int, int, int, float, bool]] = []
     matches: dict[tuple[str, str | None], list[Match]] = {}
@@ -106,9 +106,9 @@ def _checked(name: str, texts: Any) -> list[str]:
     return [text if isinstance(text, str) else "" for text in listed]
 
 
-_MOST: Final = 2_000  # groups of the failures that are compared by their texts, the largest
-_MOST_KNOWN: Final = 100_000  # groups of the history that are compared by their texts, the largest
-_TEXT: Final = 20_000  # characters of a body that are compared
+_MOST: Final = 2_000  # largest groups of failures that are compared
+_MOST_KNOWN: Final = 100_000  # largest groups of the history that are compared
+_TEXT: Final = 20_000  # compared characters per body
 _SHOWN: Final = 50  # rows that a notebook shows
 _TYPES: Final = {
     "group": "str", "title": "str", "rank": "Int64", "similar": "str", "similar_title": "str",
@@ -119,20 +119,19 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarFailures:
-    """Earlier groups that groups of failures look like; made by `similar_failures`.
+    """The most similar earlier groups of each group of failures; made by `similar_failures`.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        Up to `k` rows a group, the largest group first: `group`, `title` (str), `rank` (Int64, from 1;
-        missing in the one row of a group that looks like nothing), `similar`, `similar_title` (str: the
-        earlier group), `similarity` (float64, above 0 to 1; 1 for the same group), `seen` (bool: whether the
-        group's most similar one is similar enough to have been seen before), `count` (Int64), `last_at`
-        (datetime64[ms, UTC]) and `outcome` (str), of the earlier failures: how many, the last, and what
-        became of them.
+        Up to `k` rows per group, the largest group first: `group`, `title` (str), `rank` (Int64, from 1;
+        missing if no earlier group is similar), `similar`, `similar_title` (str: the earlier group),
+        `similarity` (float64, above 0 to 1; 1 for the same group), `seen` (bool: whether the best match is
+        similar enough to count as seen before), and for the earlier failures `count` (Int64), `last_at`
+        (datetime64[ms, UTC]) and `outcome` (str, for example "2 deleted, 1 expired").
     never_seen_error : float
-        How often "never seen" is wrong: the share of texts called so that have an earlier text of the same
-        fault, measured by `make accuracy` on stack traces, half of which are new.
+        Error rate of "never seen": the share of such messages with an earlier message of the same fault.
+        `make accuracy` measures it on stack traces, half of them new.
 
     Examples
     --------
@@ -168,33 +167,33 @@ def similar_failures(
     retention: str | timedelta | None = None,
     rules: str | Path | GroupRules | None = None,
 ) -> SimilarFailures:
-    """Find, for each group of failures, earlier groups that look alike and what became of them.
+    """Find, for each group of failures, similar earlier groups and their outcomes.
 
-    A group of the history with the same id is the most similar one. The 2,000 largest groups of the failures
-    are compared with the 100,000 largest of the history by their words and the lines of their traces. Not for
-    telling if two groups have one cause.
+    If the history has a group with the same id, it is the most similar one. The 2,000 largest groups of
+    failures are compared with the 100,000 largest groups of the history by words and lines of stack traces.
+    Do not use this to decide whether two groups have the same cause.
 
     Parameters
     ----------
     failures, history : frame
-        With the columns of `load_failures`. Entries that both have count as failures only. A snapshot as
-        history also says which entries left the queue.
+        With the columns of `load_failures`. Entries in both frames count only as failures. If you pass a
+        snapshot as history, it also contains entries that left the queue.
     k : int
-        How many groups to name for each, at least 1.
+        Number of similar groups per group, at least 1.
     runs, retried, retention
-        What is known of entries that left, as in `retry_outcomes`.
+        Facts about entries that left the queue, as for `retry_outcomes`.
     rules : str, Path or GroupRules, optional
         As in `group_failures`.
 
     Returns
     -------
     SimilarFailures
-        `.frame` has up to `k` rows a group.
+        `.frame` has up to `k` rows per group.
 
     Raises
     ------
     InputError
-        When a column is missing, or an option cannot be read.
+        If a column is missing or an option is not valid.
 
     Examples
     --------
@@ -218,7 +217,7 @@ def similar_failures(
 def similar_grouped(
     failures: pd.DataFrame, history: pd.DataFrame, groups: FailureGroups, *, k: int
 ) -> SimilarFailures:
-    """`similar_failures` of rows that have their group, as `groups` assigned it."""
+    """Return `similar_failures` of rows with a group, as `groups.assign` added it."""
     new, old = comparable(failures, "failures", groups.rules), comparable(history, "history", groups.rules)
     ids = pd.concat([failures[SIGNATURE], history[SIGNATURE]]).tolist()
     return _similar(new, old, ids, groups, retry_outcomes(history), k)
@@ -234,7 +233,7 @@ def _similar(
     queries, known = _largest(rows), _largest(two)
     by_group = two.groupby("group")
     about = by_group.agg(count=("id", "size"), last_at=("at", "max"))
-    about = about.assign(outcome=by_group["outcome"].agg(_said))
+    about = about.assign(outcome=by_group["outcome"].agg(_outcomes_in_words))
     facts: dict[Any, dict[Any, Any]] = about.to_dict("index")
     clean = Redactor().text
     queried, remembered = queries[:_MOST], known[:_MOST_KNOWN]
@@ -266,7 +265,7 @@ def _rows(table: pa.Table, groups: list[str]) -> pd.DataFrame:
 
 
 def _largest(frame: pd.DataFrame) -> list[Any]:
-    """Of each group its id and its first row, the largest group first."""
+    """Return the id and the first row of each group, the largest group first."""
     groups = frame.groupby("group", as_index=False).agg(count=("id", "size"), row=("row", "first"))
     groups = groups.sort_values(["count", "group"], ascending=[False, True])
     return list(groups.itertuples(index=False))
@@ -278,8 +277,8 @@ def _texts(table: pa.Table, groups: list[Any], clean: Any) -> list[str]:
     return [clean((body or "")[:_TEXT]) for body in bodies]
 
 
-def _said(outcomes: pd.Series) -> str:
-    """What became of entries, in words, the most frequent first."""
+def _outcomes_in_words(outcomes: pd.Series) -> str:
+    """Return the outcomes in words, the most frequent first, for example "2 deleted, 1 expired"."""
     sizes = outcomes.value_counts()
     ordered = sorted(sizes.index, key=lambda name: (-sizes[name], OUTCOMES.index(name)))
     return ", ".join(f"{sizes[name]:,} {name}" for name in ordered)

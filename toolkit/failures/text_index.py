@@ -1,21 +1,21 @@
-"""Find the texts of a history that a text looks like, by two comparisons of tf-idf.
+"""Find the most similar messages of a history, by two comparisons of tf-idf.
 
-Method: a text has two vectors of features.
+Method: each message has two vectors of features.
 
-1. Near the error: types of errors, words of messages, and frames, each of which counts less than the frame
-   above it. Two traces that reach one fault by different ways agree here.
-2. The whole text: its words without values, its lines with a place in code, and the id of its group. A
+1. Near the error: types of errors, words of messages, and frames. Each frame counts less than the frame above
+   it. Two traces that reach the same fault in different ways agree here.
+2. The whole message: words without values, lines that name a place in code, and the id of the group. A
    feature that occurs n times counts 1 + log(n) (sublinear weights).
 
-Each feature counts more if it is rare in the history: log((1 + N) / (1 + texts that have it)) + 1. The
-similarity of two texts is the weighted root mean square of the two cosines, so that one comparison that
-agrees is enough.
+Each feature counts more if it is rare in the history: log((1 + N) / (1 + messages that have it)) + 1. The
+similarity of two messages is the weighted root mean square of the two cosines, so one comparison that agrees
+is enough.
 
 For example, "connection to db-7 refused" and "connection to db-12 was refused" share the words connection,
 to, db and refused. The numbers are values and do not count.
 
-Features are numbers of 32 bits, hashes of their text, so that memory does not depend on their length. Of a
-large history, a query reads the texts that share its rarest features, and compares the best of these exactly.
+Features are hashed to 32 bits, so that memory does not depend on their length. In a large history, a query
+only reads messages that share the rarest features, and compares the best candidates exactly.
 
 Source: Salton and Buckley (1988), Term-weighting approaches in automatic text retrieval; Weinberger and
 others (2009), Feature hashing for large scale multitask learning.
@@ -40,13 +40,14 @@ from toolkit.signatures.trace_frames import StackTrace
 from toolkit.signatures.traces import stack_trace
 
 _TOKEN: Final = re.compile(r"<\w+>|[^\W\d_][\w$]*")
-_FADING: Final = 0.75  # how much less each frame counts than the one above
-_FRAME, _PAIR, _PART, _TYPE, _WORD = 1.0, 0.4, 0.15, 1.5, 0.7  # of a function, call, class, error, word
-_WORDS: Final = 80  # of a message
+_FADING: Final = 0.75  # weight of a frame, relative to the frame above it
+# weights of a function, a call, a class, a type of error, and a word
+_FRAME, _PAIR, _PART, _TYPE, _WORD = 1.0, 0.4, 0.15, 1.5, 0.7
+_WORDS: Final = 80  # words per message
 _WORD_PATTERN: Final = re.compile(r"<\w+>|[^\W\d_][\w.$]*")
 _CAMEL: Final = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
 _PLACE: Final = re.compile(r"\s*(?:at |File |from |#\d+ )")
-"""Beginning of a line that names a place in code, in which numbers are not values."""
+"""Beginning of a line that names a place in code. Numbers in it are not values."""
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.uint32]
@@ -57,14 +58,14 @@ class Tuning:
     """Constants of the comparison, with the data they were set on."""
 
     most_lines: int = 200
-    """Lines of a text that are compared. Deeper frames are those of servers and test runners."""
+    """Compared lines per message. Deeper frames belong to servers and test runners."""
     near: float = 0.4
     """Share of the comparison near the error. On 301 public Java traces, .5 tells seen from new worse (AUC
     .924, not .932); on the project's own traces, .3 does (.974, not .983)."""
     group: float = 2.0
     """Weight of the id of a group before its rarity. On 301 public Java traces, 2 finds more first than 3."""
     most_read: int = 400_000
-    """Pairs of a text and a feature that a query reads to find candidates: about 5 ms."""
+    """Pairs of a message and a feature that a query reads to find candidates: about 5 ms."""
     most_candidates: int = 500
     """Candidates of a large history that are compared with all features."""
 
@@ -74,7 +75,7 @@ _TUNING: Final = Tuning()
 
 @dataclass(frozen=True)
 class Features:
-    """Features of a text, each once, and how much each counts before its rarity does."""
+    """The distinct features of a message, with their weights before rarity is applied."""
 
     numbers: Numbers
     weights: Floats
@@ -86,7 +87,7 @@ def _features(weights: Mapping[str, float]) -> Features:
 
 
 def whole_features(text: str, group: str | None) -> Features:
-    """Return the features of a whole text and of its group."""
+    """Return the features of a whole message and of the group."""
     counts: Counter[str] = Counter()
     for line in its_ends(text).split("\n")[: _TUNING.most_lines]:
         is_place = _PLACE.match(line) is not None
@@ -143,7 +144,7 @@ def _of_message(message: str, features: dict[str, float]) -> None:
 
 
 class Match(NamedTuple):
-    """A text of the history that is similar to another text."""
+    """A message of the history that is similar to another message."""
 
     row: int
     similarity: float
@@ -152,7 +153,7 @@ class Match(NamedTuple):
 
 
 class TextIndex:
-    """The texts of a history, with their groups.
+    """The messages of a history with their groups, searchable by similarity.
 
     >>> index = TextIndex(["disk full", "no order 17"], [None, None])
     >>> index.nearest("no order 4711", None, k=1)
@@ -164,12 +165,12 @@ class TextIndex:
         self._whole = _FeatureIndex(list(map(whole_features, texts, groups)))
 
     def nearest(self, text: str, group: str | None, k: int) -> list[Match]:
-        """Return the most similar texts of the history, the most similar first, equal ones by row."""
+        """Return the most similar messages, the most similar first; ties are sorted by row."""
         near = self._near.cosines(near_features(text))
         whole = self._whole.cosines(whole_features(text, group))
         similarities = np.sqrt(_TUNING.near * near**2 + (1 - _TUNING.near) * whole**2)
         order = np.argsort(-similarities, kind="stable")[:k]
-        # rounded, so that equal texts have exactly 1
+        # rounded, so that equal messages have a similarity of exactly 1
         matches = [Match(int(row), _rounded(similarities[row]), _rounded(near[row])) for row in order]
         return [match for match in matches if match.similarity > 0]
 
@@ -179,7 +180,7 @@ def _rounded(similarity: float) -> float:
 
 
 class _FeatureIndex:
-    """Features of a history, by text and by feature, as compressed sparse rows and columns."""
+    """Features of a history by message and by feature, as compressed sparse rows and columns."""
 
     def __init__(self, documents: Sequence[Features]) -> None:
         self._size = len(documents)
@@ -205,7 +206,7 @@ class _FeatureIndex:
         return rarity
 
     def cosines(self, features: Features) -> npt.NDArray[np.float64]:
-        """Return the cosine of each text, 0 if no feature is shared."""
+        """Return the cosine of each message, or 0 if no feature is shared."""
         if not len(self._names) or not len(features.numbers):
             return np.zeros(self._size)
         positions = np.minimum(np.searchsorted(self._names, features.numbers), len(self._names) - 1)
@@ -220,7 +221,7 @@ class _FeatureIndex:
         return cosines if is_exact else self._exact(cosines, columns, known_weights, length)
 
     def _sums(self, columns: npt.NDArray[np.int64], weights: Floats) -> tuple[npt.NDArray[np.float64], bool]:
-        """Return the products by row, of the rarest features first, and whether all features were read."""
+        """Return the dot product of each row, rarest features first, and whether all features were read."""
         sums = np.zeros(self._size)
         counts = self._column_starts[columns + 1] - self._column_starts[columns]
         read = 0
