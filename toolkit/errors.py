@@ -70,3 +70,7 @@ __all__ = [
 ]
 
 __doc__ = _errors.__doc__  # with a drawing of the tree
+
+for _name in __all__:
+    # tracebacks and pickles name the public place
+    globals()[_name].__module__ = __name__
