@@ -60,7 +60,7 @@ def arrow_table(value: Any) -> pa.Table | None:
         value = value.collect()
     if isinstance(value, pd.Series | pa.RecordBatchReader) or not hasattr(value, "__arrow_c_stream__"):
         return None
-    with suppress(*UNFIT):  # a single column can be read as Arrow, too
+    with suppress(*UNFIT):  # a single column has the same method, but is no table
         table = value
         if not isinstance(value, pa.Table):
             table = pa.table(value)
@@ -69,7 +69,7 @@ def arrow_table(value: Any) -> pa.Table | None:
 
 
 def conversion(value: object) -> str | None:
-    """Return how to convert a value of which nobody but the caller can decide how much is read.
+    """Return how to convert a value that may be larger than memory, so that the caller has to convert it.
 
     >>> conversion("snapshots/failures")
     'Pass tk.read_snapshot(path).'

@@ -81,7 +81,7 @@ def bounded_times(
 
 
 class ClockErrors:
-    """Count failures with an impossible time, by destination and by how far its clock is off.
+    """Count failures with an impossible time, by destination and by the error of the clock there.
 
     Differences are rounded to three digits, which bounds what is stored.
     """
@@ -100,12 +100,12 @@ class ClockErrors:
 
     @property
     def counts(self) -> list[tuple[str, int, int]]:
-        """Destination, seconds that its clock is ahead, and failures; JSON values."""
+        """Destination, seconds that the clock is ahead, and failures; JSON values."""
         return [(destination, seconds, rows) for (destination, seconds), rows in sorted(self._rows.items())]
 
     @property
     def by_destination(self) -> list[tuple[str, int, int]]:
-        """Destination, median seconds that its clock is ahead, and failures; the most failures first."""
+        """Destination, median seconds that the clock is ahead, and failures; the most failures first."""
         differences: dict[str, list[tuple[int, int]]] = {}
         for destination, seconds, rows in self.counts:
             differences.setdefault(destination, []).append((seconds, rows))
@@ -117,7 +117,11 @@ class ClockErrors:
 
 
 def _median(pairs: list[tuple[int, int]]) -> int:
-    """Return the median of values, each of which comes with how often it occurs; in ascending order."""
+    """Return the median of values in ascending order. Each comes with the number of occurrences.
+
+    >>> _median([(5, 1), (7, 3), (900, 1)])
+    7
+    """
     values, counts = zip(*pairs, strict=True)
     position = int(np.searchsorted(np.cumsum(counts), (sum(counts) + 1) // 2))
     return int(values[position])
@@ -127,7 +131,9 @@ def _hosts(failures: pa.Table) -> pa.Array:
     """Return host and port of the URL that failed, or of the workflow."""
     urls = [failures[name] for name in ("url", "workflow_url") if name in failures.column_names]
     hosts = [pc.struct_field(pc.extract_regex(column, _HOST), "host") for column in urls]
-    return pc.coalesce(*hosts) if hosts else pa.nulls(failures.num_rows, pa.string())
+    if not hosts:
+        return pa.nulls(failures.num_rows, pa.string())
+    return pc.coalesce(*hosts)
 
 
 def _seconds_ahead(failures: pa.Table) -> npt.NDArray[np.float64]:

@@ -76,7 +76,7 @@ _DECODED: Final = {
 class FailureDecoder:
     """Decode the pages of one load. Learned fields and masked values are kept from page to page.
 
-    With `keep`, only entries for which it returns True are kept. It is called with the names of the service.
+    With `keep`, an entry is only kept if `keep` returns True. It is called with the names of the service.
     `clock` returns the time of loading, in Unix milliseconds: no failure can be later.
 
     >>> page = b'[{"dlqId": "a", "responseStatus": 500, "cause": {"code": 7}}]'
@@ -100,7 +100,10 @@ class FailureDecoder:
 
         Several pages are faster.
         """
-        tables = list(self.tables([rows] if isinstance(rows, bytes) else rows))
+        pages = rows
+        if isinstance(pages, bytes):
+            pages = [pages]
+        tables = list(self.tables(pages))
         if tables:
             return pa.concat_tables(tables)
         return FAILURES.empty_table()
@@ -185,14 +188,18 @@ class FailureDecoder:
         fails, each half is tried.
         """
         starts = [0, *accumulate(size for _, size in sizes)]
+        table = FAILURES.empty_table()
         try:
-            table = self._table(fields) if starts[-1] else FAILURES.empty_table()
+            if starts[-1]:
+                table = self._table(fields)
         except _REFUSALS:
             if len(sizes) == 1:
                 yield self._leniently(sizes[0][0])
                 return
             # If many pages fail, bisection takes longer than decoding each page separately.
-            parts = 2 if halvings < _MOST_HALVINGS else len(sizes)
+            parts = len(sizes)
+            if halvings < _MOST_HALVINGS:
+                parts = 2
             bounds = [len(sizes) * number // parts for number in range(parts + 1)]
             for first, end in pairwise(bounds):
                 part = {name: column[starts[first] : starts[end]] for name, column in fields.items()}

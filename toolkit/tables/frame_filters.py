@@ -68,26 +68,33 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
     """
     messages = []
     for name, field in FIELDS.items():
-        values = getattr(wanted, name) if field.many else ()
-        if not values:
+        if not field.many or not getattr(wanted, name):
             continue
         in_frame = [value for value, _ in count_values(frame, name)]
         known = list(dict.fromkeys([*field.known, *in_frame]))
         if not known:
             continue
-        for value in values:
-            masked = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
-            if _is_known(name, masked, known):
-                continue
-            suggestion = ""
-            if name == "workflow_url":
-                suggestion = _addresses_ending_with(masked, known)
-            # no suggestion for a status: 429 is no mistyped 409
-            mistyped = ""
-            if field.kind != "status":
-                mistyped = masked
-            messages.append(f"no {name} {masked!r}. {suggestion or nearest(mistyped, known)}")
+        for value in getattr(wanted, name):
+            masked = _masked_value(name, value, redactor)
+            if not _is_known(name, masked, known):
+                messages.append(f"no {name} {masked!r}. {_suggestion(field, masked, known)}")
     return messages
+
+
+def _masked_value(name: str, value: object, redactor: Redactor) -> str:
+    if name == "workflow_url":
+        return redactor.url(str(value))
+    return redactor.text(str(value))
+
+
+def _suggestion(field: FilterField, value: str, known: list[str]) -> str:
+    """Return the values of a column that a value of a filter may stand for."""
+    if field.kind == "status":
+        return nearest("", known)  # 429 is no mistyped 409
+    suggestion = ""
+    if field.name == "workflow_url":
+        suggestion = _addresses_ending_with(value, known)
+    return suggestion or nearest(value, known)
 
 
 def _addresses_ending_with(value: str, addresses: list[str]) -> str:
@@ -133,7 +140,10 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
         return np.asarray(compare(column, pd.Timestamp(value)), dtype=bool)
     if field.kind == "status":
         return column.isin(value).to_numpy(bool)
-    values = pa.array(value if field.many else (value,), pa.string())
+    wanted = (value,)
+    if field.many:
+        wanted = value
+    values = pa.array(wanted, pa.string())
     matches = np.array(pc.is_in(texts_of(column), values), dtype=bool)
     if field.name == "label" and "labels" in frame.columns:
         labels, rows = _labels(frame)
@@ -195,8 +205,8 @@ def error_lines(frame: pd.DataFrame) -> pd.Series:
 def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
     """Return the values that a field of a filter can have in this frame, each with the number of rows.
 
-    The most frequent come first, equal counts are sorted by value. Labels are those of the column ``labels``
-    if it exists.
+    The most frequent come first, equal counts are sorted by value. If the frame has a column ``labels``,
+    labels are read from it.
 
     >>> count_values(pd.DataFrame({"caller_ip": ["10.0.0.2", "10.0.0.1", "10.0.0.2", None]}), "caller_ip")
     [('10.0.0.2', 2), ('10.0.0.1', 1)]

@@ -1,4 +1,4 @@
-"""How old the data of a frame are, and of which period they can tell something.
+"""Tell how old the data of a frame are, and which period they cover.
 
 "0 failures in the last 24 hours" is only true if the data cover these hours. A snapshot whose sync stopped
 two weeks ago has none of them, and is quiet for that reason alone. Whatever is told about a period (the last
@@ -77,7 +77,9 @@ class Freshness:
     @property
     def age(self) -> timedelta | None:
         """Time since the data end; negative if they are from the future."""
-        return None if self.until is None else self.now - self.until
+        if self.until is None:
+            return None
+        return self.now - self.until
 
     @property
     def end(self) -> datetime:
@@ -88,7 +90,7 @@ class Freshness:
 
     @property
     def problem(self) -> str:
-        """Return what is wrong with the age as a clause; "" if nothing is."""
+        """Describe a problem with the age in a clause; "" if the age is allowed."""
         match self.state:
             case "old":
                 return f"the data are {span_text(self.now - self.end)} old (complete until {_text(self.end)})"
@@ -99,11 +101,15 @@ class Freshness:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values as a report has them in JSON."""
-        until, age = self.until, self.age
+        until: str | None = None
+        age_hours: float | None = None
+        if self.until is not None:
+            until = self.until.isoformat(timespec="milliseconds")
+            age_hours = round((self.now - self.until) / timedelta(hours=1), 3)
         return {
             "state": self.state,
-            "until": None if until is None else until.isoformat(timespec="milliseconds"),
-            "age_hours": None if age is None else round(age / timedelta(hours=1), 3),
+            "until": until,
+            "age_hours": age_hours,
             "max_age_hours": round(self.max_age / timedelta(hours=1), 3),
         }
 
@@ -143,15 +149,18 @@ def time_of(now: Clock) -> datetime:
     """Return the time that is meant, in UTC."""
     if now is None:
         return datetime.now(UTC)
-    return parse_time(now() if callable(now) else now, exact=True, name="now")
+    if callable(now):
+        now = now()
+    return parse_time(now, exact=True, name="now")
 
 
 def data_end(receipt: Receipt | None) -> datetime | None:
     """Return when the data of a load or a snapshot end; None without a receipt."""
     if receipt is None:
         return None
-    syncs = receipt.syncs
-    began = receipt.started_at if syncs is None or syncs.complete_at is None else syncs.complete_at
+    began = receipt.started_at
+    if receipt.syncs is not None and receipt.syncs.complete_at is not None:
+        began = receipt.syncs.complete_at
     until = requested_time(receipt, "until")
     ends = [datetime.fromisoformat(began)]
     if until is not None:
@@ -162,8 +171,8 @@ def data_end(receipt: Receipt | None) -> datetime | None:
 def stated_retention(given: Duration | None, stored: timedelta | None) -> timedelta | None:
     """Return how long the queue keeps entries, if anybody stated it.
 
-    The argument of the caller wins; then what a sync of the snapshot was told, as that is of this queue; then
-    the environment variable, which may be of another one.
+    The argument of the caller comes first. The second is the retention that a sync of the snapshot got, as it
+    belongs to this queue. The last is the environment variable, which may belong to another queue.
     """
     if given is not None:
         return parse_duration(given, name="retention")
@@ -191,7 +200,7 @@ def _seconds_between_syncs(receipt: Receipt | None) -> float | None:
 
 
 def span_text(length: timedelta) -> str:
-    """Return a length of time in the largest unit of which there are two.
+    """Return a length of time in the largest unit that fits at least twice.
 
     >>> span_text(timedelta(hours=50)), span_text(timedelta(minutes=90)), span_text(timedelta(hours=3))
     ('2 days', '90 minutes', '3 hours')
@@ -207,7 +216,10 @@ def _text(time: datetime) -> str:
 
 
 def facts_of_age(found: Freshness) -> Mapping[str, str]:
-    """Return what a summary shows of the age, by name."""
+    """Return the end of the data and the problem with the age for a summary, by name."""
     if found.until is None:
         return {}
-    return {"data until": f"{_text(found.until)}{f': {found.problem}' if found.problem else ''}"}
+    data_until = _text(found.until)
+    if found.problem:
+        data_until = f"{data_until}: {found.problem}"
+    return {"data until": data_until}

@@ -46,7 +46,8 @@ _TIME_DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _LENGTH_DIGITS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 REFUSING_HEADER: Final = "nonretryable-error"
 """End of a header's name. It begins with `Upstash-`, `Service-`, or nothing, by the service."""
-_NOT_RETRYABLE: Final = 489  # status with which a destination asks for no retries
+_NOT_RETRYABLE: Final = 489
+"""Status of a destination that asks for no retries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +233,7 @@ class LenientRows:
         return converted_values
 
     def _bodies(self, read_body: ReadBody, plain: str, encoded: str) -> tuple[pa.Array, pa.Array]:
-        """Return bodies as strings and as base64, from two fields, of which `plain` can be ""."""
+        """Return bodies as strings and as base64, from two fields. `plain` is "" if there is only base64."""
         texts, encoded_bodies = [], []
         for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             text, raw, fits = read_body(row.get(plain), row.get(encoded))

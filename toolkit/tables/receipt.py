@@ -1,4 +1,4 @@
-"""What a load did and whether it is complete."""
+"""Record the work of a load, and whether the result is complete."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from toolkit.secrets.redaction import escape_html
 
 _LISTS: Final = ("assumptions", "notes", "reasons")
 _SPANS: Final = ("gaps", "clocks", "pauses")
-_LONGEST: Final = 300  # characters that an error shows of another
+_LONGEST: Final = 300
+"""Characters that an error shows of another error."""
 # a value can be a lone surrogate, or an object of Python that only looks like a number or a list
 _ODD_VALUES: Final = (msgspec.ValidationError, RecursionError, ValueError, TypeError, AttributeError)
 _LONGEST_RETENTION: Final = 36_500 * 86_400  # seconds, as long as durations may be
 _MOST_NAMED: Final = 3  # destinations in a sentence
 _MIN_UNITS: Final = 2  # of a duration in words
-_DEEPEST: Final = 50  # levels of a scope: those that loaders write have three
+_DEEPEST: Final = 50
+"""Levels of a scope. Loaders write three."""
 
 OVERDUE: Final = "last complete sync "
-"""How the note of a receipt begins that tells of a gap which this sync found."""
+"""The beginning of the note about a gap that this sync found."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """A span of time of which a snapshot does not have all entries: they expired before a sync read them.
+    """A span of time with missing entries: they expired before a sync of the snapshot read them.
 
     Attributes
     ----------
     start, end : str
-        ISO 8601, UTC: the last complete sync before the gap, and the time from which entries were read again.
+        ISO 8601, UTC: the last complete sync before the gap, and the time after which entries were read
+        again.
     is_certain : bool
-        Whether the queue's retention is known, so that what entered in between had expired. Otherwise
-        entries may be missing: nothing that the queue still had shows the contrary.
+        True if the retention of the queue is known: all entries of the gap had expired. Otherwise, entries
+        may be missing.
     """
 
     start: str
@@ -75,12 +78,14 @@ class ClockError:
         object.__setattr__(self, "destination", masked(self.destination))
 
     def __str__(self) -> str:
-        direction = "ahead" if self.seconds_ahead > 0 else "behind"
+        direction = "behind"
+        if self.seconds_ahead > 0:
+            direction = "ahead"
         return f"the clock of {self.destination} is {_about(abs(self.seconds_ahead))} {direction}"
 
 
 def _about(seconds: int) -> str:
-    """Return a duration in the largest unit of which there are at least two.
+    """Return a duration in the largest unit that fits at least twice.
 
     >>> _about(18_000), _about(173_000), _about(290_000_000)
     ('5 hours', '2 days', '9.2 years')
@@ -91,7 +96,7 @@ def _about(seconds: int) -> str:
 
 
 def clock_sentence(clocks: Sequence[ClockError]) -> str:
-    """Return how many times were estimated, and which clocks are off; "" if none is.
+    """Return how many times were estimated, and which clocks are off; "" if all clocks are right.
 
     >>> clock_sentence([ClockError("app.example.com", 18_000, 60)])
     '60 failure times are estimated: the clock of app.example.com is 5 hours ahead (60)'
@@ -99,18 +104,22 @@ def clock_sentence(clocks: Sequence[ClockError]) -> str:
     if not clocks:
         return ""
     total = sum(error.rows for error in clocks)
-    times = "1 failure time is" if total == 1 else f"{total:,} failure times are"
-    named = "; ".join(f"{error} ({error.rows:,})" for error in clocks[:_MOST_NAMED])
+    times = f"{total:,} failure times are"
+    if total == 1:
+        times = "1 failure time is"
+    listed = [f"{error} ({error.rows:,})" for error in clocks[:_MOST_NAMED]]
     others = len(clocks) - _MOST_NAMED
-    more = f"; and {others:,} more destinations" if others > 0 else ""
-    return f"{times} estimated: {named}{more}"
+    if others > 0:
+        listed.append(f"and {others:,} more destinations")
+    return f"{times} estimated: {'; '.join(listed)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pause:
-    """The time between two complete syncs of a snapshot after which no earlier entry was in the queue.
+    """The time between two complete syncs, if the second found no entry from before the first.
 
-    If the queue keeps entries for a shorter time than the pause, those of its beginning expired unread.
+    If the retention of the queue is shorter than the pause, entries from the start of the pause expired
+    unread.
 
     Attributes
     ----------
@@ -122,7 +131,7 @@ class Pause:
     end: str
 
     def gap(self, retention: timedelta) -> Gap | None:
-        """Return the gap that the pause is for a queue that keeps entries so long.
+        """Return the part of the pause that is a gap if the queue has this retention, or None.
 
         >>> pause = Pause(start="2026-03-01T00:00:00+00:00", end="2026-03-09T00:00:00+00:00")
         >>> pause.gap(timedelta(days=3)).end, pause.gap(timedelta(days=9))
@@ -144,8 +153,8 @@ class Syncs:
     complete_at : str or None
         When the latest complete sync began, ISO 8601, UTC; None if there was none.
     every_seconds : float or None
-        Usual time between two complete syncs: the median of those that the manifest still lists. None if
-        there were fewer than two.
+        Usual time between two complete syncs: the median of the syncs in the manifest. None if there were
+        fewer than two.
     longest_seconds : float
         How long the longest of these syncs took, resumed ones included.
     """
@@ -157,12 +166,12 @@ class Syncs:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What a load did and whether it is complete.
+    """The work of a load, and whether the result is complete.
 
     Attributes
     ----------
     what : str
-        What was loaded: ``"failures"``, ``"vectors"``, …
+        The kind of entries: ``"failures"``, ``"vectors"``, …
     source : str
         Address of the service, without secrets.
     scope : dict
@@ -171,47 +180,47 @@ class Receipt:
     started_at, ended_at : str
         ISO 8601, UTC.
     windows, pages, requests, retries : int
-        Work done. Retries are requests beyond the first for a page.
+        Numbers of windows, pages, requests and retries. A retry repeats the request for a page.
     rows : int
         Rows in the result.
     duplicates : int
-        Duplicate rows that were dropped. A load in batches, which no longer has the rows, counts those
-        with new content here, too.
+        Duplicate rows that were dropped. A load in batches also counts rows with new content here, because it
+        no longer has the earlier rows.
     changed : int
         Rows that were read again with new content; the later version was kept.
     filtered_here : int
         Rows read and left out by the client, because the service cannot compare a part of the filter.
     bytes : int
-        Bytes of the responses' bodies, after decompression.
+        Bytes of all response bodies, after decompression.
     reread : int
-        Windows read again, because entries changed while being read or a second pass was requested.
+        Windows that were read again, because entries changed meanwhile or you requested a second pass.
     resumed : int
-        How often the load was resumed where it had stopped.
+        How often the load was resumed after an interruption.
     limit : int or None
-        The `limit=` passed.
+        The argument `limit` of the load.
     assumptions : tuple of str
-        What `complete` depends on.
+        Conditions under which `complete` is true.
     notes : tuple of str
-        What else is worth knowing about how it was read.
+        More facts about the load, for example an interruption.
     complete : bool
-        Whether every entry present during the whole load is in the result, under the assumptions.
+        True if every entry that was present during the whole load is in the result, under the assumptions.
     reasons : tuple of str
-        Why it is not complete. Empty when it is.
+        Why the result is not complete. Empty if it is complete.
     frame_rows : int or None
-        Rows of the frame whose receipt this is, where they are not those that were loaded.
+        Rows of the frame, if the frame has other rows than the load returned.
     gaps : tuple of Gap
-        Of a snapshot: spans of time of which entries may be missing, as they expired between two syncs. The
-        earliest first.
+        Spans of time with missing entries of a snapshot, because they expired between two syncs. The earliest
+        first.
     syncs : Syncs or None
-        Of a snapshot: when it was brought up to date.
+        When the snapshot was brought up to date; None if no snapshot was read.
     retention_seconds : float or None
-        How long the queue keeps entries, as a sync of the snapshot was told last.
+        How long the queue keeps entries, if you passed it to a sync of the snapshot.
     clocks : tuple of ClockError
         Destinations whose Date header was impossible, the most failures first. The times of these failures
         are estimated.
     pauses : tuple of Pause
-        Of a snapshot: pauses of a day or longer between complete syncs, the earliest first. They show which
-        gaps there are if the queue keeps entries for another time than the syncs assumed.
+        Pauses of a day or longer between complete syncs of a snapshot, the earliest first. They show the gaps
+        if the retention of the queue differs from the one that the syncs assumed.
 
     Examples
     --------
@@ -256,13 +265,15 @@ class Receipt:
 
     @property
     def retention(self) -> timedelta | None:
-        """How long the queue keeps entries, if a sync was told."""
-        return None if self.retention_seconds is None else timedelta(seconds=self.retention_seconds)
+        """How long the queue keeps entries, if you passed it to a sync; else None."""
+        if self.retention_seconds is None:
+            return None
+        return timedelta(seconds=self.retention_seconds)
 
     def for_retention(self, retention: timedelta) -> Receipt:
-        """Return the receipt with the gaps that a queue has which keeps entries so long.
+        """Return the receipt with the gaps that follow from a retention of the queue.
 
-        Gaps from before the first pause that is known stay as the syncs found them.
+        Gaps from before the first known pause stay as the syncs found them.
         """
         if not self.pauses:
             return self
@@ -285,21 +296,21 @@ class Receipt:
         return (ended - started).total_seconds()
 
     def to_dict(self) -> dict[str, Any]:
-        """The receipt as JSON-able values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
+        """Return the receipt as JSON values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
         lists = {name: list(getattr(self, name)) for name in _LISTS}
         spans = {name: [asdict(span) for span in getattr(self, name)] for name in _SPANS}
         return asdict(self) | lists | spans
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
-        """The receipt back from `to_dict`. Unknown names, of a later version, are left out.
+        """Return the receipt of values from `to_dict`. Unknown names, of a later version, are left out.
 
-        Receipts come from files that anybody may have written, so each value is checked by its type.
+        Anybody can write a file with a receipt, so each value is checked.
 
         Raises
         ------
         InputError
-            When a name is missing that every receipt has, or a value is of another type.
+            If a name is missing that every receipt has, or a value has another type or is out of range.
         """
         if not isinstance(values, Mapping):
             raise _unfit(f"a value of the type {type(values).__name__}")
@@ -314,48 +325,44 @@ class Receipt:
             result = msgspec.convert(plain, cls)
         except _ODD_VALUES as error:
             raise _unfit(str(error)[:_LONGEST]) from None
-        times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
-        times += [("a gap", text) for gap in result.gaps for text in (gap.start, gap.end)]
-        times += [("a pause", text) for pause in result.pauses for text in (pause.start, pause.end)]
-        if result.syncs is not None and result.syncs.complete_at is not None:
-            times.append(("complete_at", result.syncs.complete_at))
-        for name, text in times:
-            checked_instant(name, text)
-        stated = result.retention_seconds
-        if stated is not None and not 0 < stated <= _LONGEST_RETENTION:
-            raise _unfit("a retention that is no duration of at most 36,500 days")
-        if _depth(result.scope) > _DEEPEST:
-            raise _unfit(f"a scope nested more than {_DEEPEST} deep")
-        for name, value in vars(result).items():
-            if isinstance(value, int) and not 0 <= value < 1 << 63:
-                raise _unfit(f"{name} outside of 0 to 2⁶³ - 1")
+        _check_times(result)
+        _check_ranges(result)
         return result
 
     @property
     def verdict(self) -> str:
-        """One sentence: complete, or not and why; what expired; what part of it the frame has, if not all."""
-        part = "" if self.frame_rows is None else f"; this frame has {self.part} loaded"
-        part = "".join(f"; {note}" for note in self.overdue) + part
+        """One sentence: whether the load is complete, why not, and which rows of it the frame has.
+
+        For example, "complete: 3 failures; this frame has 1 of the 3 rows loaded".
+        """
+        kind = self.what
+        if self.rows == 1:
+            kind = kind.removesuffix("s")
+        clauses = [f"complete: {self.rows:,} {kind}"]
+        if not self.complete:
+            reasons = "; ".join(self.reasons) or "the load did not end"
+            clauses = [f"not complete: {self.rows:,} {kind}", reasons]
         if self.clocks:
-            part = f"; {clock_sentence(self.clocks)}{part}"
-        read = f"{self.rows:,} {self.what.removesuffix('s') if self.rows == 1 else self.what}"
-        if self.complete:
-            return f"complete: {read}{part}"
-        reasons = "; ".join(self.reasons) or "the load did not end"
-        return f"not complete: {read}; {reasons}{part}"
+            clauses.append(clock_sentence(self.clocks))
+        clauses += self.overdue
+        if self.frame_rows is not None:
+            clauses.append(f"this frame has {self.part} loaded")
+        return "; ".join(clauses)
 
     @property
     def overdue(self) -> tuple[str, ...]:
-        """Notes of a gap that this load found: how long ago the last complete sync was."""
+        """Notes about a gap that this load found: how long ago the last complete sync was."""
         return tuple(note for note in self.notes if note.startswith(OVERDUE))
 
     @property
     def part(self) -> str:
-        """Such as "10 of the 5,166 rows": what a frame that was derived has of what was loaded."""
-        result = self.rows if self.frame_rows is None else self.frame_rows
-        if result <= self.rows:
-            return f"{result:,} of the {self.rows:,} rows"
-        return f"{result:,} rows, not the {self.rows:,}"
+        """The rows of a frame that was derived from the loaded one, for example "10 of the 5,166 rows"."""
+        rows = self.frame_rows
+        if rows is None:
+            rows = self.rows
+        if rows <= self.rows:
+            return f"{rows:,} of the {self.rows:,} rows"
+        return f"{rows:,} rows, not the {self.rows:,}"
 
     def __str__(self) -> str:
         work = f"{self.pages:,} pages, {self.requests:,} requests, {self.retries:,} retries"
@@ -369,7 +376,7 @@ class Receipt:
 
 
 def facts_html(caption: str, facts: Iterable[tuple[str, str]]) -> str:
-    """A table of names and texts for notebooks."""
+    """Return an HTML table of names and values for notebooks."""
     rows = "".join(
         f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
         f'<td style="text-align:left">{escape_html(text)}</td></tr>'
@@ -379,18 +386,45 @@ def facts_html(caption: str, facts: Iterable[tuple[str, str]]) -> str:
 
 
 def utc_now() -> str:
-    """The current time, as receipts hold it."""
+    """Return the current time in the format of receipts."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def checked_instant(name: str, text: str) -> str:
-    """A timestamp as receipts and manifests hold it, which has to be ISO 8601 with a time zone."""
+    """Return a time of a receipt or manifest. Raise InputError if it is not ISO 8601 with a time zone."""
     try:
         if datetime.fromisoformat(text).tzinfo is not None:
             return text
     except ValueError:
         pass
     raise _unfit(f"{text[:40]!r} for {name}")
+
+
+def _check_times(receipt: Receipt) -> None:
+    """Raise InputError if a time is not ISO 8601 with a time zone."""
+    checked_instant("started_at", receipt.started_at)
+    checked_instant("ended_at", receipt.ended_at)
+    for gap in receipt.gaps:
+        checked_instant("a gap", gap.start)
+        checked_instant("a gap", gap.end)
+    for pause in receipt.pauses:
+        checked_instant("a pause", pause.start)
+        checked_instant("a pause", pause.end)
+    if receipt.syncs is not None and receipt.syncs.complete_at is not None:
+        checked_instant("complete_at", receipt.syncs.complete_at)
+
+
+def _check_ranges(receipt: Receipt) -> None:
+    """Raise InputError if a number is out of range, or the scope is nested too deeply."""
+    stated = receipt.retention_seconds
+    if stated is not None and not 0 < stated <= _LONGEST_RETENTION:
+        raise _unfit("a retention that is no duration of at most 36,500 days")
+    if _depth(receipt.scope) > _DEEPEST:
+        raise _unfit(f"a scope nested more than {_DEEPEST} deep")
+    # numbers that do not fit into 64 bits cannot be stored with a frame
+    for name, value in vars(receipt).items():
+        if isinstance(value, int) and not 0 <= value < 1 << 63:
+            raise _unfit(f"{name} outside of 0 to 2⁶³ - 1")
 
 
 def requested_time(receipt: Receipt, name: Literal["since", "until"]) -> datetime | None:
@@ -408,9 +442,19 @@ def requested_time(receipt: Receipt, name: Literal["since", "until"]) -> datetim
 
 
 def _depth(value: Any, most: int = _DEEPEST) -> int:
-    """How deep lists and objects are nested; one more than `most` where it is deeper."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max((_depth(item, most - 1) for item in inner), default=0) if most >= 0 else 1
+    """Return how deep lists and objects are nested. Deeper levels than `most` count as one.
+
+    >>> _depth(1), _depth([1]), _depth({"a": [{}]}), _depth([[[[1]]]], most=2)
+    (1, 2, 3, 4)
+    """
+    inner: Iterable[Any] = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    if most < 0:
+        return 1
+    return 1 + max((_depth(item, most - 1) for item in inner), default=0)
 
 
 def _unfit(got: str) -> InputError:
@@ -427,41 +471,45 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{name}: {_shown(item)}" for name, item in value.items())
     if isinstance(value, list):
         return "; ".join(map(_shown, value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
 
 
 class HasAttrs(Protocol):
-    """A frame: anything with pandas' ``attrs``, in which the receipt travels."""
+    """A frame: anything with the ``attrs`` of pandas, which contain the receipt."""
 
     @property
     def attrs(self) -> Mapping[Any, Any]:
-        """What travels with it."""
+        """Values that copies of the frame keep."""
 
 
 def receipt(frame: HasAttrs) -> Receipt:
-    """The receipt of a loaded frame: what the load did, whatever became of the frame since.
+    """Return the receipt of a loaded frame: the work of the load, and whether it was complete.
+
+    The receipt describes the load, also if you filtered or changed the frame since.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        A frame made by a loader, or one that pandas derived from it.
+        A frame from a loader, or one that pandas derived from it.
 
     Returns
     -------
     Receipt
-        Of the load. Where the frame has other rows than were loaded, because it was filtered, say,
-        ``frame_rows`` and the verdict tell so.
+        The receipt of the load. If the frame has other rows than the load returned, for example because you
+        filtered it, ``frame_rows`` and the verdict show this.
 
     Notes
     -----
-    The receipt travels in ``frame.attrs``, and pandas decides: copies, filters, sorted frames and frames with
-    other columns keep it. `concat` and `merge` keep it where all frames have the same one, as batches of one
-    load have, and drop it where they have not: two loads are not one. `groupby` drops it.
+    The receipt is in ``frame.attrs``, so pandas decides whether a derived frame has it. Copies, filters,
+    sorted frames and frames with other columns keep it. `concat` and `merge` keep it if all frames have the
+    same one, for example batches of one load, and drop it otherwise. `groupby` drops it.
 
     Raises
     ------
     InputError
-        When the frame has none.
+        If the frame has no receipt.
 
     Examples
     --------
@@ -475,14 +523,17 @@ def receipt(frame: HasAttrs) -> Receipt:
     'complete: 3 failures; this frame has 1 of the 3 rows loaded'
     """
     attributes = getattr(frame, "attrs", None)
-    values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
+    values = None
+    if isinstance(attributes, Mapping):
+        values = attributes.get("receipt")
     if not isinstance(values, Mapping):
         raise InputError(
             "reading the receipt of a frame",
-            got="a frame without one",
+            got="a frame without a receipt",
             expected="a frame made by a loader",
-            next_step="Frames made of several loads have none; ask the loaded frames themselves.",
+            next_step="If the frame is made of several loads, pass one of the loaded frames.",
         )
     loaded = Receipt.from_dict(values)
-    rows = len(frame) if isinstance(frame, Sized) else loaded.rows
-    return replace(loaded, frame_rows=None if rows == loaded.rows else rows)
+    if isinstance(frame, Sized) and len(frame) != loaded.rows:
+        return replace(loaded, frame_rows=len(frame))
+    return replace(loaded, frame_rows=None)

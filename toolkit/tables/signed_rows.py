@@ -1,4 +1,16 @@
-"""Signatures of failures: of their bodies and, where those say little, their response status."""
+"""Compute the signatures of failures from bodies, and from the response status if the body tells little.
+
+Many rows share few bodies, so each distinct body is masked, read and signed once. For example, three rows
+with two bodies and three statuses:
+
+    row    body        status     text of the row    document of the row
+    0      "refused"   500        0                  0: refused
+    1      ""          502        1                  1: empty, status 502
+    2      ""          504        1                  2: empty, status 504
+
+An empty body tells nothing about the failure, so rows 1 and 2 have two documents, by their statuses. If the
+status changed the signature of every body, one failure would have several signatures.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +28,33 @@ from toolkit.signatures.trace_frames import cached
 
 SIGNED_COLUMNS: Final = ("response_status", "response_body", "response_body_base64")
 SIGNATURE: Final = "signature"
-"""The column of stored failures that holds the id of each one's kind."""
+"""The column of stored failures with the id of the kind of failure."""
 
 _CURRENT: Final = f"s{RULES_VERSION}-"
-_REMEMBERED: Final = 4_000  # characters of a text
-_MOST_REMEMBERED: Final = 8_192  # texts
-_SAY_LITTLE: Final = frozenset({"empty", "html", "binary"})
+_REMEMBERED: Final = 4_000
+"""Characters of a body that is remembered. Longer bodies are masked and read again."""
+_MOST_REMEMBERED: Final = 8_192
+"""Bodies that are remembered."""
+_TELL_LITTLE: Final = frozenset({"empty", "html", "binary"})
 
 
 class SignedRows(NamedTuple):
     """Failures and the signature of each."""
 
-    texts: list[str | None]  # masked bodies, each once
-    signatures: list[Signature]  # of each text, without statuses
-    documents: list[Signature]  # of each text and status
-    codes: NDArray[np.int64]  # the document of each row
-    bodies: NDArray[np.int64]  # the text of each row
+    texts: list[str | None]
+    """Distinct masked bodies."""
+    signatures: list[Signature]
+    """The signature of each of `texts`, without a status."""
+    documents: list[Signature]
+    """The signature of each combination of body and status."""
+    codes: NDArray[np.int64]
+    """The position of the row's signature in `documents`."""
+    bodies: NDArray[np.int64]
+    """The position of the row's body in `texts`."""
 
 
 class BodyReader:
-    """Masks bodies and reads them as documents; those that repeat are remembered, up to 4,000 characters."""
+    """Mask bodies and read them as documents. Bodies of up to 4,000 characters are remembered."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -45,34 +64,37 @@ class BodyReader:
         )
 
     def clean(self, text: str) -> str:
-        """Text without secrets, nor the lone surrogates that JSON can spell."""
+        """Return a message without secrets and without lone surrogates, which JSON can escape."""
         return self._redactor.text(text).encode("utf-8", "backslashreplace").decode()
 
     def masked(self, body: str | None) -> str | None:
-        """A body without secrets; of a long one its ends, of which half is read."""
+        """Return a body without secrets, or None if it is blank. Of a long body, return the ends."""
         if body is None or not body.strip():
             return None
         return self._mask(masked_part(body))
 
     def document(self, text: str | None) -> Document:
-        """What a masked text says, with placeholders."""
-        return document_of(text) if text is None else self._read(text)
+        """Return the document of a masked body, with placeholders."""
+        if text is None:
+            return document_of(None)
+        return self._read(text)
 
 
 def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRows:
-    """The signatures of failures with the columns `SIGNED_COLUMNS`."""
+    """Return the signatures of failures with the columns `SIGNED_COLUMNS`."""
     columns = (_distinct(table[name]) for name in SIGNED_COLUMNS)
     (statuses, status_of), (bodies, body_of), (encoded, encoded_of) = columns
     masked = [reader.masked(body) for body in bodies]
     positions = {text: position for position, text in enumerate(dict.fromkeys(masked))}
     by_text = sign(positions, learned, reader.document)
     of_body = np.array([positions[text] for text in masked], dtype=np.int64)[body_of]
-    # not UTF-8: a body that is empty where there is base64
+    # a body that is not UTF-8 is in the column with base64, and the other column is empty
     empty = np.array([not body for body in bodies], dtype=bool)[body_of]
     binary = empty & np.array([bool(value) for value in encoded], dtype=bool)[encoded_of]
+    # one number for each combination of body, status and encoding: the digits of a mixed radix
     combined = (of_body * max(1, len(statuses)) + status_of) * 2 + binary
     _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # as they occur
+    order = np.argsort(first)  # documents in the order of their first rows, not of the numbers
     signatures = [by_text[text] for text in positions]
     documents = [
         _with_status(signatures[of_body[row]], statuses[status_of[row]], binary=bool(binary[row]))
@@ -82,7 +104,7 @@ def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRo
 
 
 def with_signatures(table: pa.Table, learned: Learned, reader: BodyReader) -> tuple[pa.Table, Learned]:
-    """The table with a signature of today's rules in each row, and what is known of kinds afterwards."""
+    """Return the table with a signature of the current rules in each row, and the extended templates."""
     position = table.schema.get_field_index(SIGNATURE)
     if position >= 0 and are_signed(table[SIGNATURE]):
         return table, learned
@@ -96,28 +118,30 @@ def with_signatures(table: pa.Table, learned: Learned, reader: BodyReader) -> tu
 
 
 def can_be_signed(schema: pa.Schema) -> bool:
-    """Whether a table has what the signature of a failure is made from."""
-    kinds = [schema.field(name).type for name in SIGNED_COLUMNS if name in schema.names]
-    if len(kinds) < len(SIGNED_COLUMNS) or "dlq_id" not in schema.names:
+    """Return whether a table has the columns that a signature is made from, with usable types."""
+    if not {"dlq_id", *SIGNED_COLUMNS} <= set(schema.names):
         return False
-    status, *texts = kinds
-    return bool(
-        (pa.types.is_integer(status) or pa.types.is_floating(status))
-        and all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in texts)
-    )
+    status, *bodies = [schema.field(name).type for name in SIGNED_COLUMNS]
+    is_number = pa.types.is_integer(status) or pa.types.is_floating(status)
+    return bool(is_number and all(map(_is_string, bodies)))
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def are_signed(ids: pa.ChunkedArray) -> bool:
-    """Whether each is a signature of today's rules: a column of that name can hold anything."""
-    if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
+    """Return whether all values are signatures of the current rules. A user's column can have this name."""
+    if not _is_string(ids.type):
         return False
     return bool(pc.all(pc.fill_null(pc.starts_with(ids, _CURRENT), False), min_count=0).as_py())
 
 
 def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
-    """The distinct values of a column, and the position of each row's value among them.
+    """Return the distinct values of a column, and the position of each row's value among them.
 
-    Batch by batch: repeated values never become Python values, and no dictionary exceeds its limit.
+    The chunks are encoded one by one, so that repeated values never become Python values and no dictionary
+    exceeds the limit of Arrow.
     """
     positions: dict[Any, int] = {}
     codes = [np.zeros(0, dtype=np.int64)]
@@ -129,10 +153,11 @@ def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
 
 
 def _with_status(signature: Signature, status: object, *, binary: bool) -> Signature:
-    """The signature of a body that says little holds the status, too."""
+    """Return a signature, with the status if the body tells little about the failure."""
     if binary:
         signature = Signature(Document("binary"), (), ())
-    nothing_said = signature.facts[:1] == ("keys",) and not signature.templates
-    if status is None or not (signature.document.kind in _SAY_LITTLE or nothing_said):
+    has_only_keys = signature.facts[:1] == ("keys",) and not signature.templates
+    tells_little = signature.document.kind in _TELL_LITTLE or has_only_keys
+    if status is None or not tells_little:
         return signature
     return Signature(signature.document, (*signature.facts, f"status {status:g}"), signature.templates)
