@@ -153,7 +153,7 @@ def test_frames_of_one_load_keep_its_receipt_and_frames_of_two_have_none():
         frame.merge(pd.DataFrame({"dlq_id": ["a"]})),
         frame.groupby("dlq_id").size().to_frame(),
     ):
-        with pytest.raises(InputError, match="ask the loaded frames"):
+        with pytest.raises(InputError, match="several loads"):
             receipt(derived)
 
 
