@@ -86,7 +86,7 @@ DENSITY = {
     "toolkit_service": 0.24,
     "toolkit/redrive": 0.27,
     "toolkit/reports": 0.25,
-    "toolkit/signatures": 0.42,
+    "toolkit/signatures": 0.41,
     "toolkit/secrets": 0.39,
     "toolkit/widgets": 0.33,
     "toolkit/base/serving.py": 0.17,

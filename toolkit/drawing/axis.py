@@ -369,7 +369,9 @@ def name_rows(
     shortened otherwise.
     """
     names, prefix = without_prefix(names)
-    endings = [f" {note}" for note in notes] or [""] * len(names)
+    endings = ["" for _ in names]
+    if notes:
+        endings = [f" {note}" for note in notes]
     share = _SHARE_OF_WIDE if inches(ax) > _ROOMY else _SHARE_OF_NAMES
     longest_ending = max(map(len, endings), default=0)
     longest = max(8, min(40, int(inches(ax) * share / COLUMN) - longest_ending))
@@ -428,7 +430,8 @@ def name_above(
 ) -> None:
     """Name rows above their bars, over the whole width; notes follow the names and are never shortened."""
     ax.set_yticks([])
-    for position, name, note in zip(positions, names, notes or [""] * len(names), strict=True):
+    notes = notes or ["" for _ in names]
+    for position, name, note in zip(positions, names, notes, strict=True):
         look = {"va": "bottom", "color": theme.ink, "fontsize": 9, "parse_math": False, "clip_on": False}
         longest = max(_SHORTEST, inches(ax) / COLUMN - len(note) - 2)  # until it is drawn
         ax.add_artist(_Name(position, name, note, longest, transform=ax.get_yaxis_transform(), **look))

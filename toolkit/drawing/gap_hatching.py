@@ -37,7 +37,8 @@ def hatch_cells(ax: Axes, theme: Theme, cells: NDArray[np.bool_]) -> None:
         return
     corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5]])
     squares = [corners + np.array([column, row]) for row, column in np.argwhere(cells)]
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(squares)
+    square_codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    codes = np.tile(square_codes, len(squares))
     # one artist: hatching many cells one by one is slow
     ax.add_patch(PathPatch(Path(np.concatenate(squares), codes), zorder=_OVER_CELLS, **_look(theme)))
 

@@ -95,7 +95,9 @@ def draw_explanation(
     names, prefix = _condition_names(rows["condition"].tolist())
     observed_counts, expected_counts = rows["observed"].tolist(), rows["expected"].tolist()
     notes = [_observed_note(*counts) for counts in zip(observed_counts, expected_counts, strict=True)]
-    series = [(observed_counts, [_OBSERVED] * len(rows)), (expected_counts, [_EXPECTED] * len(rows))]
+    observed_colours = [_OBSERVED for _ in observed_counts]
+    expected_colours = [_EXPECTED for _ in expected_counts]
+    series = [(observed_counts, observed_colours), (expected_counts, expected_colours)]
     _named_bars(ax, theme, names, series, notes)
     _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
     heading(ax, title, theme, prefix=prefix, above=above)
@@ -259,7 +261,10 @@ def _stacked(
     notes: Sequence[str], *, height: float,
 ) -> float:  # fmt: skip
     """Draw one stacked bar per row of counts, and a legend of the columns; return the inches used above."""
-    series = [(counts[name].tolist(), [colours[name]] * len(counts)) for name in list(counts.columns)]
+    series = []
+    for name in list(counts.columns):
+        colour_of_rows = [colours[name] for _ in counts.index]
+        series.append((counts[name].tolist(), colour_of_rows))
     _named_bars(ax, theme, names, series, notes, stacked=height)
     return legend(ax, ax.containers, list(counts.columns), theme)[1]
 
@@ -300,7 +305,8 @@ def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: 
     with drawing(ax, theme) as (axes, colours):
         if known.empty:
             return show_sentence(axes, "No query has a neighbour", colours, title)
-        positions = _intervals(axes, known, "share", [("o", colours.series[0])] * len(known))
+        looks = [("o", colours.series[0]) for _ in known.index]
+        positions = _intervals(axes, known, "share", looks)
         low = min(0.9, float(known["low"].min()))
         limit(axes.xaxis, low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
         notes = [f"({number:,} queries)" for number in known["queries"]]

@@ -246,7 +246,7 @@ def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]
     """Return a sentence and an HTML table: text is escaped and at the left, numbers are at the right."""
     rows = list(rows)
     columns = list(zip(*rows, strict=True))
-    sides = ["left"] * len(head)
+    sides = ["left" for _ in head]
     if rows:
         sides = ["right" if all(map(_is_number, column)) else "left" for column in columns]
     cells = "".join(

@@ -59,7 +59,7 @@ class VectorQuery:
     fusion_algorithm : {"RRF", "DBSF"}, optional
         Method that combines the dense and sparse scores of a hybrid index.
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Vectors of a hybrid index that a text query uses. Only with `data`.
+        Vectors of a hybrid index that a query by `data` uses. Only with `data`.
 
     Raises
     ------

@@ -97,7 +97,7 @@ def query(
     weighting_strategy : {"IDF"}, optional
     fusion_algorithm : {"RRF", "DBSF"}, optional
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Parts of a hybrid index that a text query uses.
+        Parts of a hybrid index that a query by `data` uses.
 
     Returns
     -------

@@ -49,8 +49,8 @@ def cancel_messages(service: Service, message_ids: Ids, *, confirm: bool = False
     InputError
         Without ``confirm=True``, without ids, for a frame without ``message_id``, or for invalid ids.
     ServiceError
-        If a request fails. A note on the error lists the messages cancelled so far and those with unknown
-        state.
+        If a request fails. A note on the error lists the messages that were cancelled so far, and the
+        messages with unknown state.
 
     Warns
     -----

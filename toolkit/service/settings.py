@@ -303,7 +303,7 @@ def connect(
         if where != "local":
             raise _settings_error(repr(where), '"local", or no positional argument')
         return start_local(mask_personal=mask_personal)
-    # `ours` counts before `theirs`: the variables of the toolkit before those of the public service
+    # `ours` counts before `theirs`: the variables of the toolkit before the ones of the public service
     env: Mapping[str, str] = os.environ
     if environ is not None:
         env = environ

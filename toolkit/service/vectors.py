@@ -234,7 +234,7 @@ def fetch_bytes(
 
 def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[bytes]:
     """Return the results of each query as raw JSON arrays, in the order of the queries."""
-    responses: list[bytes] = [b""] * len(queries)
+    responses = [b"" for _ in queries]
     groups = defaultdict[tuple[str, str], list[int]](list)
     for index, query in enumerate(queries):
         groups["query" if query.data is None else "query-data", query.namespace].append(index)

@@ -306,7 +306,9 @@ def _without_garbage_collection() -> Iterator[None]:
 def _fields(kind: type[msgspec.Struct], entries: list[Any]) -> Fields:
     """Return the columns of entries of this type: strings, numbers and times, or raw JSON."""
     names = kind.__struct_encode_fields__
-    columns = list(zip(*map(msgspec.structs.astuple, entries), strict=True)) or [()] * len(names)
+    columns: list[tuple[Any, ...]] = [() for _ in names]
+    if entries:
+        columns = list(zip(*map(msgspec.structs.astuple, entries), strict=True))
     fields: Fields = {}
     for name, values in zip(names, columns, strict=True):
         if name in _DECODED:

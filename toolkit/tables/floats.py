@@ -129,7 +129,7 @@ def dense_column(
         return _column_of_any_dimension(vectors)
     if numbers is None:
         numbers = read_numbers(vectors, dimension)
-    problems: list[str | None] = [None] * len(vectors)
+    problems: list[str | None] = [None for _ in vectors]
     missing = np.zeros(len(vectors), bool)
     # NaN marks vectors of refused blocks, infinity marks numbers beyond float32
     unread_rows = np.flatnonzero(~np.isfinite(numbers).all(axis=1))

@@ -290,7 +290,9 @@ def _is_match(value: str | bytes | None, pattern: re.Pattern[str]) -> bool | Non
     if value is None:
         return None
     # Latin-1 gives one character per byte; the patterns are ASCII
-    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    text = value
+    if isinstance(text, bytes):
+        text = text.decode("latin-1")
     return pattern.search(text) is not None
 
 
@@ -300,7 +302,7 @@ def _with_match(columns: Sequence[pa.Array | pa.ChunkedArray], pattern: re.Patte
     All values of a column are searched as one string, so that the pattern is compiled and called only once.
     """
     if not columns or len(columns[0]) < _FEW:
-        return [True] * len(columns)
+        return [True for _ in columns]  # few values are searched one by one
     contents: list[memoryview] = []
     ends = np.zeros(len(columns) + 1, np.int64)
     for number, column in enumerate(columns):

@@ -316,6 +316,7 @@ def _truncation_message(truncated: list[tuple[int, str, int]]) -> str:
 
 def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:
     """Yield one column per number of the vectors."""
+    # a missing vector has no numbers, so all cells of the row are empty
     rows = [() if missing(value) else tuple(value) for value in column]
     longest = column.dtype.dimension or max(map(len, rows), default=0)  # type: ignore[union-attr]
     dtype = "Int64" if column.dtype.numbers == "int64" else "float64"  # type: ignore[union-attr]

@@ -100,9 +100,14 @@ class VectorDtype(ExtensionDtype):
     @classmethod
     def of(cls, kind: pa.DataType) -> Self:
         """Return the type for columns of this Arrow list type."""
-        number = pa.float32() if pa.types.is_null(kind.value_type) else kind.value_type
-        name = next((name for name, held in _NUMBERS.items() if held == number), str(number))
-        return cls(name, kind.list_size if pa.types.is_fixed_size_list(kind) else None)
+        number = kind.value_type
+        if pa.types.is_null(number):
+            number = pa.float32()  # lists without values have no other type
+        names = {arrow_type: name for name, arrow_type in _NUMBERS.items()}
+        dimension = None
+        if pa.types.is_fixed_size_list(kind):
+            dimension = kind.list_size
+        return cls(names.get(number, str(number)), dimension)
 
     @classmethod
     def construct_from_string(cls, string: str) -> Self:
@@ -112,7 +117,10 @@ class VectorDtype(ExtensionDtype):
         match = _NAME.fullmatch(string)
         if match is None:
             raise TypeError(f"Cannot construct a '{cls.__name__}' from '{string}'")
-        return cls(match[1], int(match[2]) if match[2] else None)
+        dimension = None
+        if match[2]:
+            dimension = int(match[2])
+        return cls(match[1], dimension)
 
     @classmethod
     def construct_array_type(cls) -> builtins.type[VectorArray]:
@@ -128,10 +136,13 @@ class VectorDtype(ExtensionDtype):
             return None
         dimensions = {dtype.dimension for dtype in dtypes}
         numbers = {dtype.numbers for dtype in dtypes}
-        return VectorDtype(
-            numbers.pop() if len(numbers) == 1 else "float64",
-            dimensions.pop() if len(dimensions) == 1 else None,
-        )
+        # float64 has all values of float32; vectors of several dimensions are a type without dimension
+        common_numbers, common_dimension = "float64", None
+        if len(numbers) == 1:
+            common_numbers = numbers.pop()
+        if len(dimensions) == 1:
+            common_dimension = dimensions.pop()
+        return VectorDtype(common_numbers, common_dimension)
 
 
 class VectorArray(ExtensionArray):
@@ -213,7 +224,11 @@ class VectorArray(ExtensionArray):
     def _slice(self, item: slice) -> Self:
         """Return the rows of a slice. Consecutive rows share the Arrow memory."""
         rows = range(len(self))[item]
-        result = self.take(rows) if rows.step != 1 else type(self)(self._data.slice(rows.start, len(rows)))
+        if rows.step == 1:
+            consecutive = self._data.slice(rows.start, len(rows))
+            result = type(self)(consecutive)
+        else:
+            result = self.take(rows)
         result._readonly = self._readonly
         return result
 
@@ -225,6 +240,8 @@ class VectorArray(ExtensionArray):
         if not single and isinstance(key, int | np.integer):
             raise ValueError("setting one row with several vectors")
         new = self._from_sequence([value] if single else value, dtype=self.dtype)
+        # The new rows are appended, and `choice` tells which row to take for each position. For example, to
+        # replace row 1 of three, rows 0, 3 and 2 of the four are taken.
         choice = np.arange(len(self))
         positions = choice[key]
         if not single and np.ndim(positions) and len(new) != len(positions):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from operator import is_
 from typing import Any, Final
 
@@ -83,7 +84,9 @@ def decode_vectors(
     # rows
     is_cut_right = len(decoded) == len(cut) and all(map(is_, vectors, cut))
     try:
-        dense, problems = dense_column(vectors, dimension, numbers if is_cut_right else None)
+        if not is_cut_right:
+            numbers = None
+        dense, problems = dense_column(vectors, dimension, numbers)
     except ValueError:
         if not cut:
             raise _unreadable(_VECTORS) from None
@@ -95,7 +98,7 @@ def decode_vectors(
         for index, row in enumerate(decoded):
             if row.vector is None and not row.sparse:
                 problems[index] = "no vector"
-    namespaces = pa.array([namespace] * len(decoded), pa.string())
+    namespaces = pa.repeat(pa.scalar(namespace, pa.string()), len(decoded))
     columns = {"namespace": namespaces, **_columns(decoded, dense, problems)}
     return pa.table(columns, schema=schemas.vectors(dimension))
 
@@ -110,7 +113,7 @@ def decode_hits(
     for query, response in enumerate(responses):
         results = read_rows(response, what=_HITS)
         hits += results
-        queries += [query] * len(results)
+        queries += repeat(query, len(results))
         ranks += range(1, len(results) + 1)
     try:
         dimension = _first_dimension(hits)
@@ -239,8 +242,11 @@ def _strict_rows(raw: bytes, *, what: str) -> list[VectorRow]:
     for index, row in enumerate(rows):
         row.id = row.id or required_id({}, "id", what=what, index=index)
         vector, metadata = bytes(row.vector), bytes(row.metadata)
-        row.vector = None if vector in _NULLS else vector
-        row.metadata = None if metadata in _NULLS else metadata.decode()
+        row.vector = row.metadata = None
+        if vector not in _NULLS:
+            row.vector = vector
+        if metadata not in _NULLS:
+            row.metadata = metadata.decode()
     return rows
 
 
