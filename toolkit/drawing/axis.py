@@ -114,6 +114,7 @@ def top_of_bars(ax: Axes, heights: NDArray[Any]) -> float:
 
 def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0) -> None:
     """Write a title and the common prefix of all names above the Axes; `above` inches are in use."""
+    # from the bottom to the top: a legend (`above`), the prefix, the title
     space = max(16, int(inches(ax) / COLUMN))
     height = above * _POINTS + 5
     small = inches_high(ax) < _LOW
@@ -373,6 +374,7 @@ def name_rows(
     if notes:
         endings = [f" {note}" for note in notes]
     share = _SHARE_OF_WIDE if inches(ax) > _ROOMY else _SHARE_OF_NAMES
+    # notes are never shortened, so names get the rest of the columns
     longest_ending = max(map(len, endings), default=0)
     longest = max(8, min(40, int(inches(ax) * share / COLUMN) - longest_ending))
     lines = int(space_high(ax) / _LINE / max(1, len(names)))

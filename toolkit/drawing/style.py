@@ -214,6 +214,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
 
 def _reset(ax: Axes) -> None:
     """Set matplotlib's default settings and the font of the toolkit on all artists."""
+    # your defaults (rcParams, style sheets, xkcd) must not make results unreadable
     for artist in (ax.figure.patch, *ax.findobj()):
         artist.set_sketch_params()
         artist.set_path_effects([])

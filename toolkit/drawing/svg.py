@@ -80,6 +80,7 @@ def _draw_hatches(root: ET.Element) -> None:
     for parent in root.iter():
         parents.update(dict.fromkeys(parent, parent))
     patterns = {pattern.attrib["id"]: pattern for pattern in root.iter(f"{_SVG}pattern")}
+    # paths by hatch and by the clip path of their Axes, because each group gets one clip path
     bars: dict[tuple[str, str], list[ET.Element]] = {}
     for path in root.iter(f"{_SVG}path"):
         filled = _IDS.search(path.get("style", ""))
@@ -87,6 +88,7 @@ def _draw_hatches(root: ET.Element) -> None:
             bars.setdefault((filled[1], path.get("clip-path", "")), []).append(path)
     for number, ((name, clip), paths) in enumerate(bars.items()):
         colour = patterns[name].find(f"{_SVG}rect").attrib["fill"]  # type: ignore[union-attr]
+        # the bar gets the plain colour, and the lines are drawn over it
         for path in paths:
             path.set("style", path.attrib["style"].replace(f"url(#{name})", colour))
         outline = " ".join(path.attrib["d"] for path in paths)
@@ -99,6 +101,7 @@ def _draw_hatches(root: ET.Element) -> None:
         for x in _tiles(positions[::2]):
             for y in _tiles(positions[1::2]):
                 ET.SubElement(lines, f"{_SVG}use", href=f"#{name}", x=str(x), y=str(y))
+    # a pattern becomes the path of one tile, which `use` repeats
     for name, pattern in patterns.items():
         drawn = pattern.find(f"{_SVG}path")
         pattern.clear()
@@ -110,6 +113,7 @@ def _dotted(attributes: dict[str, str]) -> dict[str, str]:
     if "C" not in attributes["d"]:
         return attributes
     sizes: dict[tuple[float, float], float] = {}
+    # a circle is a closed path, and the box around it gives the centre and the size
     for circle in attributes["d"].split("M")[1:]:
         coordinates = [float(number) for number in _COORDINATE.findall(circle)]
         left, right = min(coordinates[::2]), max(coordinates[::2])

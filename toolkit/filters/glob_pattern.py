@@ -115,6 +115,13 @@ def _matches_long(segments: list[_Segment], text: str) -> bool:
 
     def find(segment: _Segment, start: int, end: int) -> int:
         """Return the end of the leftmost match between two positions, or -1."""
+        # `possible` tells for each position whether the segment matches from there. For example, "ab" in
+        # "xaab":
+        #
+        #     position           0  1  2
+        #     "a" there          .  x  x
+        #     "b" one further    .  .  x
+        #     possible           .  .  x     the match begins at position 2
         possible = np.ones(max(0, end - start - len(segment) + 1), np.bool_)
         for offset, characters in enumerate(segment, start):
             possible &= positions(characters)[offset : offset + len(possible)]

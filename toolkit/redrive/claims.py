@@ -32,6 +32,8 @@ CREATE TABLE IF NOT EXISTS claims (
   ended INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID
 """
+# One statement, so that two processes cannot both claim an entry. A claim that has expired, or whose plan has
+# ended and differs, is replaced.
 _TAKE: Final = """
 INSERT INTO claims (entry, plan, ledger, claimed_at) VALUES (:entry, :plan, :ledger, :now)
 ON CONFLICT (entry) DO UPDATE SET

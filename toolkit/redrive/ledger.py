@@ -235,6 +235,12 @@ class Ledger:
 
     def _change(self, table: Literal["steps", "stops"], key: tuple[str, str], value: str) -> None:
         """Overwrite a value; changes that several threads wait for are stored together (group commit)."""
+        # While one thread stores, others add their changes to the queue. The next thread that may store takes
+        # all of them in one transaction, so that one sync of the disk serves many threads:
+        #
+        #     A    stores a
+        #     B    queues b, waits, stores b and c
+        #     C    queues c, waits, finds c stored
         change = _Change(table, self._numbers[table][key], value)
         with self._queueing:
             self._queued.append(change)

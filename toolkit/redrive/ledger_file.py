@@ -251,6 +251,7 @@ def padded_step(step: Step | None) -> str:
 def padded_reason(reason: str | None) -> str:
     """Return why a group was stopped, as text of a fixed number of bytes."""
     encoded = (reason or "").encode()[:_REASON_BYTES]
+    # the cut may have left a part of a character
     whole = encoded.decode(errors="ignore").encode()
     return whole.ljust(_REASON_BYTES).decode()
 
@@ -258,6 +259,7 @@ def padded_reason(reason: str | None) -> str:
 def content_of(database: sqlite3.Connection) -> Content:
     """Return everything that an open ledger contains; raise `NotALedgerError` if a value is damaged."""
     content = Content()
+    # one transaction, so that all tables are from the same moment while a run writes
     database.execute("BEGIN")
     try:
         _read_plans(database, content)

@@ -135,6 +135,7 @@ def plan_redrive(
     for name, url in unknown:
         message = f"{name} names {url!r}, which has no failures. {nearest(url, known)}"
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+    # 1. the kind of each failure, and the class of the kind
     groups, ids = grouped(frame)
     frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
     titles = groups.frame.set_index("group")["title"]
@@ -142,13 +143,17 @@ def plan_redrive(
         wanted = {choice("actions", group, titles.index): action for group, action in wanted.items()}
     classes = classify_failures(frame).frame["class"]
     rows = frame.assign(group=frame["signature"], title=frame["signature"].map(titles), **{"class": classes})
+    # 2. facts about single entries: when they expire, and marks such as "truncated body"
     expiries = expiring(failures, kept).drop_duplicates("dlq_id")[["dlq_id", "expires_at"]]
     rows = rows.merge(expiries, on="dlq_id", how="left")
     returned = returned_entries(history) if history is not None else frozenset()
     rows = rows.assign(marks=pd.Series(marks_of(rows, returned), index=rows.index, dtype="str"))
+    # 3. the action of each entry, or the reason to leave it
     actions_of, reasons = Choices(wanted, repeatable, unsafe, included).decided(rows)
     rows = rows.assign(action=actions_of, reason=reasons)
-    rows["failed"] = rows["failed_at"].fillna(rows["created_at"])  # they expire in this order
+    # 4. the order: first the group with the oldest entry, and within a group the oldest entry, because
+    # entries expire in the order of their failures
+    rows["failed"] = rows["failed_at"].fillna(rows["created_at"])
     rows["first"] = rows.groupby("group")["failed"].transform("min")
     ordered = rows.sort_values(["first", "group", "failed", "dlq_id"], ignore_index=True)
     options = {

@@ -209,6 +209,14 @@ class _Run:
         pause, done_before = _FIRST_LOOK, 0
         # a run that was given up may have ended since the last call: look once more
         looked_at: tuple[str, ...] = (*_PENDING, "running", "unknown")
+        # Each round looks at the requests without an outcome, counts the outcomes, and sends the next wave of
+        # each group that waits for none. For example, a group of 200 entries with one canary:
+        #
+        #     round 1    sends the canary
+        #     round 2    the canary is running: nothing is sent
+        #     round 3    the canary has succeeded: a wave of 50 is sent
+        #
+        # Runs often take minutes, so each round without news makes the next pause longer.
         while True:
             list(pool.map(self._look_at, self._ledger.entries(self._hash, *looked_at)))
             looked_at = _PENDING
@@ -243,6 +251,7 @@ class _Run:
         """Return the entries of a group to act on now; `begun` has the states of the others by id."""
         limits = self._plan.limits
         states = Counter(begun.values())
+        # the outcome of a wave decides whether the group goes on, so the wave has to end first
         is_pending = states["intended"] + states["started"] > 0
         if is_pending or len(begun) == len(rows):
             return []
@@ -271,6 +280,7 @@ class _Run:
         if reason:
             self._ledger.skip(self._hash, entry, reason)
             return
+        # if this process is killed from here, the next run looks for the outcome instead of sending again
         self._ledger.intend(self._hash, entry, run_id)
         # the intent comes first: with it, a later call never claims the entry again
         if action == "failure function" and (reason := self._claimed_elsewhere(entry)):

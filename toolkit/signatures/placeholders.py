@@ -85,24 +85,34 @@ _NO_VALUES: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}\s]*[.]*
 # Within one word, the first of these that fits at a position.
 _VALUES: Final = re.compile(
     r"""
+      # redis://10.0.0.5/0, without a full stop or quote after it
       (?P<url>\b[a-zA-Z][a-zA-Z0-9+.\-]*://(?:[^\s'"<>\])},;]|<secret>)*(?:[^\s'"<>\])},;.:!?]|<secret>))
+      # ann@example.com
     | (?P<email>\b[\w.+\-]+@[\w\-]+(?:\.[\w\-]+)+\b)
+      # 0b7c1f0e-55a1-4b7e-9f13-2c8e6a90d1f4
     | (?P<uuid>\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b)
+      # 00:1a:2b:3c:4d:5e
     | (?P<mac>\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b)
+      # 10.0.0.5:8080, /10.0.0.5, 10.0.0.0/8; fe80::1%eth0; ::1
     | (?P<ip>(?<![\w.])/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5}|/\d{1,2}\b)?(?![\w.]*\w)
         | (?<![\w:])(?:[0-9a-fA-F]{1,4}:){2,7}(?::?[0-9a-fA-F]{1,4})?(?:%\w+)?(?![\w:])
         | (?<![\w:])::(?:[0-9a-fA-F]{1,4}:?)+(?:\d+\.\d+\.\d+\.\d+)?(?![\w:]))
+      # /srv/app/run.py:12:3, C:\logs, ../a; a/b/c; $.items[0] of JSON; report.csv
     | (?P<path>(?<![\w/<.])(?:[A-Za-z]:\\|\\\\|~?/|\.{1,2}/)
             (?:[\w.@%+\-*$~={}]+[/\\]{1,2})*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
         | (?<![\w/<.])(?:[\w.\-]+/){2,}[\w.\-]*\w
         | (?<![\w$])\$(?:\.|[.\[][\w.\[\]]*[\w\]])
         | \b[\w\-]+\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
             |jpe?g|mp4|sock|pid|lock|dat|sqlite3?|jar|so|dll|exe|py|js|ts|java|go|rb|rs|php|cs)\b(?::\d+){0,2})
+      # db-1.internal:5432, by the last part of the name
     | (?P<host>(?<![\w.\-@/])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+
             (?:com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc
             |arpa|ai|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid)(?::\d{1,5})?(?![\w\-]|\.\w))
+      # db-1/10.0.0.5:5432
     | (?P<peer>(?<![\w/<.])[a-z][\w\-]*/\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.]*\w))
+      # 0x7ffe
     | (?P<hex>\b0[xX][0-9a-fA-F]+\b)
+      # every other word with a digit: order-17, 35ms, v1.2.3, com.acme.Job17, 1,024
     | (?P<word>(?<![\w<])(?!\w+:/)
             [A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
     """,

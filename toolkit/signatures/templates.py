@@ -499,6 +499,8 @@ def _covered(rows: dict[_Words, _Words], glue: _Words) -> dict[_Words, _Words]:
         places = places_of[words]
         if places:
             covering[places][_without(words, places)] = words
+    # a message is covered if it is equal to a template with the same places left out. Templates with more
+    # values come first, because they join more messages.
     widest_first = sorted(covering, key=lambda places: (-len(places), places))
 
     def widest(words: _Words) -> _Words:

@@ -170,6 +170,7 @@ def _spans(message: str) -> list[tuple[int, int]]:
     """
     if not _OPENING_SIGN.search(message):
         return _plain_spans(message, 0, len(message))
+    # if most words are in quotes or brackets, they state the failure, so the phrase is split into words
     tokens = list(_TOKEN.finditer(message))
     outside = sum(token.lastgroup not in _PHRASES for token in tokens)
     spans: list[tuple[int, int]] = []
