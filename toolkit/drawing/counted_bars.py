@@ -46,6 +46,8 @@ def draw_cells(
     rows, columns = counts.shape
     if edges is None:
         edges = np.arange(columns + 1) - 0.5
+    # Each colour stands for a range of counts. If there are fewer ranges than colours, they are taken from the
+    # whole scale, so that the highest count always has the strongest colour.
     bounds = _bounds(counts, len(theme.heat))
     levels = np.searchsorted(bounds, counts, side="left")
     heat_of_level = np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)
@@ -62,6 +64,7 @@ def draw_cells(
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
+    # numbers are written into the cells if all of them fit; otherwise a key explains the colours
     space = int(wide / columns / (COLUMN * 0.9)) - 1
     written = fitting_numbers(counts.ravel().tolist(), space)
     if max(map(len, written), default=0) > space or axis.inches_high(ax) / rows < _HIGH:

@@ -238,6 +238,11 @@ def _named_bars(
     Each row has one bar per series, below one another. If `stacked` is a height, they form one bar of this
     height.
     """
+    # A row is one unit high. The bars take 0.48 below the position of the row, and the name stands above it:
+    #
+    #     -0.5    name
+    #      0.0    bars of all series, or one stacked bar
+    #      0.48   space before the next name
     values = np.array([part for part, _ in series], dtype=np.float64)
     row_height = 0.48 / len(series)
     lefts = np.zeros_like(values)

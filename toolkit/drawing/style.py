@@ -281,6 +281,7 @@ def drawable_names(names: Sequence[object], *, longest: float = _LONGEST) -> lis
     >>> drawable_names([f"flow-{n}-reconcile-the-ledger" for n in (1, 2)], longest=12)
     ['flow-1…', 'flow-2…']
     """
+    # cutting the middle out can make two names equal, so these show the first part that differs instead
     shown = [drawable(name, longest=longest) for name in names]
     for repeated in sorted({name for name in shown if shown.count(name) > 1}):
         alike = [number for number, name in enumerate(shown) if name == repeated]

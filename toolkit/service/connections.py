@@ -166,6 +166,14 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Decompress one or more gzip members. zlib checks each against the trailer."""
+    # Members and chunks end at different places, and a small chunk can decompress to gigabytes. A chunk is
+    # decompressed in parts of at most `_MOST` bytes, and a new member may begin in the middle of a chunk:
+    #
+    #     chunks     |----------|----------|------|
+    #     members    |------|------------------|--|
+    #
+    # `inside` is True from the first byte of a member to the trailer. If the body ends there, it is
+    # truncated.
     member, inside = zlib.decompressobj(_GZIP), False
     for arrived in chunks:
         chunk = arrived

@@ -165,6 +165,7 @@ def _elements(raw: bytes) -> list[bytes]:
     try:
         return list(map(bytes, _ARRAY.decode(raw)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # slower, but also reads bytes that are not UTF-8 and values nested very deeply
         texts = elements(raw.decode("utf-8", "surrogateescape"))
         return [text.encode("utf-8", "surrogateescape") for text in texts]
 
@@ -196,6 +197,7 @@ def _cursor(request: Request, fields: Mapping[str, bytes], name: str) -> str | N
         raise_malformed(request, got=f"{name!r} of {kind_of(cursor)}", expected="a string or null")
     if not cursor:
         return None
+    # a lone surrogate cannot be sent back in the next request
     if any("\ud800" <= letter <= "\udfff" for letter in cursor):
         raise_malformed(request, got=f"{name!r} of bytes that are not UTF-8", expected="a string")
     if len(cursor) > MOST_CURSOR:

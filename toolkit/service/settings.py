@@ -457,6 +457,7 @@ def _from_environment(
         url, token = env.get(url_variable), env.get(token_variable)
         if not url and not token:
             continue
+        # errors about the address name the variable that you would have to change
         source = token_variable
         if url:
             source = url_variable

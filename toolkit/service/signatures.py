@@ -273,6 +273,7 @@ def _check_header(signature: Any) -> None:
 
 def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
     """Return the claims after checking that one of the keys signed them."""
+    # while keys are rotated, some messages are signed with the current key and some with the next one
     payload: bytes | None = None
     for key in keys:
         try:

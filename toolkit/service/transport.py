@@ -181,6 +181,15 @@ class Transport:
         Raise a ServiceError for an error status, or if no complete and readable response arrived after all
         retries, or if the transport was closed.
         """
+        # Each try has three possible outcomes:
+        #
+        #     a response that `read` accepts              return the result
+        #     an error that another try cannot help       raise it
+        #     an error that another try can help          wait, then try again
+        #
+        # If an error is retriable, but the request may have arrived, only a repeatable request is sent again:
+        # a message that is published twice is worse than an error. `spent` counts tries and pauses, so that a
+        # slow service does not exceed `policy.total`.
         spent = 0.0
         for number in range(1, self.policy.tries + 1):
             if self._limiter is not None:
@@ -227,6 +236,7 @@ class Transport:
         if not all(map(_HEADER.fullmatch, header_texts)):
             got, expected = "a header that cannot be sent", "no line ends or control characters in it"
             return self._error(ProtocolError, request, got, expected), False
+        # the second value of each failure tells whether the service may have carried out the request
         self._connections.set_deadline(min(self.policy.deadline, left))
         try:
             received = self._open(request)

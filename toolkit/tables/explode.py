@@ -228,6 +228,8 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
     """Return values as a column of the narrowest type that fits all of them."""
+    # The types of Python decide, not the values: True is no 1, and 1.0 is no integer. For example, [1, None]
+    # is Int64, [1, 2.5] is Float64, and [1, "a"] is text.
     present = [value for value in values if value is not None]
     kinds = set(map(type, present))
     if kinds == {bool}:

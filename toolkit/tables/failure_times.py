@@ -122,6 +122,7 @@ def _median(pairs: list[tuple[int, int]]) -> int:
     >>> _median([(5, 1), (7, 3), (900, 1)])
     7
     """
+    # the first value at which the running total of occurrences reaches the middle
     values, counts = zip(*pairs, strict=True)
     position = int(np.searchsorted(np.cumsum(counts), (sum(counts) + 1) // 2))
     return int(values[position])

@@ -70,6 +70,7 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
     for name, field in FIELDS.items():
         if not field.many or not getattr(wanted, name):
             continue
+        # values that the service can have (`field.known`) are no typos, even if this frame has no such row
         in_frame = [value for value, _ in count_values(frame, name)]
         known = list(dict.fromkeys([*field.known, *in_frame]))
         if not known:

@@ -287,6 +287,7 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any, bar: ProgressBar) -> Non
 
     names = [_written(str(name)) for name in flat.columns]
     sheet.append(list(map(cell, names)))
+    # row by row, because a workbook in write-only mode has no other way
     columns = [map(_plain, flat.iloc[:, index].astype(object)) for index in range(flat.shape[1])]
     for number, values in enumerate(zip(*columns, strict=True), start=2):
         row = list(values)

@@ -117,6 +117,7 @@ def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, An
         return [], "empty"
     if not body.lstrip().startswith("["):
         return [], "that are not a JSON array"
+    # for example '[{"messageId": "m0", "body": "e30="}, {"mess', which is cut within the second step
     items, truncated = _parse_truncated(body)
     if truncated and isinstance(items, list) and items and not items[-1]:
         items.pop()  # the last step was cut before the first member

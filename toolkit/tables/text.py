@@ -203,6 +203,7 @@ def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, 
         if isinstance(plain, str) and is_clean(plain):
             usable_text = plain
         return usable_text, None, False
+    # the service fills one of the two fields: plain for UTF-8, base64 for all other bytes
     if encoded and not plain:
         return _decoded_body(encoded)
     if plain is None:
