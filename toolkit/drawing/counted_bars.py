@@ -46,8 +46,8 @@ def draw_cells(
     rows, columns = counts.shape
     if edges is None:
         edges = np.arange(columns + 1) - 0.5
-    # Each colour stands for a range of counts. If there are fewer ranges than colours, they are taken from the
-    # whole scale, so that the highest count always has the strongest colour.
+    # Each colour stands for a range of counts. If there are fewer ranges than colours, the colours are spread
+    # over the whole scale: with two ranges, the weakest and the strongest colour.
     bounds = _bounds(counts, len(theme.heat))
     levels = np.searchsorted(bounds, counts, side="left")
     heat_of_level = np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)

@@ -466,6 +466,7 @@ class _Run:
     def _reconcile(self, row: dict[str, Any]) -> None:
         """Find out whether a request without a known response was carried out."""
         dlq_id = row["dlq_id"]
+        # a request without a response may still be on the way, so look several times
         for look in range(_LOOKS):
             if self._was_carried_out(row):
                 return

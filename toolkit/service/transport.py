@@ -281,6 +281,7 @@ class Transport:
         after = ""
         if query:
             after = f"?{urlencode(query, quote_via=quote)}"
+        # no redirects, because another host would receive the token; tries are counted in `fetch`
         return self._pool.urlopen(
             request.method,
             f"{self._before_path}{request.path}{after}",

@@ -462,6 +462,7 @@ def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:
                 path = f"{name}.{key}"
             if "." not in key and "[" not in key and is_path(path):
                 yield from _walk(inner, path, deeper - 1)
+    # the first and the last element show the fields of a list; filters address the last one as [#-1]
     elif isinstance(value, list) and value and name:
         yield from _walk(value[0], f"{name}[0]", deeper - 1)
         yield from _walk(value[-1], f"{name}[#-1]", deeper - 1)

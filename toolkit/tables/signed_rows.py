@@ -147,6 +147,7 @@ def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
     codes = [np.zeros(0, dtype=np.int64)]
     for chunk in column.chunks:
         encoded = chunk.dictionary_encode("encode")
+        # positions among the values of this chunk become positions among the values of all chunks
         known = [positions.setdefault(value, len(positions)) for value in encoded.dictionary.to_pylist()]
         codes.append(np.array(known, dtype=np.int64)[encoded.indices.to_numpy()])
     return list(positions), np.concatenate(codes)
