@@ -99,8 +99,10 @@ class SharedAttributes:
         columns: dict[str, Column] = {}
         for name, values in self.listed.items():
             codes, texts = pd.factorize(rising_values(values, observed, expected))
-            # a failed run always lacks the steps that follow the failure
-            unstated = NONE if name == STEP else None
+            unstated = None
+            if name == STEP:
+                # a failed run always lacks the steps that follow the failure
+                unstated = NONE
             columns[name] = Column(codes.astype(np.int64), [str(text) for text in texts], unstated)
         return columns | self.columns  # of conditions with the same rows, the first is named
 
@@ -146,7 +148,10 @@ def shared_attributes(
     listed, fields = _within_columns([table.select(shared) for table in tables])
     most = max(_FEW, (after.num_rows + before.num_rows) // _REPEATED)
     if attributes is None:
-        left_out = {*_OF_SYNCS, *listed, *(_READ_AS_FIELDS if listed or fields else ())}
+        left_out = {*_OF_SYNCS, *listed}
+        if listed or fields:
+            # the contents of these columns are attributes of their own
+            left_out |= {*_READ_AS_FIELDS}
         shared = [name for name in shared if name not in left_out]
         shared = [name for name in shared if not pa.types.is_temporal(after.schema.field(name).type)]
     else:
@@ -154,6 +159,7 @@ def shared_attributes(
     columns: dict[str, Column] = {}
     for name in shared:
         parts = [_encoded(table[name]) for table in tables]
+        # a column with mostly different values, for example an id, cannot explain a rise
         if attributes is not None or max(len(values) for _, values in parts) <= most:
             columns[name] = _joined(*parts)
     columns |= fields
@@ -161,6 +167,7 @@ def shared_attributes(
     if attributes is not None:
         return found.chosen(attributes)
     repeating = [name for name, column in columns.items() if 1 < len(column.texts) <= most]
+    # an attribute with the same value in all rows explains nothing
     varying = [name for name, values in listed.items() if len(set(values)) > 1]
     return found.chosen([*repeating, *varying])
 
@@ -171,8 +178,10 @@ def _within_columns(
     """Read what columns of JSON contain: labels, steps, and fields of few values."""
     names = tables[0].column_names
     texts = [name for name in ("labels", LABEL, *JSON_FIELDS) if name in names]
-    if not all(_is_text(table.schema.field(name).type) for table in tables for name in texts):
-        return {}, {}
+    for table in tables:
+        # columns with these names that do not contain strings were not written by a loader
+        if not all(_is_text(table.schema.field(name).type) for name in texts):
+            return {}, {}
     redactor = Redactor()
     listed: dict[str, NDArray[np.object_]] = {}
     fields: dict[str, pd.Categorical] = {}

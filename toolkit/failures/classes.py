@@ -66,9 +66,16 @@ def _either(lines: str, around: str = "") -> str:
     return f"{around}(?:{'|'.join(line.strip() for line in lines.splitlines() if line.strip())}){around}"
 
 
+def _name_pattern(names: str, parts: str) -> re.Pattern[str]:
+    """Compile whole names and parts of names into one pattern."""
+    pattern = _either(names)
+    if parts:
+        pattern = f"{pattern}|{_either(parts, '.*')}"
+    return re.compile(pattern)
+
+
 _NAME_RULES: Final = tuple(
-    (found, weight, re.compile("|".join([_either(whole), *[_either(parts, ".*")] * bool(parts)])))
-    for found, weight, whole, parts in NAMES
+    (found, weight, _name_pattern(names, parts)) for found, weight, names, parts in NAMES
 )
 _WORD_RULES: Final = tuple(
     (found, weight, re.compile(_either(lines), re.IGNORECASE)) for found, weight, lines in WORDS
@@ -137,7 +144,9 @@ class FailureClasses(Plotted):
     def __repr__(self) -> str:
         rows = self.counts.itertuples(index=False)
         parts = [f"{count:,} {name} ({percent(share)})" for name, count, share in rows]
-        return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}" if parts else "0 failures"
+        if not parts:
+            return "0 failures"
+        return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}"
 
     def _repr_html_(self) -> str:
         counts = self.counts.assign(share=self.counts["share"].map(percent))
@@ -204,6 +213,7 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
 
 def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _Verdict]:
     """Return the verdict of each pair of a status and a body. Each body is searched only once."""
+    # most bodies repeat, so they are searched once; dicts instead of sets keep the order
     statuses: dict[str | None, dict[float | None, None]] = defaultdict(dict)
     for status, body in pairs:
         statuses[body][status] = None
@@ -215,6 +225,7 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
         documents = [document for details, head in parts for document in (details.document, head)]
         read = list(zip(documents, _words(documents), strict=True))
         for body, (details, _), whole, head in zip(bodies, parts, read[::2], read[1::2], strict=True):
+            # an application that asks not to retry decides, whatever the other evidence is
             marker = refusal_in_body(details)
             for status in statuses[body]:
                 if marker is None:
@@ -239,6 +250,7 @@ def _words(documents: list[Document]) -> list[list[_Hit]]:
     """
     texts = [_text(document) for document in documents]
     plain = np.array([text.isascii() and not _CONTROL.search(text) for text in texts], dtype=bool)
+    # an empty string stands for a document that Arrow may read differently; Python searches it anyway
     column = pa.array([text if known else "" for text, known in zip(texts, plain, strict=True)], pa.string())
     hits: list[list[_Hit]] = [[] for _ in texts]
     for found, weight, pattern in _WORD_RULES:
@@ -279,6 +291,7 @@ def _verdict(
     hits = [*_hits(status, whole[0]), *whole[1]]
     by_class, best, score, second = _weighed(hits)
     if score < _ENOUGH:
+        # the first lines of a body are less reliable than a message, so their evidence counts less
         weaker = (hit._replace(weight=hit.weight * _WRAPPED) for hit in [*_hits(None, head[0]), *head[1]])
         by_class, best, score, second = _weighed([*hits, *weaker])
     if score < _ENOUGH:
@@ -287,6 +300,7 @@ def _verdict(
         name: "; ".join(visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3])
         for name, hits in by_class.items()
     }
+    # two classes with about the same evidence contradict each other, for example "timeout" and "TypeError"
     if score - second < _CLEAR:
         both = " or ".join(f"{name} ({text})" for name, text in list(shown.items())[:2])
         return UNKNOWN, f"contradictory: {both}", 0.0
@@ -310,20 +324,32 @@ def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, f
 def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
     """Yield all evidence in a response except the words."""
     text = _text(document)
-    facts = [] if document.facts[:1] == ("keys",) else [fact for fact in document.facts if fact[:3] != "at "]
+    # the keys of an object and the frames of a trace name the program, not the kind of failure
+    facts: list[str] = []
+    if document.facts[:1] != ("keys",):
+        facts = [fact for fact in document.facts if fact[:3] != "at "]
+    # a status in the message, for example "upstream responded with 503", is closer to the cause
     inner = [next(filter(None, name)) for name in _INNER_STATUS.findall(text)]
     own = {int(number) for number in [*inner, *facts] if re.fullmatch("[45][0-9][0-9]", number)}
-    outer = {int(status)} if status is not None and math.isfinite(status) else set()
+    outer = set()
+    if status is not None and math.isfinite(status):
+        outer.add(int(status))
     for number in own | outer:
         name, weight = STATUSES.get(number, (UNKNOWN, 0.0))
         # a status that the body contradicts counts half
+        if own and number not in own:
+            weight /= 2
         if weight:
-            yield _Hit(name, weight if number in own or not own else weight / 2, f"status {number}")
+            yield _Hit(name, weight, f"status {number}")
     for position, fact in enumerate(facts):
-        wrapped = document.kind == "trace" and position < len(facts) - 1
+        # the last exception of a chain is the cause; the others only wrap it
+        factor = 1.0
+        if document.kind == "trace" and position < len(facts) - 1:
+            factor = _WRAPPED
         for token in _TOKEN.findall(fact)[:_TOKENS]:
             for hit in _named(token):
-                yield hit._replace(weight=hit.weight * (_WRAPPED if wrapped else 1))
+                yield hit._replace(weight=hit.weight * factor)
+    # in prose, only tokens that look like identifiers are names, for example "RateLimitError" or "ECONNRESET"
     for token in _TOKEN.findall(text)[:_TOKENS]:
         if _IDENTIFIER.search(_SEPARATORS.split(token.rstrip(".:"))[-1]):
             yield from _named(token)

@@ -202,6 +202,7 @@ class _Statable:
     def of(cls, codes: _Codes, counts: Counts, texts: Sequence[str], unstated: str | None) -> _Statable:
         """Choose the values that rose most, then the most frequent."""
         values = counts.summed(codes, len(texts))
+        # tables grow with the product of the numbers of values, so rare values share one number
         rose = gain(values.after, values.before + TUNING.added_events)
         best = np.lexsort((-values.after, -rose))[: TUNING.max_values]
         kept = np.array(sorted(code for code in best.tolist() if texts[code] != unstated), np.int64)
@@ -237,8 +238,10 @@ class _Table:
         combination = np.ravel_multi_index([statable[name].codes for name in names], sizes)
         total = int(np.prod(sizes))
         sums = cells.summed(combination, total)
+        # most combinations do not occur or are too small to have risen, so only the others get a place
         enough = np.flatnonzero(sums.after >= TUNING.min_excess)
         numbers = np.stack(np.unravel_index(enough, sizes), axis=1)
+        # the last number of an attribute stands for all rare values, which no condition can state
         is_stated = (numbers < np.array(sizes) - 1).all(axis=1)
         enough, numbers = enough[is_stated], numbers[is_stated]
         places = np.full(total, len(enough), np.int32)
@@ -298,6 +301,7 @@ class _Scan:
         self._exposure = exposure
         self._texts = {name: column.texts for name, column in columns.items()}
         codes = [column.codes for column in columns.values()]
+        # rows with equal attributes meet the same conditions, so they are summed first
         number_of_row, first_rows = numbered(codes, len(after))
         rows = Counts(after, before / exposure)
         self._rows = rows.summed(number_of_row, len(first_rows))
@@ -326,6 +330,7 @@ class _Scan:
             if not best:
                 return []
             growth = self._measured_growth(best)
+        # `evidence` compares the first condition with what the rest became
         self._growth = growth or 1.0
         return best
 
@@ -340,6 +345,7 @@ class _Scan:
         bursts, varied = _noise(rest.after, usual, self._rest_ratio / self._exposure)
         observed, before = (events / bursts for events in best[0].events)
         expected = (before + TUNING.added_events) * self._growth
+        # two sources of uncertainty add up: the variation of rates, and the few events before
         shape = 1 / (varied + 1 / (before * self._exposure + 1))
         if observed <= expected:
             return 0.0
@@ -365,6 +371,7 @@ class _Scan:
         cells = scored.cells
         same: list[dict[str, str]] = []
         for table in self._cells.tables:
+            # comparing counts is fast and excludes nearly all conditions before masks are compared
             equal = (table.counts.after == observed) & (table.counts.before == expected)
             for place in np.flatnonzero(equal).tolist():
                 is_itself = table is scored.table and place == scored.place
@@ -380,6 +387,7 @@ class _Scan:
         """Return the tables of all attributes, and of pairs of those whose values rose most."""
         singles = [_Table.of((name,), self._statable, self._rows) for name in self._statable]
         gains = {table.names[0]: self._best_gain(table, None) for table in singles}
+        # an attribute may only matter together with another one, but all pairs would take too long
         strongest = sorted(gains, key=lambda name: -gains[name])[: TUNING.max_paired]
         pairs = combinations([name for name in gains if name in strongest], 2)
         return singles + [_Table.of(pair, self._statable, self._rows) for pair in pairs]
@@ -401,6 +409,7 @@ class _Scan:
 
     def _cells_of(self, relevant: tuple[str, ...]) -> _Cells:
         """Count rows that differ in other attributes only as one cell, and the tables of these cells."""
+        # both passes usually find the same attributes, so the tables are kept
         if relevant not in self._counted:
             codes = [self._codes[name] for name in relevant]
             cell_of_row, first_rows = numbered(codes, len(self._rows.after))
@@ -418,6 +427,7 @@ class _Scan:
         """
         counts = self._cells.counts
         usual = counts.before * (growth or 1.0)
+        # the mean of both times, so that a cell saturates alike whether it rose or fell
         mean = (counts.after + usual * self._exposure) / (1 + self._exposure)
         cell_events = TUNING.cell_events
         while True:

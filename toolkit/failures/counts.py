@@ -131,6 +131,7 @@ def count_labels(failures: AnyFrame) -> pd.DataFrame:
     counts = counted["count_"].to_pylist()
     totals: Counter[str | None] = Counter()
     for labels, count in zip(label_lists(counted["labels"]).to_pylist(), counts, strict=True):
+        # a label that a failure has twice counts once, and a failure without labels counts as missing
         for label in {label for label in labels or () if label is not None} or {None}:
             totals[label] += count
     ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
@@ -234,15 +235,16 @@ def count_errors(
     if clean is not None and not callable(clean):
         raise wrong("clean", clean, "a callable, or None")
     columns = ["dlq_id", "workflow_url", "response_body", "response_body_base64"]
-    clean = Redactor().text if clean is None else clean
+    if clean is None:
+        clean = Redactor().text
+    # a snapshot has stored signatures, so that only one body per signature has to be read
     stored = _stored_errors(failures, columns, clean, doing)
     if stored is not None:
-        return stored.head(len(stored) if top is None else top)
+        return stored[:top]
     table = select_timed(failures, columns, doing=doing).table()
     read = _error_texts(table, clean).assign(last_at=timestamps(table, "when_"))
     rows = read.assign(workflow_url=pd.Series(table["workflow_url"].to_pylist(), dtype="str"), count_=1)
-    ordered = _by_text(read, rows)
-    return ordered.head(len(ordered) if top is None else top)
+    return _by_text(read, rows)[:top]
 
 
 def _stored_errors(
@@ -359,6 +361,7 @@ def count_matrix(
     column_names, column_positions, merged_columns = largest_groups(
         counted[columns].to_pylist(), numbers, top_columns
     )
+    # several merged values share a cell, so their counts are added instead of assigned
     counts = np.zeros((len(row_names), len(column_names)), dtype=np.int64)
     np.add.at(counts, (row_positions, column_positions), numbers)
     return CountMatrix(
@@ -383,10 +386,15 @@ def stored_counts(
     `first_` and `last_`. Return None if a failure has no signature by the current rules, or no rows match.
     """
     keys = list(dict.fromkeys([SIGNATURE, "response_status", "workflow_url", *columns]))
-    read = [*keys, "response_body"] if (parts := tuple(parts)) else keys
+    parts, read = tuple(parts), list(keys)
+    # bodies are large, so they are only read if a part is searched in them
+    if parts:
+        read.append("response_body")
     rows = select_timed(failures, read, doing=doing).then(partial(_with_parts, parts))
     counts = rows.count(*keys, "contains_", first_=("when_", "min"), last_=("when_", "max"))
-    return counts if counts.num_rows and are_signed(counts[SIGNATURE]) else None
+    if counts.num_rows and are_signed(counts[SIGNATURE]):
+        return counts
+    return None
 
 
 def latest_rows(
@@ -399,12 +407,14 @@ def latest_rows(
     keys = tuple(keys)
     if parts := tuple(parts):
         rows, keys = rows.then(partial(_with_parts, parts)), (*keys, "contains_")
+    # first reading: per key, find the earliest minute that is needed for the latest `most` rows
     timed = rows.then(partial(_with_key, keys)).then(with_minute)
     minutes = timed.count(_KEY, "minute_").to_pandas()
     minutes = minutes.sort_values([_KEY, "minute_"], ascending=[True, False], na_position="last")
     before = minutes.groupby(_KEY)["count_"].cumsum() - minutes["count_"]
     starts = minutes[before < most].fillna({"minute_": -1}).groupby(_KEY)["minute_"].min()
     known, since = pa.array(starts.index, pa.string()), pa.array(starts.astype("int64"))
+    # second reading: the rows since then, which are few, sorted exactly
     found = timed.then(partial(_since, known, since)).table()
     order = found.sort_by([(_KEY, "ascending"), ("when_", "descending"), ("dlq_id", "descending")])
     rank = order.select([_KEY]).to_pandas().groupby(_KEY).cumcount().to_numpy()
@@ -412,7 +422,7 @@ def latest_rows(
 
 
 def _with_parts(parts: tuple[str, ...], table: pa.Table) -> pa.Table:
-    found = pa.array([""] * table.num_rows, pa.string())
+    found = pa.array(np.full(table.num_rows, ""), pa.string())
     for part in parts:
         here = pc.fill_null(pc.match_substring(table["response_body"], part), fill_value=False)
         found = pc.binary_join_element_wise(found, pc.if_else(here, part, ""), _NULL)

@@ -141,20 +141,22 @@ class Explanation(Plotted):
         first = self.frame.iloc[0]
         if not first["condition"]:
             return f"{change}: all failures rose, none much more than the others"
-        said = f"{change}: {describe_condition(first['condition'])}"
+        sentence = f"{change}: {describe_condition(first['condition'])}"
         if first["share"] <= _WHOLE:
-            return f"{said} holds {percent(min(first['share'], 1.0))} of the change"
+            return f"{sentence} holds {percent(min(first['share'], 1.0))} of the change"
         # a share above 1 is hard to read, and if the total did not grow, a share is not defined
         others = self.observed - first["observed"], self.expected - first["expected"]
         fell = others[1] - others[0] > _FELL * max(sum(others), 0.0) ** 0.5
-        rose = f"rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
-        return f"{said} {rose}{', as others fell' * bool(fell)}"
+        rose = f"{sentence} rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
+        if fell:
+            rose += ", as others fell"
+        return rose
 
     def _repr_html_(self) -> str:
         clean = Redactor().text
-        said = clean(repr(self))
+        sentence = clean(repr(self))
         if not self.stands_out:
-            return f"<p>{escape_html(visible(said))}</p>"
+            return f"<p>{escape_html(visible(sentence))}</p>"
         head = ["condition", "observed", "expected", "lift", "share of change"]
         head += ["confidence among these", "the same failures"]
         rows = [
@@ -165,8 +167,10 @@ class Explanation(Plotted):
             )
             for row in self.frame.head(_SHOWN).to_dict("records")
         ]  # fmt: skip
-        more = f" The first {_SHOWN} of {len(self.frame)} conditions:" if len(self.frame) > _SHOWN else ""
-        return result_table(f"{said}.{more}", head, rows)
+        sentence += "."
+        if len(self.frame) > _SHOWN:
+            sentence += f" The first {_SHOWN} of {len(self.frame)} conditions:"
+        return result_table(sentence, head, rows)
 
     def _draw(self, ax: Axes, theme: Theme) -> Axes:
         from toolkit.drawing.result_bars import draw_explanation  # noqa: PLC0415 - matplotlib is slow to import
@@ -179,8 +183,10 @@ class Explanation(Plotted):
 
 def _some(conditions: Sequence[dict[str, Any]]) -> str:
     """Return the first conditions in words, and the number of further conditions."""
-    more = [f"{len(conditions) - _NAMED:,} more"] if len(conditions) > _NAMED else []
-    return "; ".join([*map(describe_condition, conditions[:_NAMED]), *more])
+    named = [describe_condition(condition) for condition in conditions[:_NAMED]]
+    if len(conditions) > _NAMED:
+        named.append(f"{len(conditions) - _NAMED:,} more")
+    return "; ".join(named)
 
 
 def explain_change(
@@ -244,11 +250,15 @@ def explain_change(
     >>> found.frame["condition"][0], found.left_out
     ({'plan': 'team'}, ['state'])
     """
-    exposure = None if exposure is None else float(positive("exposure", exposure))
-    attributes = None if attributes is None else texts("attributes", attributes)
-    apart = (
-        [] if apart_by is None else texts("apart_by", [apart_by] if isinstance(apart_by, str) else apart_by)
-    )
+    if exposure is not None:
+        exposure = float(positive("exposure", exposure))
+    if attributes is not None:
+        attributes = texts("attributes", attributes)
+    apart: list[str] = []
+    if isinstance(apart_by, str):
+        apart_by = [apart_by]
+    if apart_by is not None:
+        apart = texts("apart_by", apart_by)
     read = [_read(frame, weight, name) for frame, name in ((after, "after"), (before, "before"))]
     shared = shared_attributes(read[0][0], read[1][0], attributes, weight)
     for name, given in (("attributes", attributes or []), ("apart_by", apart)):
@@ -260,10 +270,15 @@ def explain_change(
     compared = shared.chosen([name for name in shared.names if name not in left_out])
     seen, usual = (events for _, events in read)
     if exposure is None:
-        exposure = float(usual.sum() / seen.sum()) if are_outcomes and seen.any() and usual.any() else 1.0
+        exposure = 1.0
+        if are_outcomes and seen.any() and usual.any():
+            # the numbers of failed and successful runs differ, so shares are compared instead of counts
+            exposure = float(usual.sum() / seen.sum())
+    # one column over the rows of both frames: rows of `after` have no usual events, and the other way round
     observed, expected = np.append(seen, 0 * usual), np.append(0 * seen, usual)
     columns = compared.single_valued(observed, expected / exposure)
     found = explain_columns(columns, observed, expected, exposure, by_shares=are_outcomes)
+    # the scan used one label per row; now each row counts for all of its labels
     if compared.listed:
         found = recounted(found, observed, expected, exposure, compared.meeting)
     return replace(found, left_out=left_out)

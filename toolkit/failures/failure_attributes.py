@@ -359,7 +359,7 @@ def _column(table: pa.Table, name: str) -> list[Any]:
     """Return the values of a column, missing ones if the table does not have it."""
     if name in table.column_names:
         return list(table[name].to_pylist())
-    return [None] * table.num_rows
+    return [None for _ in range(table.num_rows)]
 
 
 def json_fields(
@@ -386,9 +386,8 @@ def json_fields(
         masked = {
             value: redactor.header(name, redactor.text(value))[:_CUT] for value in sorted(distinct[name])
         }
-        names = [NONE] * row_count
-        for row, value in values[name].items():
-            names[row] = masked[value]
+        own_values = values[name]
+        names = [masked[own_values[row]] if row in own_values else NONE for row in range(row_count)]
         yield f"{prefix} {name}", _categories(names)
 
 

@@ -207,8 +207,14 @@ def split_values(table: pa.Table, column: str) -> list[list[str]]:
     if column != LABEL or LABELS not in table.column_names:
         return [[value] for value in values]
     all_labels = [labels or [] for labels in label_lists(table[LABELS]).to_pylist()]
-    pairs = zip(values, all_labels, strict=True)
-    return [[label, *labels] if label or not labels else labels for label, labels in pairs]
+    split = []
+    for label, labels in zip(values, all_labels, strict=True):
+        # a row without any label has the value ""
+        if label or not labels:
+            split.append([label, *labels])
+        else:
+            split.append(labels)
+    return split
 
 
 def _json(value: str, line: int) -> Mapping[str, Any]:

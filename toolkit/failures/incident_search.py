@@ -124,7 +124,10 @@ class TimeBins:
         """Return the share of each bin outside of gaps, or 1 for all bins if everything is in gaps."""
         edges = self.origin + self.step * np.arange(self.count + 1, dtype=np.int64)
         known = time_known(gaps, edges) / self.step
-        return known if known.any() else np.ones(self.count)
+        # if everything is in gaps, the failures that were read are all there is to compare
+        if not known.any():
+            return np.ones(self.count)
+        return known
 
     def counted(self, when: _Ints) -> _Floats:
         """Return the number of times in each bin."""
@@ -189,10 +192,14 @@ class IncidentSearch:
     def __init__(self, failures: FailureAttributes, now: datetime | None, gaps: Nanoseconds = ()) -> None:
         self.failures = failures
         self.gaps = gaps
-        until = None if now is None else round(now.timestamp() * 1e9)
+        until = None
+        if now is not None:
+            until = round(now.timestamp() * 1e9)
         counted, self.end = _history(failures.when, until, gaps)
         when = failures.when[counted]
-        self.start = int(when[0]) if when.size else 0
+        self.start = 0
+        if when.size:
+            self.start = int(when[0])
         self._now = until or self.end
         self._bins = TimeBins.covering(self.start, self.end, _BINS)
         self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
@@ -213,6 +220,7 @@ class IncidentSearch:
         if self.left.sum() < FEWEST or self.start + self._bins.step >= self.end:
             return []
         series, rows = self._series()
+        # how much the series vary is measured once, before incidents are taken out
         counts = self._counts(series, rows)
         varied = spreads(counts, ExpectedShares.of(self._total(), self._known))
         self._spread = float(varied.min(initial=FEWEST))
@@ -221,6 +229,7 @@ class IncidentSearch:
             if incident is None or len(found) == _INCIDENTS:
                 break
             self._take_out(incident)
+            # the ends of an incident are less dense than the middle, so they can be found in a later round
             same = next((at for at, earlier in enumerate(found) if self._continues(earlier, incident)), None)
             if same is None:
                 found.append(incident)
@@ -247,13 +256,16 @@ class IncidentSearch:
         least = least_surprise(len(counts), counts.shape[1])
         expected = ExpectedShares.of(total, self._known)
         windows = strongest(counts, total, expected, varied, _LIKELY * least)
+        # a rise of all failures is tried first: otherwise each attribute would explain a part of it
         all_rose = unlike_any(total, expected, 2 * least)
         if all_rose is not None:
             windows.insert(0, all_rose)
         for bins in windows:
             window = self._bins.span(bins)
-            known = _overlaps(window, rejected)
-            incident = None if known else self._incident(window, least, sure=bins is all_rose)
+            incident = None
+            # a window that was rejected in an earlier round would be rejected again
+            if not _overlaps(window, rejected):
+                incident = self._incident(window, least, sure=bins is all_rose)
             if incident is not None or len(rejected) >= _REJECTED:
                 return incident
             rejected.append(window)
@@ -275,6 +287,7 @@ class IncidentSearch:
                 workflow = columns[WORKFLOW]
                 coded.append((codes * len(workflow.categories) + workflow.codes, everything))
         coded.append((self.failures.label_codes, self.failures.labelled))
+        # keep the most frequent values of each attribute, and number them across all attributes
         series, failures, offset = [], [], 0
         for codes, rows in coded:
             counts = np.bincount(codes, minlength=1)
@@ -312,32 +325,41 @@ class IncidentSearch:
             return None
         first = explanation.frame.iloc[0]
         condition = first["condition"]
-        least = least if explanation.stands_out or sure else _CLEAR * least
+        if not explanation.stands_out and not sure:
+            least *= _CLEAR
         if not self._beyond_bursts(window, first, least):
             return None
         explanation = replace(explanation, stands_out=True)
         if not condition:
             start, stop = window
-            stop = self.end if (self.end - stop) * _LONGER < stop - start else stop
+            # a short rest after a long rise is too short to show that the rise is over
+            if (self.end - stop) * _LONGER < stop - start:
+                stop = self.end
             return self._over([(start, stop)], explanation)
         spans = self._episodes(condition)
+        # many irregular episodes are how these failures usually come; regular ones have a cause of their own,
+        # for example a nightly job
         if len(spans) >= _USUAL and period_in_words(self._begins(condition, spans)) is None:
             return None
-        wider = self._explained_at(spans) if spans else None
+        wider = None
+        if spans:
+            wider = self._explained_at(spans)
         if wider and wider.stands_out and self._same(spans, condition, wider.frame["condition"].iloc[0]):
             explanation = wider
         else:
             # other failures rose at the other times, so only this window belongs to the incident
             spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
         incident = self._over(spans, explanation)
-        return None if self._only_says_it_otherwise(incident, spans) else incident
+        if self._only_wording_changed(incident, spans):
+            return None
+        return incident
 
     def _begins(self, condition: Mapping[str, str], spans: list[Span]) -> list[int]:
         """Return the time of the first failure that meets a condition in each span."""
         rows = self.left & self.failures.meets(condition)
         return [self._first_and_last(rows, span)[0] for span in spans]
 
-    def _only_says_it_otherwise(self, incident: Incident, spans: list[Span]) -> bool:
+    def _only_wording_changed(self, incident: Incident, spans: list[Span]) -> bool:
         """Return whether only the wording of responses changed.
 
         Then other responses of the same workflow became rarer by the same number, and no rate rose.
@@ -348,6 +370,7 @@ class IncidentSearch:
         own = self._counted & self.failures.meets({WORKFLOW: workflow})
         within = self._within(spans)
         expected = float((own & ~within).sum()) / self._exposure(spans)
+        # the rise of the whole workflow, generously estimated by two standard deviations
         rose = float((own & within).sum()) - expected + 2 * math.sqrt(expected)
         return rose < incident.excess / 2
 
@@ -378,6 +401,7 @@ class IncidentSearch:
         conditions = [first["condition"], *first["alternatives"]]
         rows = self.left & within & np.logical_or.reduce([self.failures.meets(each) for each in conditions])
         episodes = [self._first_and_last(rows, span) for span in spans]
+        # the incident is ongoing if the pause since the last failure is not longer than usual pauses in it
         until, length = episodes[-1][1], sum(stop - start for start, stop in episodes)
         idle = max(2 * self._fine.step, _IDLE * length // max(int(rows.sum()), 1))
         outside = self.left & ~within & self.failures.meets(first["condition"])
@@ -390,6 +414,7 @@ class IncidentSearch:
         mean, tail = self._sizes(self.left & ~within)
         met = self.left & within & self.failures.meets(first["condition"])
         failures, bursts = int(met.sum()), np.unique(self._burst[met]).size
+        # failures of a burst have one cause, so the usual number of independent events is that of bursts
         usual = float(first["expected"]) * exposure / mean
         likely = surprise(failures, usual, exposure, tail)
         if bursts - usual / exposure >= _FEWEST_BURSTS:
@@ -416,6 +441,7 @@ class IncidentSearch:
         usual pause between such failures.
         """
         rows = np.flatnonzero(self.left)
+        # sort by kind, then by time (rows are sorted by time), so that each burst is a run of neighbours
         order = np.lexsort((rows, self._alike[rows]))
         alike, when = self._alike[rows][order], self.failures.when[rows][order]
         same, gap = np.diff(alike) == 0, np.diff(when)
@@ -470,6 +496,7 @@ class IncidentSearch:
             for part in parts
             if part.size
         ]
+        # a span excludes the end, and the last failure has to be inside
         spans = [(start, stop + 1) for start, stop in episodes]
         within = self._within(spans)
         times = list(map(datetimes, episodes))
@@ -481,13 +508,16 @@ class IncidentSearch:
 
     def _first_and_last(self, rows: _Bools, span: Span) -> Span:
         within = self.failures.when[rows & self._within([span])]
-        return (int(within[0]), int(within[-1])) if len(within) else span
+        if not len(within):
+            return span
+        return int(within[0]), int(within[-1])
 
     def _take_out(self, incident: Incident) -> None:
         """Mark the failures of an incident as explained, except the number that was expected anyway."""
         taken = np.flatnonzero(incident.rows)
         stay = min(round(incident.expected), len(taken))
         self.left[taken] = False
+        # the failures that stay are spread evenly, so that no new window appears
         self.left[taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)]] = True
         self._burst = self._bursts()
 
@@ -500,18 +530,28 @@ def _history(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, in
     last failure. A long time without failures before `now` does not belong to it, because nobody knows
     whether the queue was read then.
     """
-    stop = len(when) if now is None else int(np.searchsorted(when, now, "right"))
+    stop = len(when)
+    if now is not None:
+        stop = int(np.searchsorted(when, now, "right"))
     first, few = 0, max(1, stop // _FEW)
     between = np.diff(without_gaps(gaps, when[:stop]))
+    # outliers can only be among the first and last `few` failures, so the other pauses show the usual length
     inner = between[few : len(between) - few]
     far = now or 0
     if inner.size >= _HISTORY and inner.sum() >= _DAY:
         far = int(max(_APART * inner.max(), inner.sum() // _PART))
         early, late = (np.flatnonzero(each > far) for each in (between[:few], between[-few:]))
-        first = int(early[-1]) + 1 if early.size else 0
-        stop -= few - int(late[0]) if late.size else 0
-    last = int(when[stop - 1]) if stop else 0
-    return slice(first, stop), last + 1 if now is None else max(last + 1, min(now, last + far))
+        if early.size:
+            first = int(early[-1]) + 1
+        if late.size:
+            stop -= few - int(late[0])
+    last = 0
+    if stop:
+        last = int(when[stop - 1])
+    end = last + 1
+    if now is not None:
+        end = max(end, min(now, last + far))
+    return slice(first, stop), end
 
 
 def _alike(failures: FailureAttributes) -> _Ints:

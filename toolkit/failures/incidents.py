@@ -111,8 +111,12 @@ def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> l
     gaps = in_nanoseconds(gaps_of(failures))
     failures = scanned(failures, doing=_FINDING)
     read = FailureAttributes(failures, doing=_FINDING)
+    # includes failures without a usable time, which no incident can contain
     total = int(select(failures, ["failed_at"], doing=_FINDING).count()["count_"][0].as_py())
-    search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)), gaps)
+    until = None
+    if now is not None:
+        until = told_until(failures, when_counted(now))
+    search = IncidentSearch(read, until, gaps)
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
     return [
         ({"rank": rank, **record, "share": record["observed"] / total}, read.positions[rows])
@@ -184,7 +188,10 @@ def _explained_spike(
     step("reading what failures have in common")
     gaps = in_nanoseconds(gaps_of(failures))
     read = FailureAttributes(failures, doing="explaining a spike")
-    search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)), gaps)
+    until = None
+    if now is not None:
+        until = told_until(failures, when_counted(now))
+    search = IncidentSearch(read, until, gaps)
     step(f"comparing {counted(len(read.when), 'failure')}")
     if window is None:
         incidents = search.incidents()
@@ -192,21 +199,26 @@ def _explained_spike(
             return incidents[0].explanation
         return replace(search.explained(search.left, search.left, 1.0), stands_out=False)
     inside = _span("window", window)
-    beside = (search.start, search.end) if baseline is None else _span("baseline", baseline)
-    shared = max(inside[0], beside[0]), min(inside[1], beside[1])
-    beside_time = search.known_time(beside)
+    usual = search.start, search.end
+    if baseline is not None:
+        usual = _span("baseline", baseline)
+    # the baseline may include the window, which then does not count as usual time
+    shared = max(inside[0], usual[0]), min(inside[1], usual[1])
+    usual_time = search.known_time(usual)
     if shared[0] < shared[1]:
-        beside_time -= search.known_time(shared)
+        usual_time -= search.known_time(shared)
     # if the whole window is in a gap, the failures that were read are compared as if it had no gap
     inside_time = search.known_time(inside) or inside[1] - inside[0]
-    within, usual = ((read.when >= start) & (read.when < stop) for start, stop in (inside, beside))
-    found = search.explained(within, usual & ~within & ~search.in_gap, max(beside_time, 1) / inside_time)
+    within, others = ((read.when >= start) & (read.when < stop) for start, stop in (inside, usual))
+    found = search.explained(within, others & ~within & ~search.in_gap, max(usual_time, 1) / inside_time)
     return replace(found, window=datetimes(inside))
 
 
 def _span(name: str, pair: object) -> Span:
     """Return the start and the end of an argument in ns since 1970."""
-    times = [] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
+    times = []
+    if isinstance(pair, Iterable) and not isinstance(pair, str):
+        times = list(pair)
     if len(times) != 2:  # noqa: PLR2004 - from and until
         raise wrong(name, pair, "two times, from when until when")
     start, stop = (round(parse_time(time, exact=True, name=name).timestamp() * 1e9) for time in times)
@@ -235,7 +247,9 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
     if workflows is None:
         return []
     sizes = np.bincount(workflows.codes[left], minlength=len(workflows.categories))
-    usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0.0
+    usual = 0.0
+    if (sizes > 0).any():
+        usual = float(np.median(sizes[sizes > 0]))
     edges = np.linspace(search.start, search.end, _SLICES + 1).astype(np.int64)
     slices_known = int((time_known(search.gaps, edges) > 0).sum())
     records = []
@@ -243,6 +257,7 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
         size = int(sizes[code])
         if size < max(_STEADY, _STEADY_SHARE * len(failures), _STEADY_TIMES * usual):
             break
+        # sizes are sorted, so all further workflows have too few failures as well
         condition = {WORKFLOW: str(workflows.categories[code])}
         rows = left & (workflows.codes == code)
         if signatures is not None:
@@ -252,6 +267,7 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
         when = failures.when[rows]
         slices = (when - search.start) * _SLICES // (search.end - search.start)
         between = np.diff(when)
+        # a timer makes most pauses equal; random failures have pauses of all lengths
         timed = np.abs(between - np.median(between)) <= np.median(between) / 4
         always = len(np.unique(slices)) >= slices_known - 1
         if rows.sum() >= _STEADY_ALIKE * size and always and timed.mean() >= _TIMED:
@@ -268,9 +284,14 @@ def _about(
     observed = float(rows.sum())
     times = [datetimes(episode) for episode in episodes]
     workflows = [name for name in failures.most_frequent(WORKFLOW, rows, len(failures)) if name != NONE]
+    workflow_count, lift = None, np.inf
+    if WORKFLOW in failures.columns:
+        workflow_count = len(workflows)
+    if expected:
+        lift = observed / expected
     return {
         "workflows": workflows[:_WORKFLOWS],
-        "workflow_count": len(workflows) if WORKFLOW in failures.columns else None,
+        "workflow_count": workflow_count,
         "shared": failures.shared(rows, _SHARED),
         "from_at": times[0][0],
         "until_at": times[-1][1],
@@ -279,5 +300,5 @@ def _about(
         "observed": observed,
         "expected": expected,
         "excess": observed - expected,
-        "lift": observed / expected if expected else np.inf,
+        "lift": lift,
     }

@@ -109,7 +109,7 @@ class FailureTrend(Counted):
         `in_gap` (boolean: failures may be missing, so the bin counts neither for `baseline` nor for `level`).
         """
         bins = len(self.starts)
-        runs: Any = [pd.NA] * bins
+        runs: Any = np.full(bins, pd.NA)
         rates = np.full(bins, np.nan)
         if self.runs is not None and self.rates is not None:
             runs, rates = self.runs, self.rates.sum(axis=0)
@@ -252,12 +252,20 @@ def failure_trend(
     """
     doing = "counting failures over time"
     top, zone = whole("top", top), time_zone(tz)
-    now = None if now is None else told_until(failures, parse_time(now, exact=True, name="now"))
-    wanted = None if freq is None else bin_width(freq)
-    chosen = {} if by is None else {"by": by}
+    if now is not None:
+        now = told_until(failures, parse_time(now, exact=True, name="now"))
+    wanted = started = None
+    if freq is not None:
+        wanted = bin_width(freq)
+    chosen: dict[str, str] = {}
+    if by is not None:
+        chosen["by"] = by
     selected = select(failures, ["failed_at", "created_at"], doing=doing, chosen=chosen)
     counted, rows, dated, minutes = by_minute(selected.then(with_time), *chosen.values())
-    values = np.array(counted[by].to_pylist() if by else ["failures"] * len(rows), dtype=object)
+    # without a column, all failures are one group
+    values = np.full(len(rows), "failures", dtype=object)
+    if by:
+        values = np.array(counted[by].to_pylist(), dtype=object)
     starts, width = bins_of(minutes, wanted, now, doing, zone)
     bins = bin_numbers(minutes, starts)
     named_times = read_markers(markers, now)
@@ -265,6 +273,10 @@ def failure_trend(
     groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top, marked)
     counts = np.zeros((len(groups), len(starts)), dtype=np.int64)
     np.add.at(counts, (positions, bins), rows[dated])
+    if runs is not None:
+        started = _started(runs, starts, width, doing)
+    if gaps is None:
+        gaps = gaps_of(failures)
     return FailureTrend(
         starts=pd.DatetimeIndex(pd.to_datetime(starts, unit="ms", utc=True).as_unit("ms")),
         step=timedelta(milliseconds=width),
@@ -274,8 +286,8 @@ def failure_trend(
         fell_back=int(rows[counted["fell_back_"].to_numpy()].sum()),
         undated=int(rows[~dated].sum()),
         markers=named_times,
-        runs=None if runs is None else _started(runs, starts, width, doing),
-        gaps=gaps_of(failures) if gaps is None else gaps,
+        runs=started,
+        gaps=gaps,
         tz=zone.key,
     )
 

@@ -140,8 +140,9 @@ def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]
             continue
         if body not in known:
             known[body] = list(dict.fromkeys(_fields(body)))[:_ENTITIES]
-        entities += known[body]
-        rows += [row] * len(known[body])
+        for entity in known[body]:
+            entities.append(entity)
+            rows.append(row)
     return rows, [name for name, _ in entities], [f"{name}={value}" for name, value in entities]
 
 

@@ -105,7 +105,9 @@ def near_features(text: str) -> Features:
     """Return the features of the error and of the frames near it."""
     weights: dict[str, float] = defaultdict(float)
     text = its_ends(text)
-    trace = stack_trace(text) if "\n" in text else None
+    trace = None
+    if "\n" in text:
+        trace = stack_trace(text)
     if trace:
         _of_trace(trace, weights)
     else:
@@ -185,6 +187,7 @@ class _FeatureIndex:
     def __init__(self, documents: Sequence[Features]) -> None:
         self._size = len(documents)
         sizes = np.array([len(document.numbers) for document in documents], np.int64)
+        # row layout: the features of message i are at positions starts[i] to starts[i + 1]
         self._starts = np.append(0, np.cumsum(sizes))
         numbers = np.concatenate([np.zeros(0, np.uint32), *(document.numbers for document in documents)])
         weights = np.concatenate([np.zeros(0, np.float32), *(document.weights for document in documents)])
@@ -195,7 +198,9 @@ class _FeatureIndex:
         self._weights = weights * self._rarity[self._columns]
         rows = np.repeat(np.arange(self._size, dtype=np.int32), sizes)
         squares = np.bincount(rows, weights=self._weights.astype(np.float64) ** 2, minlength=self._size)
+        # a message without features has length 0; the tiny number avoids a division by zero
         self._lengths = np.sqrt(np.maximum(squares, 1e-300))
+        # column layout: the messages that have a feature, so that a query reads only shared features
         order = np.argsort(self._columns, kind="stable")
         self._rows_by_column = rows[order]
         self._weights_by_column = self._weights[order]
@@ -218,7 +223,9 @@ class _FeatureIndex:
         columns, known_weights = positions[is_known], weights[is_known]
         sums, is_exact = self._sums(columns, known_weights)
         cosines: npt.NDArray[np.float64] = sums / (self._lengths * length)
-        return cosines if is_exact else self._exact(cosines, columns, known_weights, length)
+        if is_exact:
+            return cosines
+        return self._exact(cosines, columns, known_weights, length)
 
     def _sums(self, columns: npt.NDArray[np.int64], weights: Floats) -> tuple[npt.NDArray[np.float64], bool]:
         """Return the dot product of each row, rarest features first, and whether all features were read."""
@@ -226,6 +233,7 @@ class _FeatureIndex:
         counts = self._column_starts[columns + 1] - self._column_starts[columns]
         read = 0
         for position in np.argsort(counts, kind="stable"):
+            # the rarest feature is always read, even if it alone exceeds the budget
             read += counts[position]
             if read > _TUNING.most_read and read > counts[position]:
                 return sums, False
