@@ -91,7 +91,7 @@ DENSITY = {
     "toolkit/widgets": 0.33,
     "toolkit/base/serving.py": 0.17,
     "toolkit/snapshots": 0.26,
-    "toolkit/tables": 0.34,
+    "toolkit/tables": 0.33,
 }
 """Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for all."""
 

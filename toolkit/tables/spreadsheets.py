@@ -265,7 +265,9 @@ def _text_only(value: Any) -> Any:
     """
     if isinstance(value, Number | timedelta):
         return value
-    text = _written(value) if isinstance(value, str) else str(value)
+    text = str(value)
+    if isinstance(value, str):
+        text = _written(value)
     safe = _BEGINS_FORMULA.sub("'", text)
     if isinstance(value, str) or safe != text:
         return safe
@@ -343,7 +345,9 @@ def _plain(value: Any) -> Any:
         return str(float(value))
     if isinstance(value, pd.Timestamp):
         return _plain_time(value)
-    return _written(value if isinstance(value, str) else str(value))
+    if not isinstance(value, str):
+        value = str(value)
+    return _written(value)
 
 
 def _plain_time(time: pd.Timestamp) -> Any:

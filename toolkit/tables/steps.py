@@ -177,8 +177,9 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
     if output is None:
         return fields
     if not isinstance(output, str):
-        text = output.text if isinstance(output, RawJson) else json.dumps(output)
-        return fields | {"out": text}
+        if isinstance(output, RawJson):
+            return fields | {"out": output.text}
+        return fields | {"out": json.dumps(output)}
     if fields.get("stepType") != "Call":
         return fields
     response, _ = _parse_truncated(output)

@@ -189,8 +189,10 @@ def as_bytes(text: str) -> bytes:
 
 
 def _character_bytes(character: str) -> bytes:
-    is_escaped_byte = "\udc80" <= character <= "\udcff"
-    return character.encode("utf-8", "surrogateescape" if is_escaped_byte else "surrogatepass")
+    # `surrogateescape` made these characters from single bytes that were not UTF-8
+    if "\udc80" <= character <= "\udcff":
+        return character.encode("utf-8", "surrogateescape")
+    return character.encode("utf-8", "surrogatepass")
 
 
 def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, bool]:
@@ -206,9 +208,10 @@ def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, 
     # the service fills one of the two fields: plain for UTF-8, base64 for all other bytes
     if encoded and not plain:
         return _decoded_body(encoded)
+    if plain is None and encoded is None:
+        return None, None, True
     if plain is None:
-        # an empty base64 field is an empty body
-        return (None if encoded is None else ""), None, True
+        return "", None, True  # an empty base64 field is an empty body
     fits = not encoded
     if is_clean(plain):
         return plain, None, fits

@@ -285,7 +285,9 @@ def _lenient_data(members_present: dict[str, str]) -> str | None:
     data = _member_value(members_present, "data")
     if data is None:
         return None
-    return clean(data if isinstance(data, str) else members_present["data"])
+    if not isinstance(data, str):
+        data = members_present["data"]
+    return clean(data)
 
 
 def _score(score: Any, index: int) -> float:
