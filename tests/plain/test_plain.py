@@ -85,6 +85,7 @@ DENSITY = {
     "toolkit/loading": 0.28,
     "toolkit_service": 0.24,
     "toolkit/redrive": 0.26,
+    "toolkit/failures": 0.26,
     "toolkit/reports": 0.25,
     "toolkit/signatures": 0.41,
     "toolkit/secrets": 0.39,
