@@ -20,6 +20,7 @@ ENGLISH = (
     "docs/api.md",
     "docs/benchmarks.md",
     "docs/command-line.md",
+    "docs/decisions",
     "docs/dependencies.md",
     "docs/failure-classes.md",
     "docs/failure-groups.md",
