@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.base.arguments import nearest, positive, texts, wrong
+from toolkit.base.errors import InputError
 from toolkit.drawing.wording import Plotted, describe_condition, percent, result_table, share_text
 from toolkit.failures.change_columns import SharedAttributes, shared_attributes
 from toolkit.failures.conditions import TUNING, Column, Rise, plainest, scan_rises
@@ -323,7 +324,10 @@ def _read(frame: AnyFrame, weight: str | None, name: str) -> tuple[pa.Table, _Fl
     known = list(rows.names)
     if weight is not None and (not isinstance(weight, str) or weight not in known):
         raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
-    table = rows.choose(known).table()
+    try:
+        table = rows.choose(known).table()
+    except InputError as error:
+        raise InputError(f"reading {name}", got=error.got, expected=error.expected) from None
     numbers = np.ones(table.num_rows)
     if weight is not None:
         try:

@@ -155,7 +155,7 @@ def run_redrive(
 
 def _check_confirmation(plan: RedrivePlan, confirm: object) -> None:
     """Raise `InputError` if a value is not the confirmation of a plan."""
-    if confirm == plan.confirmation:
+    if isinstance(confirm, str) and confirm == plan.confirmation:
         return
     look_again = "Look at the plan once more, then pass plan.confirmation."
     if isinstance(confirm, str) and plan.is_short_confirmation(confirm):
