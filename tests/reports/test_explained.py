@@ -136,9 +136,9 @@ def test_an_action_selects_the_failures_that_it_counts(sample, report):
     when = sample["failed_at"].fillna(sample["created_at"])
     first = records(report, "why")[0]
     inside = sample[when.between(first["from"], first["until"])]
-    released = inside["headers"].str.contains("sample-publisher/2.14", regex=False)
-    assert acted[0] == (released & inside["error"].str.startswith("TypeError: Cannot read")).sum()
-    assert acted[0] < first["failures"] == released.sum()
+    broken = inside["workflow_url"].str.endswith("orders/fulfil") & (inside["response_status"] == 500)
+    assert acted[0] == (broken & inside["error"].str.startswith("TypeError: Cannot read")).sum()
+    assert acted[0] < first["failures"] == broken.sum()
 
 
 def test_the_change_is_stated_once(report):
