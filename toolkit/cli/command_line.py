@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", UnexpectedResultWarning)
         warnings.showwarning = lambda message, *_, **__: complain(str(message), event="warning")
         try:
+            # The first word is the command. The modules of all other commands are not imported.
             given = build_parser(words[:1]).parse_args(words)
             vars(given).update({name: _as_utf8(name, value) for name, value in vars(given).items()})
         except KeyboardInterrupt:
@@ -115,6 +116,8 @@ def _run(given: argparse.Namespace) -> int:
     try:
         return int(given.run(given))
     except (ToolkitError, UnexpectedResultWarning) as error:
+        # A loader turns Ctrl-C into an error with the rows read so far. For the shell it is still an
+        # interrupt.
         if isinstance(error, IncompleteLoadError) and isinstance(error.__cause__, KeyboardInterrupt):
             rows = _rows_of(error.partial)
             complain(f"interrupted; the rows that were read ({rows}) are not kept", event="interrupted")
@@ -149,6 +152,7 @@ def _with_notes(text: str, error: BaseException) -> str:
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
     """Handle SIGTERM as Ctrl-C, so that every command ends in order and with the same status."""
+    # Python sets signal handlers in the main thread only, and `main` may be called in another one.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

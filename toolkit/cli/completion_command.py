@@ -80,6 +80,8 @@ def _walk(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Itera
 def _option(action: argparse.Action) -> _Option:
     values = tuple(map(str, action.choices or ()))
     is_path = action.metavar in _FILES
+    # argparse gives flags without a value, such as --json, the nargs 0. The longest string of `-h, --help` is
+    # the name.
     help_text = " ".join((action.help or "").split())
     return _Option(max(action.option_strings, key=len), help_text, action.nargs != 0, values, is_path)
 
@@ -90,6 +92,8 @@ def _chosen(command: _Command) -> str:
 
 def _bash(commands: Sequence[_Command]) -> str:
     """Return a function that finds the command on the line, then offers words for it."""
+    # `cases` has the words after a command, `values` has the words after an option that takes a value. For
+    # example, `vectors` can follow `snapshot`, and `messages` can follow `snapshot failures --kind`.
     cases, values = [], []
     for command in commands:
         names = [*command.commands, *(option.name for option in command.options)]
@@ -102,6 +106,8 @@ def _bash(commands: Sequence[_Command]) -> str:
                 offered = shlex.quote(" ".join(option.values))
                 files = "yes" if option.is_path else ""
                 values.append(f"        {case}) words={offered}; files={files}; value=yes ;;")
+    # The script reads the line from the left and keeps the longest command that it knows. Other words are
+    # passed over: in `snapshot failures --every 1h`, the command is `snapshot failures`.
     known = " ".join(shlex.quote(_chosen(command)) for command in commands if command.words)
     return f"""\
 # completion of toolkit for bash: source this file, for example from ~/.bashrc
@@ -138,6 +144,7 @@ def _zsh(commands: Sequence[_Command]) -> str:
         "#compdef toolkit\n"
         "# completion of toolkit for zsh: source this file, for example from ~/.zshrc, after compinit\n"
         "autoload -U +X bashcompinit && bashcompinit\n"
+        # without the first line, a comment about bash
         f"{_bash(commands).partition(chr(10))[2]}"
     )
 
@@ -147,9 +154,12 @@ def _fish(commands: Sequence[_Command]) -> str:
     lines = ["# completion of toolkit for fish: save as ~/.config/fish/completions/toolkit.fish"]
     lines.append("complete -c toolkit -f")
     for command in commands:
+        # Options are offered as soon as the command is typed. The names of commands below it are offered only
+        # until one of them is typed: after `snapshot failures`, nobody needs `vectors`.
         seen = " && ".join(f"__fish_seen_subcommand_from {word}" for word in command.words)
         seen_below = seen
         if not command.words:
+            # fish: true until a command has been typed
             seen = seen_below = "__fish_use_subcommand"
         elif command.commands:
             seen_below = f"{seen} && not __fish_seen_subcommand_from {' '.join(command.commands)}"

@@ -74,6 +74,7 @@ def unjudged(
         complain(f"--fail-on: not judged, as {reason}")
         return ExitStatus.TOO_OLD
     answers = {"new": report["change"]["new_groups"], "worse": report["change"]["worse"]}
+    # None means that there was no earlier period. An empty list and False are answers.
     without_answer = {name for name, answer in answers.items() if answer is None}
     not_judged = [name for name in fail_on if name in without_answer]
     for name in not_judged:

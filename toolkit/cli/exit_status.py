@@ -32,6 +32,7 @@ class ExitStatus(IntEnum):
 
     def __new__(cls, value: int, summary: str, meaning: str) -> Self:
         """Make a status with a summary and a meaning."""
+        # The first item of a member's tuple is the number. The others become attributes of the member.
         status = int.__new__(cls, value)
         status._value_ = value
         status.summary = summary
@@ -48,6 +49,7 @@ class ExitStatus(IntEnum):
         "error",
         "Nothing came of it: an error, or an unknown name or filter value. Standard error explains it.",
     )
+    # argparse itself ends with 2
     USAGE = 2, "command line not understood", "The usage is on standard error."
     NOT_COMPLETE = (
         3,
@@ -66,6 +68,7 @@ class ExitStatus(IntEnum):
         "unhealthy (with --fail-on)",
         "With `--vectors --fail-on unhealthy`: the index is not healthy, or could not be judged.",
     )
+    # 128 + 2, as shells report a process that SIGINT (signal 2) has ended
     INTERRUPTED = 130, "interrupted", "Interrupted before the end, by Ctrl-C or SIGTERM."
 
 

@@ -87,6 +87,7 @@ def read_heartbeat(path: str, chosen: Path | None) -> Heartbeat | None:
         if content is None:
             return None
         heartbeat = _HEARTBEAT.decode(content)
+        # `toolkit status` subtracts these times from now: without a zone, this would raise a TypeError.
         times = (heartbeat.last_complete_at, heartbeat.last_error_at, heartbeat.next_run_at)
         for time in filter(None, (heartbeat.started_at, *times)):
             checked_instant("a time", time)
@@ -130,6 +131,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _write(replace: Callable[[bytes], None], heartbeat: Heartbeat) -> bool:
+    # `last_error` is the message of any error, which may contain one of our own tokens
     content = masked(msgspec.json.encode(heartbeat).decode()).encode() + b"\n"
     try:
         replace(content)

@@ -47,6 +47,7 @@ def last_judged(path: str, now: datetime | None = None) -> datetime | None:
     past = [time for time in _read(_store(path)) if time <= now]
     if not past:
         return None
+    # not the last one: after a clock was corrected, the times are not in order
     return max(*past, now - _LONGEST)
 
 
@@ -66,6 +67,7 @@ def _read(store: SnapshotStore | None) -> tuple[datetime, ...]:
         return ()
     with suppress(OSError, ValueError, ToolkitError):
         times = _JUDGED.decode(store.content(JUDGED)).times
+        # a time without a zone cannot be compared with others
         return tuple(time for time in times if time.tzinfo is not None)
     return ()
 

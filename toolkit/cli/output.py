@@ -28,6 +28,8 @@ LogFormat = Literal["plain", "time", "json"]
 Progress = Callable[[int, int | None], None]
 """The `progress=` of a loader or a redrive: called with the finished rows and, if known, the total."""
 
+# A context variable, so that no function needs a parameter for it. Threads may start with an empty context,
+# so a log handler that they call copies the context of the command.
 _FORMAT: ContextVar[LogFormat] = ContextVar("_FORMAT", default="plain")
 _LONGEST: Final = 2_000  # characters of a message: a terminal shows a screen of them
 _END: Final = 400  # of them from the end, where the next step is
@@ -51,6 +53,7 @@ def log_format(chosen: LogFormat) -> Iterator[None]:
 def say(text: str) -> None:
     """Print a result. Raise `BrokenPipeError` if the reader has ended, else `OutputError`."""
     try:
+        # flushed here, so that a full disk or a closed pipe raises now and not when the interpreter exits
         print(text, flush=True)  # noqa: T201 - the result
     except BrokenPipeError:
         raise
@@ -65,6 +68,7 @@ def say(text: str) -> None:
 
 def write(content: bytes) -> None:
     """Write the bytes of a result, whatever the encoding of the output, for a file or another program."""
+    # printed text may still wait in the buffer of the text layer, above the buffer of bytes
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
@@ -121,6 +125,8 @@ def shortened(text: str) -> str:
 
 def abandon_broken_streams() -> None:
     """Keep the interpreter from complaining on exit about output that nobody can read."""
+    # At exit, the interpreter flushes both streams again, and ends with status 120 if that fails. What is
+    # left in the buffer of a broken stream goes to /dev/null instead.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -190,6 +196,7 @@ def unknown_names_end(*, begin: str = "", then: str = "") -> Iterator[None]:
         What follows for the command, which is added to the message.
     """
     with warnings.catch_warnings():
+        # the filter is a regular expression that has to match at the start of the message
         warnings.filterwarnings("error", re.escape(begin), UnexpectedResultWarning)
         try:
             yield

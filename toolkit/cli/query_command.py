@@ -40,6 +40,7 @@ def _query(given: argparse.Namespace) -> ExitStatus:
         complain("no hits")
     redactor = service.redactor
     shown = hits[["rank", "id", "score", "data", "metadata"]].astype("object")
+    # Only columns of objects keep None. Others would turn it into NaN, which JSON does not have.
     for hit in shown.where(hits.notna(), None).to_dict("records"):
         data = hit["data"]
         if data is not None:

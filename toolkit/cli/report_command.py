@@ -156,6 +156,7 @@ def _report_failures(given: argparse.Namespace, chosen: tk.FailureFilter, *, sel
         return status
     values = report.to_dict()
     status = judge_failures(values, given.fail_on, status, new_since=new_since, tell=_teller(given))
+    # A report that could not judge leaves the old time, so that the next report also covers this period.
     is_judged = "new" in given.fail_on and values["change"]["new_groups"] is not None
     if given.snapshot is not None and is_judged:
         note_judged(given.snapshot, datetime.fromisoformat(values["recent"]["until"]))

@@ -94,6 +94,7 @@ class Schedule:
                 while True:
                     self._update("running")
                     self._run(run)
+                    # computed after the run: times that passed during a long run are skipped
                     delay = self._delay()
                     next_run = self._plan.clock() + timedelta(seconds=delay)
                     self._update("waiting", next_run_at=timestamp(next_run))
@@ -104,6 +105,7 @@ class Schedule:
             write_line(sys.stderr, message_line(text, event="stopped", path=self._path))
             return self._status
         except BaseException as error:
+            # any exception, so that no heartbeat reports a running schedule for a process that has ended
             self._update("ended with an error", next_run_at=None, **self._error(error))
             raise
 
@@ -160,6 +162,8 @@ class Schedule:
 
     def _delay(self) -> float:
         """Return the seconds until the next multiple of the interval."""
+        # For example, every 60 s and 130 s after the start, 60 - 130 % 60 = 50 s are left. The monotonic
+        # clock does not jump when the time of the machine is set.
         return self._plan.every - (self._plan.monotonic() - self._began) % self._plan.every
 
     def _update(self, state: State, **changes: str | None) -> None:
@@ -195,6 +199,7 @@ class _RetryHandler(logging.Handler):
 def _retries_logged(log: Callable[..., None]) -> Iterator[None]:
     """Log requests that are sent again, with their delay, for a while."""
     logger, handler = logging.getLogger(_RETRY_LOG), _RetryHandler(log)
+    # the default level, WARNING, would drop the records about retries
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -113,6 +113,8 @@ def add_snapshot_options(add: Callable[..., object]) -> None:
     add("--max-failures", what, type=_count, metavar="N")
     what = "file for the state of --every (PATH/_heartbeat.json of a local folder); see toolkit status"
     add("--heartbeat", what, type=Path, metavar="FILE")
+    # Without --connections, SUPPRESS leaves the attribute out, and the default of the loader applies. A
+    # default here would be a second copy of that number.
     what = "concurrent requests at most (16)"
     add("--connections", what, type=int, default=argparse.SUPPRESS, metavar="N")
     what = "requests per second, at most (as many as the service allows)"

@@ -50,6 +50,7 @@ def add(commands: Any, summary: str) -> None:
 
 def _failures(given: argparse.Namespace) -> ExitStatus:
     chosen = filter_of(given)
+    # An age, such as --since 2d, makes another filter an hour earlier. Fixed times make the same one.
     if given.every is not None and filter_of(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
         raise InputError(
             "syncing on a schedule",

@@ -100,6 +100,7 @@ def _status(given: argparse.Namespace) -> ExitStatus:
     statuses = [_show(path, given) for path in given.path]
     if ExitStatus.FAILED in statuses:
         return ExitStatus.FAILED
+    # the others are DONE (0) and TOO_OLD (6)
     return max(statuses)
 
 
@@ -167,6 +168,7 @@ def _manifest(path: str) -> Manifest | None:
     store = open_store(path, None)
     with store.os_errors_named("reading the status of"), suppress(NotADirectoryError):
         manifest = read_manifest(store)
+        # generation 0 is an unfinished first write
         if manifest is not None and manifest.generation:
             return manifest
     return None
@@ -184,6 +186,7 @@ def _schedule(beat: Heartbeat | None, now: datetime) -> dict[str, Any]:
         "state": beat.state,
         "failures_in_a_row": beat.failures_in_a_row,
         "last_error": beat.last_error,
+        # a successful run clears the error of the heartbeat, but not the time of it
         "last_error_at": beat.last_error_at if beat.last_error else None,
         "next_run_at": beat.next_run_at,
         "next_run_seconds": None if overdue_seconds is None else -overdue_seconds,

@@ -23,6 +23,8 @@ from toolkit.secrets.redaction import visible
 _GAP: Final = "  "
 _NARROWEST_COLUMN: Final = 20
 """Characters of the narrowest column: a table of narrower ones reads worse than blocks."""
+# Parts between which a line may end: words, and sections of an address. For example, "see https://shop/x now"
+# has the parts "see ", "https://", "shop/", "x " and "now".
 _PARTS: Final = re.compile(r"[^\s/]*/+|[^\s/]+\s*|\s+")
 
 
@@ -101,6 +103,8 @@ def _widths(cells: pd.DataFrame, width: int) -> list[int] | None:
     natural = [max(len(str(name)), int(texts[name].str.len().max())) for name in texts.columns]
     widths = list(natural)
     most = width - len(_GAP) * (len(widths) - 1)
+    # One character at a time from the widest column, so that short columns stay as they are. For example,
+    # columns of 60, 30 and 5 characters become 30, 30 and 5 in a terminal of 69 (two gaps take 4).
     while sum(widths) > most:
         widest = max(range(len(widths)), key=widths.__getitem__)
         if widths[widest] <= _NARROWEST_COLUMN:

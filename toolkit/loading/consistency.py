@@ -36,6 +36,8 @@ class Partition:
     """The windows of the requested span: which have been read, which are open, and which are read again."""
 
     def __init__(self, requested: Span, state: LoadState, *, passes: int = 1, splits: bool = True) -> None:
+        # Checkpoints on disk have these names and flags ("alone", "done", …): keep them when an attribute is
+        # renamed.
         before = state.position
         self._requested = requested
         self._state = state
@@ -48,6 +50,7 @@ class Partition:
         self.not_seen_again: dict[bytes, str] = {}
         """Identities and ids of rows that were read before a window was split, and have not come again."""
         self._continues_whole_span = False
+        # A copy: rows that this load adds to `state.rows` must not count as rows of an earlier load.
         self._earlier = Identities(state.rows.first(len(state.rows)))
         self.windows = [*self._resumed(before.get("open", ())), *self._unread()]
 
@@ -112,6 +115,8 @@ class Partition:
             window.new_rows += len(identities)
         else:
             is_consistent = self._take_known(window, identities, is_new)
+        # With a single cursor, a known row cannot come from another window: the rows only help if the window
+        # is read again.
         if window.state.expects_known_rows or not self._single_cursor:
             window.add(identities, ids)
         self._note(window, result.cursor, result.number)
@@ -160,6 +165,8 @@ class Partition:
         """Record that a window was read to the end. Return it in the next state if it must be read again."""
         if window.state is WindowState.PROBE:
             return None
+        # A row that came twice in one reading shows that entries moved. When comparing, a new row shows that
+        # the reading before has missed it.
         changed = window.repeated_rows > 0 or (window.state.compares and window.new_rows > 0)
         if changed and window.reading < MOST_READINGS:
             return self._read_again(window, Event.ROWS_CHANGED)
@@ -195,6 +202,8 @@ class Partition:
         self.not_seen_again.clear()
         self._state.windows = 0
         self._state.readings += 1
+        # Rows that were yielded stay in the result. As a rereading expects known rows, they are no
+        # contradiction.
         whole_span = self._window(self._requested, WindowState.REREADING)
         self._note(whole_span, None, 0)
         return whole_span
@@ -204,6 +213,7 @@ class Partition:
         if self._pass >= self._passes:
             return []
         self._pass += 1
+        # The same windows as in the first pass, which have the right size already. `_done` has merged them.
         leaves = self._leaves
         self._done = []
         self._leaves = []

@@ -347,6 +347,7 @@ class Load:
         """
         versions = pa.concat_tables(batch.later_versions for batch in later)
         replaced = pc.index_in(row_keys(versions, self.plan.key), value_set=row_keys(table, self.plan.key))
+        # Mostly no row has changed: compare all at once before comparing one by one.
         if replaced.null_count == 0 and table.take(replaced).equals(versions):
             return table, 0, 0
         is_unexpected: list[bool] = []

@@ -100,6 +100,7 @@ def _of_the_process(root: Path) -> Iterator[int]:
     if most == resource.RLIM_INFINITY:
         return
     try:
+        # RLIMIT_AS limits virtual memory, and the first number of statm is its size in pages (proc(5))
         pages = int((root / "proc/self/statm").read_text("utf-8").split()[0])
     except (OSError, ValueError):
         return
@@ -124,6 +125,7 @@ def _of_the_container(root: Path) -> Iterator[int]:
     for limit_file, usage_file, stat_file in _CGROUP_FILES:
         try:
             limit = (root / limit_file).read_text("utf-8").strip()
+            # version 2 writes "max" for no limit; version 1 a number so large that the minimum ignores it
             if limit == "max":
                 continue
             used = int((root / usage_file).read_text("utf-8"))

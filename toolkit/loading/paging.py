@@ -113,6 +113,7 @@ def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = 
         page = fetch(cursor)
         number += 1
         yield page
+        # after the yield, as the rows of a page count even if the cursor after it is wrong
         cursors.follow(cursor, page.cursor, what=what, page=number)
         cursor = page.cursor
         if cursor is None:

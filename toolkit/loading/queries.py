@@ -399,6 +399,7 @@ def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
 
 def _first_found(transport: Transport, wanted: VectorQuery, namespaces: list[str]) -> VectorQuery:
     """Return the query. A query by id gets the vector of the first of these namespaces that has the id."""
+    # errors of the last namespace are raised: no namespace has the id
     *others, last = namespaces
     for name in others:
         with suppress(InputError):

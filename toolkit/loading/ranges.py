@@ -196,12 +196,15 @@ class RangeReader:
             try:
                 for page in walk(ahead, what=reading.range.title, first=reading.cursor):
                     batch = self._batch(reading, page, size)
+                    # Before the batch is yielded: a checkpoint of the last page already has the position of
+                    # the next reading.
                     if page.cursor is None:
                         following = self._following(reading)
                     self._positions[reading.range] = (following or reading).position
                     self._state.position = {"ranges": list(self._positions.values())}
                     yield batch
             except ResponseError as error:
+                # if the first page is refused, the cursor is not the reason
                 lost = is_refusal(error) and reading.cursor != FIRST
                 if not lost or reading.number >= MOST_READINGS:
                     raise
@@ -260,6 +263,7 @@ class RangeReader:
         now = read_info(self._sender)
         if now.pending_count:
             return 0
+        # Vectors that come or go during the reading change the count. Only the smaller count must be reached.
         counted = min(before, now.namespaces.get(name, 0))
         return max(0, counted - reading.rows)
 
@@ -326,6 +330,8 @@ class PageSize:
         if self._learned:
             return True
         if requested > 1 and arrived > _FAR_TOO_LARGE * self._page_bytes:
+            # Ask for a sixteenth of the rows: the page was more than four times too large, and is not
+            # complete yet.
             self._row_bytes = self._page_bytes / max(1, requested // (4 * _FAR_TOO_LARGE))
             raise TooLargeError
         return False
@@ -374,6 +380,7 @@ class ReadAhead:
         cursor = cursor or ""
         self.start(cursor)
         first = self._requested[0].page
+        # This waits for the page, and must not have the lock: `watch` needs it to request the next page.
         if first.exception() is not None:  # the next call for this page requests it again
             with self._lock:
                 self._drop()
@@ -437,6 +444,7 @@ def in_turn(listings: Iterable[T], opened: Callable[[T], Iterator[P]], *, most: 
         if not open_:
             return
         pages = open_.popleft()
+        # only one page; an iterator at its end is not appended again
         for page in pages:
             open_.append(pages)
             yield page

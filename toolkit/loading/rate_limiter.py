@@ -105,6 +105,7 @@ class AdaptiveRateLimiter:
     def ended(self, now: float, error: ServiceError | None, seconds: float) -> None:
         """Record the end of a request, with a response or an error, and the duration."""
         self._running -= 1
+        # sending more slowly does not help against a daily limit, which ends the load
         if isinstance(error, RateLimitError) and not isinstance(error, DailyLimitError):
             backoff = _DEFAULT_BACKOFF
             if error.wait is not None:
@@ -118,6 +119,7 @@ class AdaptiveRateLimiter:
             self._succeeded(now, seconds)
 
     def _cut(self, now: float, named: int | None) -> None:
+        # AIMD, as in TCP: halve after a rejection here, add slowly after each success in `_succeeded`.
         self._width = max(1.0, self._width / 2)
         if named is not None:
             self._rate, self._named = named * _SHARE_OF_NAMED, True
@@ -134,12 +136,14 @@ class AdaptiveRateLimiter:
         if self._calm_from is not None:
             calm = now - self._calm_from
         self._latencies.append(seconds)
+        # the median, as a single slow response means nothing
         recent = median(self._latencies)
         if len(self._latencies) == _LATENCIES:
             self._best = recent if self._best is None else min(self._best, recent)
         if self._best is not None and recent > self._best * _SLOWER + _SLACK:
             self._width = max(2.0, self._width - 1 / self._width)
         else:
+            # 1 / width per response: about one more connection per round of concurrent requests
             bound = _MODEST + _MORE_A_SECOND * max(0.0, calm - _TRIED)
             if self._width < min(bound, self._most):
                 self._width = min(self._width + 1 / self._width, bound, self._most)

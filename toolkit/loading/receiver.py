@@ -288,6 +288,7 @@ class CallbackReceiver:
         try:
             if self._endpoint:
                 keys, signature = self._signing_keys(headers), signature_in(headers) or ""
+                # again, now with the hash of the body; `seen` remembers a signature after these checks only
                 verify_signature(signature, body, url=self.url, keys=keys, now=now, seen=self._seen)
             _check_body(body)
         except ToolkitError as error:
@@ -324,6 +325,7 @@ class CallbackReceiver:
             return
         length = int(dict(headers)["content-length"])
         if self._endpoint:
+            # with a valid signature, the connection does not give way to newer ones any more
             caller.admit()
         async with self._room(length) as granted:
             if not granted or not self._reserve(length):

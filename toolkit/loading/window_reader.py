@@ -191,6 +191,8 @@ class WindowReader:
         repeated_before = window.repeated_rows
         state = window.state
         is_consistent = self._partition.take(result, row_ids, ids, is_new)
+        # Known rows of an earlier load or of a split are expected. Rows that come twice in one window are
+        # not.
         reread = window.repeated_rows == repeated_before or state.expects_known_rows
         if not is_consistent:
             self._fall_back(_NO_DATES if state is WindowState.PROBE else _OVERLAP)
@@ -204,6 +206,7 @@ class WindowReader:
             known = {"digests": recognized.digests, "stored": recognized.stored}
             if recognized.stored:
                 row_ids, is_new = recognized.new, None
+        # the newest window first; a window without an end is the newest
         order = (float("-inf") if window.last is None else -window.last,)
         batch = self._state.batch(table, row_ids, is_new, order=order, reread=reread, **known)
         return batch, is_consistent
@@ -367,6 +370,8 @@ class WindowFetcher:
                 if self._free() and self._planner.available:
                     window = self._planner.next()
                 self._request_pages()
+                # Each wake-up of the consumer costs a switch of threads: the first result starts the wait for
+                # more, and enough results end it.
                 if len(self._ready) == 1 or self._enough(waited=False):
                     self._arrival.notify()
 
@@ -377,12 +382,15 @@ class WindowFetcher:
             try:
                 free = None
                 if self._limiter.is_delaying:
+                    # the request of this window has ended, but still counts as running
                     free = self._free() + 1
                 outcome = self._planner.arrived(window, page, free=free)
             except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
                 self._error, outcome = raised, "more"
             self._ready.append(FetchResult(window, outcome, page, window.cursor, window.pages))
             self._ready_bytes += page.size
+        # A refusal of the first page of the whole span is no sign about cursors or dates of windows: the
+        # request itself is wrong, for example the filter.
         elif isinstance(error, ResponseError) and is_refusal(error) and (requested or not window.whole):
             outcome = "refused"
             if requested:

@@ -182,6 +182,7 @@ class WindowPlanner:
         self._busy.discard(window)
         window.advance(page)
         if window.cursor is None:
+            # An empty window is a page that only the split made necessary.
             if window.has_rows:
                 self._useful += window.pages
             else:
@@ -190,6 +191,8 @@ class WindowPlanner:
         parts = self._parts(window, page, free) if window.splits and free is not None else []
         if parts:
             self._wasted += window.pages
+            # A service that ignores the dates also returns entries for the year 2100. One probe per load
+            # shows it.
             if not self._probed:
                 self._probed = True
                 parts.append(Window(YEAR_2100, YEAR_2100, WindowState.PROBE, splits=False))
@@ -213,6 +216,8 @@ class WindowPlanner:
             return []
         if self._wastes_too_much(window, split):
             return []
+        # For example, the cuts 10 and 20 split 0 to 30 into 0 to 10, 11 to 20 and 21 to 30: without gap or
+        # overlap.
         starts = [window.first, *(cut + 1 for cut in split.cuts)]
         ends = [*split.cuts, window.last]
         parts = [Window(first, last, window.state) for first, last in zip(starts, ends, strict=True)]
@@ -291,6 +296,8 @@ def plan_split(
         high = last
     if high <= low:
         return Split()
+    # The order of a listing is not promised. Nine of ten neighbours in order are enough to extrapolate,
+    # because a wrong guess only costs time.
     steps = list(pairwise(seen or ()))
     descending = sum(before >= after for before, after in steps)
     ascending = sum(before <= after for before, after in steps)
@@ -309,8 +316,10 @@ def plan_split(
         newest = high
         if low < now < high:
             newest = now
+        # 1, 4, 16, … hours before `newest`; the last of them, 4**7 hours, are almost two years
         cuts = {newest, *(newest - _HOUR * 4**number for number in range(_MOST_PARTS))}
     inside = sorted(cut for cut in cuts if low <= cut < high)
+    # no guess lies inside the window: halve it
     if not inside:
         inside = [(low + high) // 2]
     return Split(tuple(inside), pages_left)
@@ -330,10 +339,15 @@ def _by_density(low: int, seen: Sequence[int], *, part: float, ends: bool) -> tu
         cuts = {int(newest - (newest - low) * number / parts) for number in range(1, parts)}
     else:
         # It is unknown how old the oldest entry is. A few parts that grow with the distance reach far back.
+        # With growth = (pages_left / part) ** (1 / 5), five steps reach about the low end: part * growth**5 =
+        # pages_left.
         growth = max(4.0, (pages_left / part) ** (1 / _GROWING_PARTS))
         distances = (page_span * part * growth**number for number in count())
         cuts = {int(newest - distance) for distance in takewhile(partial(gt, newest - low), distances)}
     if ends or newest == oldest:
+        # For example, with entries at 5, 8 and 9, the cuts are 5 and 7. The entry at 5 is then the last of a
+        # part, and the entry at 8 the first of another. A page of one time t is cut at t - 1 and t, so that
+        # this millisecond becomes a part of its own.
         lowest, second = (*sorted(set(seen))[:2], oldest)[:2]
         cuts |= {lowest, second - 1}
     return cuts, pages_left
@@ -376,5 +390,6 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
     >>> merge_spans([(5, 9), (None, 4), (20, None)])
     [(None, 9), (20, None)]
     """
+    # The gaps between the gaps are the joined spans. `uncovered` returns the newest first.
     left = uncovered((None, None), list(spans))
     return uncovered((None, None), left)[::-1]

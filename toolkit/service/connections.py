@@ -75,6 +75,7 @@ class Connections:
         """Register an open socket."""
         with self._lock:
             self._sockets.add(sock)
+            # `end` may have run while this socket was being connected
             ended = self._ended
         if ended:
             _shut_down(sock)
@@ -138,6 +139,7 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
+        # a timeout applies to one read, so the rest of the time is set before each
         self._sock.settimeout(self._connections.left)
         return self._raw.readinto(buffer)
 

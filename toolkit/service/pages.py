@@ -96,6 +96,8 @@ def range_page(request: Request, response: Response) -> Page:
     except MalformedResponseError:
         # The cut was wrong or the response is malformed: the complete body shows which.
         return _range(request, response, response.body)
+    # If the counts differ, a string of the data equals the placeholder, and nothing shows which vector
+    # belongs where.
     if page.rows.count(CUT) != len(cut):
         return _range(request, response, response.body)
     return replace(page, cut=cut)

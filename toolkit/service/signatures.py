@@ -267,6 +267,7 @@ def _check_header(signature: Any) -> None:
         header = jwt.get_unverified_header(signature)
     except (jwt.PyJWTError, RecursionError):
         header = {}
+    # The sender must not choose the algorithm: "none" would need no key (algorithm confusion).
     if header != {"alg": "HS256", "typ": "JWT"}:
         raise _invalid("no JWT of the fixed kind", "a header of alg HS256 and typ JWT, and nothing else")
 

@@ -203,6 +203,7 @@ class Transport:
             except KeyboardInterrupt as stopped:
                 raise stopped.with_traceback(None)  # noqa: B904 - the same, without the frames of the token
             finally:
+                # also after an interrupt, as the limiter counts the requests in progress
                 seconds = self._monotonic() - start
                 if self._limiter is not None:
                     self._limiter.end(failure, seconds)

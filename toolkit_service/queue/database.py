@@ -194,6 +194,7 @@ class Database:
     def _commit(self, batch: list[tuple[_Work, _Done]]) -> None:
         outcomes: list[_Outcome]
         try:
+            # the write lock at once: a transaction that begins as a reader can fail when it starts to write
             self._writing.execute("BEGIN IMMEDIATE")
             outcomes = [(done, *self._try(work)) for work, done in batch]
             self._writing.execute("COMMIT")
@@ -249,6 +250,8 @@ def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
+        # in WAL mode, NORMAL does not flush at each commit, and a power failure could lose acknowledged
+        # messages
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error:

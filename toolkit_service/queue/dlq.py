@@ -256,6 +256,7 @@ class DeadLetters:
 
         async def endpoint(request: Request, query: DlqQuery) -> Response:
             query = await with_ids(request, query, DlqIds)
+            # a run id in the headers can name one new run only
             requested = replace(_requested(request), workflow=None)
             # public clients select all entries with a count and no filter
             if not conditions(query) and not request.query_params.get("count"):

@@ -248,6 +248,8 @@ def page(
     """
     listing = listing or table
     order = _ORDERS[table]
+    # Keyset pagination: the next page continues after the last row, so that new rows do not shift it. SQL
+    # compares rows of values like tuples: by time, and by `seq` if the times are equal.
     after = (f"({order}, seq) < ({{}})", cursors.read(listing, query.cursor))
     condition, bound = where(*conditions(query), *more, after)
     # one row more than requested tells whether a next page exists

@@ -124,6 +124,7 @@ class Queue:
         expired_at = 0
         try:
             while True:
+                # cleared before the search, so that a message which arrives during it starts another one
                 self._changed.clear()
                 now = self.store.clock.now_ms()
                 try:
@@ -136,6 +137,8 @@ class Queue:
                     next_due = now + 1000
                 await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
         finally:
+            # The outcome of a cancelled delivery is not recorded: the message stays due and is sent again
+            # after a restart (at least once).
             for task in self._claimed.values():
                 task.cancel()
             await asyncio.gather(*self._claimed.values(), return_exceptions=True)

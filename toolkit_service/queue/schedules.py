@@ -147,6 +147,7 @@ def fire(tx: QueueWrite) -> None:
     for row in tx.rows(sql, tx.now_ms, _AT_ONCE):
         error = None
         message_ids: list[str] = []
+        # one savepoint per schedule: a publish that fails halfway leaves nothing, and the others are kept
         tx.execute("SAVEPOINT fired")
         try:
             message_ids = _publish(tx, row)

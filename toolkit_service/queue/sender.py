@@ -243,6 +243,7 @@ class HttpConnection(asyncio.Protocol):
 
         An `OSError` or `h11.ProtocolError` means that the response is incomplete.
         """
+        # False until `_end_exchange`, so that the connection is closed if the exchange is cancelled
         self._usable = False
         self._status, self._headers, self._body, self._most = 0, [], bytearray(), most
         sent_headers = [(b"Host", target.host_header), *headers]

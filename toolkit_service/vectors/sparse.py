@@ -92,6 +92,8 @@ class _Postings(NamedTuple):
         firsts = self.starts[positions[known]]
         counts = self.starts[positions[known] + 1] - firsts
         # the n-th posting of a dimension is n after the first
+        # For example, with firsts 10, 40 and counts 2, 3: before is 0, 2, and the postings are 10, 11, 40,
+        # 41, 42.
         before = np.cumsum(counts) - counts
         postings = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
         return self.rows[postings], self.values[postings], np.repeat(known, counts)
@@ -128,6 +130,7 @@ class InvertedRows:
             self.remove(row_id)
         number = len(self._ids)
         if number == len(self._alive):
+            # np.resize fills the new half with copies of the old one; each `put` overwrites one of them
             self._sequence = np.resize(self._sequence, 2 * number)
             self._alive = np.resize(self._alive, 2 * number)
         self._numbers[row_id] = number
@@ -162,6 +165,8 @@ class InvertedRows:
         if idf:
             weights = weights * self._idf(terms, rows, len(weights))
 
+        # The inner product of a row is the sum over its postings. Rows whose products add up to 0 match as
+        # well.
         sums = np.bincount(rows, weights[terms] * values.astype(np.float64), minlength=len(self._ids))
         matching = np.flatnonzero(np.bincount(rows, minlength=len(self._ids)))
         if passing is not None:
@@ -169,6 +174,8 @@ class InvertedRows:
         # without rows, bincount returns integers
         scores = rounded(sums[matching].astype(np.float64))
         if len(matching) > top_k:
+            # all rows that are equal to the last place stay, because the order of insertion decides between
+            # them
             rank = len(scores) - top_k
             is_best = scores >= np.partition(scores, rank)[rank]
             matching, scores = matching[is_best], scores[is_best]
@@ -209,6 +216,8 @@ class InvertedRows:
     ) -> None:
         """Make the large set of all postings, without dead rows, and number the rows anew."""
         alive = self._alive[: len(self._ids)]
+        # If the rows 0 and 2 of three are alive, cumsum - 1 gives 0, 0, 1: row 2 becomes row 1. The number of
+        # row 1 is not used, because its postings are dropped.
         remaining, renumbered = alive[rows], np.cumsum(alive) - 1
         self._large = _Postings.sorted(dimensions[remaining], renumbered[rows[remaining]], values[remaining])
         self._small = _EMPTY
