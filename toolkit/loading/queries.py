@@ -469,6 +469,7 @@ def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.Data
             while True:
                 table = _decoded([rows], [wanted])
                 ids = table["id"].to_pylist()
+                # a service that repeats itself would make the query endless
                 if seen and ids and seen.issuperset(ids):
                     got = f"{len(ids):,} hits, all of which came before"
                     raise ProtocolError(doing, got=got, expected="further hits, or none")

@@ -154,6 +154,7 @@ def _last_state(transport: Transport, log: Literal["runs", "events"], value: str
     ]
     if not rows:
         return NOT_KNOWN
+    # by time, as no order of the log is promised
     last = max(rows, key=lambda row: row[time] if isinstance(row.get(time), int) else 0)
     return _OUTCOMES.get(last.get(state), str(last.get(state)).lower())
 

@@ -298,6 +298,7 @@ def connect(
     >>> connect(region="us-east-1", environ={"QSTASH_TOKEN": "t0ken-of-mine"})
     Service(queue='https://qstash-us-east-1.upstash.io' from QSTASH_TOKEN)
     """
+    # the first statement, because locals() must contain the arguments only
     _check_types(locals())
     if where is not None:
         if where != "local":
@@ -430,6 +431,8 @@ def _qstash(region: Region) -> _Family:
 
 def _public_queue(ours: Region | None, theirs: Region | None) -> Iterator[_Family]:
     """Yield the families of variables of the public queue. The first with a value is used."""
+    # The variables of a named region come first. QSTASH_TOKEN does not name a region: with QSTASH_REGION
+    # alone it is not used, because it may be the token of another region.
     region = ours or theirs
     if region is not None:
         yield _qstash(region)

@@ -199,6 +199,7 @@ CAUSES: Final[tuple[Cause, ...]] = (
         name="json_big_number",
         status=500,
         content_type=JSON_TYPE,
+        # begins with 2**53 + 1, the first whole number that a float cannot represent
         text='{"error":"sequence out of range","sequence":9007199254740993$number,'
         '"limit":9223372036854775807}',
     ),

@@ -291,4 +291,5 @@ def _code(kind: str, number: int) -> str:
 
 def _lead(number: int) -> int:
     """Return the milliseconds between the start of the run and the message of the step that failed."""
+    # 7919 is prime, so that the values look random and repeat only after 60,000 numbers
     return 150 + number * 7919 % 60_000

@@ -217,6 +217,7 @@ def retry_delay(attempt: Attempt, now_ms: int) -> int:
     expression = attempt.message.settings.retry_delay
     if expression:
         return _expressed_delay(expression, attempt.retried)
+    # The retries wait 12 s, 148 s, 30 min, 6 h, and then 24 h each.
     exponent = 2.5 * (attempt.retried + 1)
     if exponent > math.log(DAY_MS / 1000):
         # before exp, which overflows for many retries

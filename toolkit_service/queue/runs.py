@@ -95,6 +95,7 @@ def fail(tx: QueueWrite, message: Message) -> int | None:
     """
     if message.run_id is None:
         return None
+    # copies, from which `start_again` continues parallel steps if the run is resumed
     tx.execute(
         "INSERT INTO parked (run_id, due_at, spec) "
         "SELECT run_id, due_at, spec FROM messages WHERE run_id = ? ORDER BY seq",
@@ -281,6 +282,7 @@ def wait(
     if known:
         return {"messageId": known, "deduplicated": True}
     enqueue(tx, message)
+    # The event may have arrived before the wait. Each stored event ends one wait, the oldest first.
     early_event = tx.value(
         "DELETE FROM notifications WHERE seq = (SELECT min(seq) FROM notifications "
         "WHERE run_id = ? AND event_id = ?) RETURNING body",

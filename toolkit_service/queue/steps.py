@@ -132,6 +132,8 @@ def has_result(tx: QueueWrite, message: Message) -> bool:
     """Return True if the history contains the result of the step that this message triggers."""
     if not message.step:
         return False
+    # A parallel step is posted twice: a plan (stepId 0, targetStep 3) triggers it, and the result (stepId 3)
+    # follows. A sequential step is posted once, with the result.
     requested = position_of(message.body)
     history = steps(tx, message.run_id)
     # without the payload, which is the first item
@@ -269,6 +271,8 @@ def of_run(tx: QueueWrite, message: Message) -> Message:
         raise ApiError(404, f"{problem}; expected a run that was started here")
     own, inherited = message.settings, first.settings
 
+    # Content-Type describes the body of this step: alone, it does not replace the headers of the first
+    # message.
     headers = inherited.headers
     if any(name.lower() != "content-type" for name, _ in own.headers):
         headers = own.headers

@@ -193,6 +193,7 @@ class IndexDatabase:
 
     def last_sequence(self) -> int:
         """Return the largest sequence number ever used, or 0."""
+        # SQLite's own table for AUTOINCREMENT, which keeps a number after the row is deleted
         row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
         return row[0] if row else 0
 

@@ -144,6 +144,7 @@ class NamespaceRows:
 
         Raise an `ApiError` if that takes longer than the budget.
         """
+        # the length as well, because removing the last row is not counted in `_changes`
         state = (metadata_filter, self._changes, len(self))
         if self._passing[0] != state:
             # None for rows without metadata

@@ -112,6 +112,7 @@ class VectorIndex:
         self._database = database
         self._approximate_above = approximate_above
         self._expansion = expansion
+        # reentrant: for example, `update` calls `_put` with the lock
         self._lock = threading.RLock()
         self._random = random.Random(seed)  # noqa: S311 - which vector is shown first is no secret
         self._models = load_models(self.spec)
@@ -301,6 +302,7 @@ class VectorIndex:
     def _delete_rows(self, stored: _Namespace, ids: list[str]) -> None:
         with self._database.transaction():
             self._database.remove(stored.key, ids)
+        # memory changes after the transaction: if that fails, both still have the rows
         for row_id in ids:
             stored.rows.remove(row_id)
             if stored.inverted is not None:
@@ -577,6 +579,7 @@ class IndexRegistry:
 
     def close(self) -> None:
         """Close all indexes when the running calls have ended."""
+        # before this takes the lock, which calls that still run may need
         self._threads.shutdown(cancel_futures=True)
         with self._lock:
             for index in self._indexes.values():
