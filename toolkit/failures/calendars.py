@@ -108,6 +108,7 @@ def failure_calendar(
     counted, rows, dated, minutes = by_minute(select_timed(failures, [], doing=doing))
     local = pd.DatetimeIndex(pd.to_datetime(minutes, unit="ms", utc=True)).tz_convert(zone)
     counts = np.zeros((7, 24), dtype=np.int64)
+    # `add.at` adds to a cell as often as it occurs; `counts[...] += ...` would do it once.
     np.add.at(counts, (local.day_of_week, local.hour), rows[dated])
     return FailureCalendar(
         counts=counts,

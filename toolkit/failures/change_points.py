@@ -133,6 +133,7 @@ def seasonal_profile(values: _Floats, period: int | None = None, known: _Bools |
     if period == 1 or values.size < 2 * period:
         return np.ones(values.size)
     level = np.maximum(_moving_mean(values, period, known), 1e-9)
+    # Round up. The last cycle may be incomplete; missing bins are NaN, and NaN is sorted to the end.
     cycles = -(-values.size // period)
     ratios = np.full(cycles * period, np.nan)
     ratios[: values.size] = np.where(known, values / level, np.nan)
@@ -142,6 +143,8 @@ def seasonal_profile(values: _Floats, period: int | None = None, known: _Bools |
     rows = np.arange(cycles)[:, None]
     is_kept = (rows >= cut) & (rows < counted - cut)
     kept = np.where(is_kept, by_phase, 0).sum(axis=0) / np.maximum(counted - 2 * cut, 1)
+    # An hour in which nothing ever failed is not impossible: one failure
+    # in it must not be infinitely surprising.
     profile = np.maximum(kept / max(kept.mean(), 1e-9), 0.02)
     return np.tile(profile, cycles)[: values.size]
 
@@ -156,6 +159,8 @@ def _has_wave(values: _Floats, period: int, known: _Bools) -> bool:
         return False
     is_whole = known[: cycles * period].reshape(cycles, period).all(axis=1)
     level = np.maximum(_moving_mean(values, period, known), 1e-9)
+    # The square root makes the variance of a Poisson count nearly independent of the mean (Anscombe), which
+    # an F test requires. The bound keeps one incident from looking like a wave.
     table = np.sqrt(np.minimum(values / level, 20))[: cycles * period].reshape(cycles, period)[is_whole]
     cycles = len(table)
     if cycles < _CYCLES:
@@ -206,10 +211,13 @@ def dispersions(values: _Floats, exposure: _Floats) -> _Floats:
         sums, shares = (
             part[:, : blocks * width].reshape(-1, blocks, width).sum(axis=2) for part in (values, exposure)
         )
+        # For a Poisson process, the difference of two rates has the variance level * (1 / share + 1 / share),
+        # so the squared difference relative to this has the mean 1. If failures come in pairs, the mean is 2.
         one, two = sums[:, :-1] / shares[:, :-1], sums[:, 1:] / shares[:, 1:]
         level = (sums[:, :-1] + sums[:, 1:]) / (shares[:, :-1] + shares[:, 1:])
         expected = level * (1 / shares[:, :-1] + 1 / shares[:, 1:])
         ratio = np.divide((one - two) ** 2, expected, out=np.ones_like(expected), where=expected > 0)
+        # The largest ratios are real changes of the level, so 2 % of them, and at least two, are left out.
         kept = np.sort(ratio, axis=1)[:, : blocks - 1 - max(2, (blocks - 1) // 50)]
         largest = np.maximum(largest, kept.mean(axis=1))
     return largest
@@ -255,6 +263,9 @@ def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> l
     `best[index]` is the least cost of the series up to a bound, and `origin[index]` the start of the last
     level of that solution. A start that is worse than the best solution now can never win later (pruning).
     """
+    # The least cost up to bound i is the minimum over the start j of the last level: best[i] = min(best[j]
+    # + cost(j, i)) + penalty. Source: Killick, Fearnhead and Eckley (2012), Optimal detection of
+    # changepoints with a linear computational cost.
     best = np.full(bounds.size, np.inf)
     best[0] = -penalty
     origin = np.zeros(bounds.size, dtype=np.intp)
@@ -264,6 +275,7 @@ def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> l
         end = bounds[index]
         if end < bounds[0] + _SHORTEST:
             continue
+        # A start can be chosen as soon as a level from there to `end` has the shortest length.
         while bounds[fresh] <= end - _SHORTEST:
             if np.isfinite(best[fresh]):
                 candidates = np.append(candidates, fresh)
@@ -275,6 +287,7 @@ def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> l
         candidates = candidates[cost <= best[index]]
     level_starts: list[int] = []
     index = bounds.size - 1
+    # Follow the chosen starts from the end of the series back to the beginning.
     while index > 0:
         index = int(origin[index])
         level_starts.append(int(bounds[index]))
@@ -283,6 +296,7 @@ def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> l
 
 def _cost(events: _Floats, share: _Floats) -> _Floats:
     """Return the negative maximised log-likelihood of levels, without terms that are equal for all."""
+    # A level with n events in a share s has the rate n / s, and the log-likelihood n log(n / s) - n.
     logs = np.log(events / share, out=np.zeros_like(events), where=events > 0)
     return np.asarray(events - events * logs)
 
@@ -355,8 +369,10 @@ def strongest(
     is limited by the ratio against the rise of all failures, and divided by the dispersion of the series.
     """
     size, events = counts.shape[1], counts.sum(axis=1)
+    # This is a table of n log(n): counts are whole numbers, so windows can look the values up.
     logs = np.arange(int(events.max(initial=0)) + 1, dtype=np.float64)
     logs[1:] *= np.log(logs[1:])
+    # With cumulated sums, the count of a window is one subtraction, whatever the length is.
     sums = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
     waving = np.array([expected.of_series(values) is expected.wave for values in counts], dtype=bool)
     of_all_failures = total / max(total.sum(), 1e-9)
@@ -380,6 +396,8 @@ def strongest(
         own_rate = logs[within] + logs[outside] - logs[events[series]]
         one_rate = _log_likelihood(within, outside, usual)
         rate_of_all = _log_likelihood(within, outside, all_failures[place])
+        # Two explanations have to be beaten: that the series always has this rate, and that it only follows
+        # all failures. Otherwise, every series of a rise of everything would have a window.
         score = np.minimum(own_rate - one_rate, _SHARE * (own_rate - rate_of_all)) / spread[series]
         order = np.lexsort((place, -score, series))
         for first in order[np.unique(series[order], return_index=True)[1]]:
@@ -428,6 +446,8 @@ def episodes(values: _Floats, share: _Floats, spread: float) -> list[_Bins]:
         if score / spread < least:
             break
         spans.append(span)
+        # Both are taken out, so that the next search compares the rest of
+        # the failures with the rest of the time.
         values[slice(*span)], share[slice(*span)] = 0, 0
     return _joined(sorted(spans))
 

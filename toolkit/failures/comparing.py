@@ -366,6 +366,8 @@ def _span(when: pd.Series) -> pd.Timedelta:
     times = when.dropna()
     if len(times) <= 1:
         return pd.Timedelta(0)
+    # n failures have n - 1 steps between them, and were observed for about n steps. For example, failures at
+    # 0, 1 and 2 hours were observed for about 3 hours.
     return pd.Timedelta((times.max() - times.min()) * (len(times) / (len(times) - 1)))
 
 
@@ -460,6 +462,8 @@ def _check_order(before: pa.Table, after: pa.Table) -> None:
 
 def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     """Return whether two frames are spans of one history, so that missing entries have not left."""
+    # Two parts of one load have the same receipt. Without receipts, parts are told by their times and ids:
+    # the later one begins after the earlier one, and they share no entry.
     receipts = receipt_of(before), receipt_of(after)
     if None not in receipts:
         return receipts[0] == receipts[1]
@@ -517,6 +521,8 @@ def _entered(table: pa.Table) -> pa.Array:
         for name in ("failed_at", FIRST_SEEN_AT, GONE_BEFORE)
     )
     failed = failed.fillna(timestamps(table, "created_at").astype(failed.dtype)).fillna(seen)
+    # These are the times of syncs that the snapshot shows: at each,
+    # some entry was first seen or first missed.
     looks = pd.concat([seen, gone]).dropna().drop_duplicates().sort_values(ignore_index=True)
     earlier = looks.searchsorted(seen.fillna(pd.Timestamp(0, tz="UTC")))
     previous = pd.concat([pd.Series([pd.NaT], dtype=looks.dtype), looks]).take(earlier)
@@ -554,6 +560,8 @@ def _counted(sides: _Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
     is_absent_before = before == 0
     is_back = pd.Index(names).isin(earlier_groups)
     is_missing = _is_missing_before(sides, later_groups, names)
+    # `select` takes the first condition that is true, so the order matters: a group that
+    # was not there before is never "growing".
     change = np.select(
         [
             is_absent_before & is_back,

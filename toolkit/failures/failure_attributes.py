@@ -244,6 +244,8 @@ def _risen(
     evidence = np.where(seen > alike, likelihood, seen - alike)
     order = np.argsort(-evidence, kind="stable")  # equal labels are ordered by name
     rank_of_row = np.full(len(observed), len(order))
+    # `argsort` of an order is the rank of each label. The best rank among the labels of a row wins; rows
+    # without labels keep the last one, which is ``(none)``.
     np.minimum.at(rank_of_row, labelled, np.argsort(order)[codes])
     risen: NDArray[np.object_] = np.array([*names[order], NONE], dtype=object)[rank_of_row]
     return risen
@@ -298,6 +300,7 @@ def _values(table: pa.Table, name: str) -> tuple[list[_Value], NDArray[np.int64]
 def _value(text: str, redactor: Redactor) -> _Value:
     """Return a value of a column: as it is, masked and cut, and "500" for "500.0"."""
     masked = frozenset({_text(text, redactor) or NONE})
+    # pandas turns a column of whole numbers with missing values into floats, so 500 may be shown as 500.0.
     whole_number = re.sub(r"\A(-?\d+)\.0\Z", r"\1", text)
     return _Value(masked | {text, whole_number}, masked)
 
@@ -440,6 +443,8 @@ def _decoded(json: object) -> object:
 
 def _distinct(columns: Mapping[str, pd.Categorical]) -> dict[str, pd.Categorical]:
     """Return the attributes with several values that divide the rows in different ways."""
+    # `factorize` numbers values by their first row. Two attributes that divide the rows in the same way have
+    # the same numbers, for example a region and the name of it; the first one is kept.
     kept: dict[bytes, tuple[str, pd.Categorical]] = {}
     for name, column in columns.items():
         codes, values = pd.factorize(column.codes)

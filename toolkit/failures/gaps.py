@@ -85,5 +85,6 @@ def without_gaps(gaps: Nanoseconds, times: NDArray[np.int64]) -> NDArray[np.int6
     """
     shifted = times.copy()
     for start, end in gaps:
+        # For example, with a gap from 10 to 15: time 8 stays 8, time 12 becomes 10, and time 20 becomes 15.
         shifted -= np.clip(times, start, end) - start
     return shifted

@@ -285,6 +285,8 @@ class IncidentSearch:
             coded.append((codes, everything))
             if name != WORKFLOW and WORKFLOW in columns:
                 workflow = columns[WORKFLOW]
+                # One code per pair. For example, with 3 workflows, value 2 and
+                # workflow 1 have the code 2 * 3 + 1 = 7.
                 coded.append((codes * len(workflow.categories) + workflow.codes, everything))
         coded.append((self.failures.label_codes, self.failures.labelled))
         # keep the most frequent values of each attribute, and number them across all attributes
@@ -306,6 +308,7 @@ class IncidentSearch:
         number, size = int(series.max(initial=-1)) + 1, self._bins.count
         left = self.left[rows]
         bins = self._bins.positions(self.failures.when[rows[left]])
+        # One number per pair of series and bin makes a single `bincount` of the whole table.
         flat = np.bincount(series[left] * size + bins, minlength=number * size)
         return flat.reshape(number, size).astype(np.int64)
 
@@ -385,6 +388,8 @@ class IncidentSearch:
         """Return whether an incident is the less dense end of one that was found before."""
         if not earlier.is_near(later):
             return False
+        # The condition of the end may state less or more; it is the same incident if it
+        # also describes the failures of the middle.
         met = int((earlier.rows & self.failures.meets(later.condition)).sum())
         return met >= _SAME_FAILURES * int(earlier.rows.sum())
 
@@ -445,6 +450,7 @@ class IncidentSearch:
         order = np.lexsort((rows, self._alike[rows]))
         alike, when = self._alike[rows][order], self.failures.when[rows][order]
         same, gap = np.diff(alike) == 0, np.diff(when)
+        # This is the mean pause between failures of the same kind, without gaps of the snapshot.
         usual = self.known_time((self.start, self.end)) / np.bincount(alike, minlength=1)[alike[1:]]
         bursts = np.full(len(self.left), -1, dtype=np.int64)
         bursts[rows[order]] = np.cumsum(
@@ -461,6 +467,7 @@ class IncidentSearch:
         when = self.failures.when
         within = np.zeros(len(when), dtype=bool)
         for span in spans:
+            # Failures are sorted by time, so each span is one slice.
             within[slice(*np.searchsorted(when, span))] = True
         return within
 
@@ -482,6 +489,8 @@ class IncidentSearch:
 
     def _exposure(self, spans: list[Span]) -> float:
         """Return the expected number of failures outside of some spans, relative to the number within."""
+        # By the hour of the day: a window at night is expected to have fewer
+        # failures than one of the same length by day.
         wave = self._fine_shares().wave
         within = sum(self._fine.share(span, wave) for span in spans)
         return max((1 - within) / max(within, 1e-9), 1e-6)
@@ -534,6 +543,7 @@ def _history(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, in
     if now is not None:
         stop = int(np.searchsorted(when, now, "right"))
     first, few = 0, max(1, stop // _FEW)
+    # A gap of the snapshot is not a pause: nothing is known about it.
     between = np.diff(without_gaps(gaps, when[:stop]))
     # outliers can only be among the first and last `few` failures, so the other pauses show the usual length
     inner = between[few : len(between) - few]

@@ -82,7 +82,9 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     columns = ["created_at", "failed_at"]
     table = select(failures, columns, doing="counting failures by the time until they failed").table()
     durations = (timestamps(table, "failed_at") - timestamps(table, "created_at")).dt.total_seconds()
+    # The two times are of different clocks, so a failure can appear to be earlier than the creation.
     known = np.maximum(durations.dropna().to_numpy(dtype=np.float64), 0.0)
+    # "right", so that a bin includes the lower edge: a delay of exactly 60 s is in the bin from 60 s.
     counts = np.bincount(np.searchsorted(_DELAYS, known, side="right") - 1, minlength=len(_DELAYS))
     used = np.flatnonzero(counts)
     low, high, median = 0, 0, float("nan")
@@ -213,6 +215,7 @@ def next_expiring(
         return _expiries(
             select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table(), kept, now
         ).head(0)
+    # A failure expires at `when + length`, so it is due later than `now` if `when >= now - length`.
     start = now - kept.length
     rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
     expiries = _expiries(rows.then(partial(_soonest, start, most)).table(), kept, now)

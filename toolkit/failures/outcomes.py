@@ -331,6 +331,8 @@ def _without_retry(
 ) -> pd.Series:  # fmt: skip
     """Return the outcomes of entries that left without a known retry: deleted, expired or unknown."""
     seen, missed = presence["seen"], presence["missing"]
+    # An entry left at an unknown time between `seen` and `missed`. If it expires within that time, and was
+    # last seen long before, somebody may also have deleted it, so it stays unknown.
     is_expired = (expires <= missed) & ((expires <= seen) | (expires - seen <= _SEEN_LATE))
     left_early = missed.notna() & (expires > missed)
     if retried is not None:  # all retries are known
@@ -345,6 +347,7 @@ def _without_retry(
 
 def _had_no_run(frame: pd.DataFrame, seen: _Nanoseconds, missed: _Nanoseconds, starts: _Starts) -> pd.Series:
     """Return whether the run log shows that no run of the workflow started while an entry left."""
+    # A run log that begins later than the entry was last seen proves nothing about the time before.
     log_reaches_back = seen >= starts.all_runs[0]
     had_no_run = pd.Series(log_reaches_back, index=frame.index)
     for url, rows in frame.groupby("workflow_url").indices.items():

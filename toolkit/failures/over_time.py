@@ -65,6 +65,7 @@ class FailureTrend(Counted):
         """Return the end of each bin, UTC. A day has 23 or 25 hours if clocks are changed."""
         if not len(self.starts):
             return self.starts
+        # Add whole days to local times, because the day of a clock change has 23 or 25 hours.
         local = self.starts[-1:].tz_convert(self.tz).tz_localize(None) + self.step
         last = localized(local, self.tz) if self.step % _DAY == timedelta() else self.starts[-1:] + self.step
         return pd.DatetimeIndex(self.starts[1:].append(last.as_unit("ms")))
@@ -88,6 +89,8 @@ class FailureTrend(Counted):
 
         Bins in a gap are excluded, as if the bins before and after the gap were neighbours.
         """
+        # Bins in a gap are removed rather than counted as 0: their count is not known, and a
+        # low count would be a change of the rate.
         known = np.flatnonzero(~self.in_gap)
         changes = change_points(self.counts.sum(axis=0)[known])
         bins = known[changes["at"].to_numpy(dtype=np.int64)].astype(np.int64)
@@ -272,6 +275,7 @@ def failure_trend(
     marked = _marked(np.bincount(bins, rows[dated], len(starts)), bins, starts, width, named_times)
     groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top, marked)
     counts = np.zeros((len(groups), len(starts)), dtype=np.int64)
+    # `counts[positions, bins] += …` would add only once per cell if a cell occurs several times.
     np.add.at(counts, (positions, bins), rows[dated])
     if runs is not None:
         started = _started(runs, starts, width, doing)
@@ -354,6 +358,7 @@ def usual_counts(
         if cycle % step or cycle < step:
             continue
         width = cycle // step
+        # For example, with hourly bins and cycles of a day, bin 74 is compared with bins 2, 26 and 50.
         for number in range(_FEWEST * width, len(counts)):
             same_hour = slice(number % width, number, width)
             earlier = np.sort(counts[same_hour][known[same_hour]][-_MOST:])

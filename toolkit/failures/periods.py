@@ -64,6 +64,8 @@ def period_in_words(begins: Sequence[int]) -> str | None:
         return None
     times = np.asarray(begins, dtype=np.float64)
     for period in (_HOUR, _DAY, _WEEK):
+        # For the example at the beginning and a period of a day, the numbers are 0, 1, 3 and 4. Four of five
+        # days have an episode, which is enough, and no number occurs twice.
         numbers = np.rint((times - times[0]) / period)
         # compared with the median, as the first episode can be the one that is late
         offsets = times - times[0] - numbers * period

@@ -108,6 +108,8 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
     every = pd.concat(parts, ignore_index=True).astype({"value": object}).dropna(subset="value")
     every = every[every["value"] != ""].sort_values("at", kind="stable", na_position="last")
     keys = ["kind", "field", "value"]
+    # Rows are sorted by time. For example, with failures of one value at 10:00, 10:20 and 12:00, the gaps are
+    # NaT, 20 minutes and 100 minutes: the first and the third begin an occasion.
     gap = every.groupby(keys, sort=False)["at"].diff()
     grouped = every.assign(apart=(gap.isna() & every["at"].notna()) | (gap > _APART)).groupby(keys)
     offenders = grouped.agg(
@@ -118,6 +120,7 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
         share=offenders["count"] / max(table.num_rows, 1),
         place=offenders["kind"].map([*_KINDS, "entity"].index),
     )
+    # Many failures on one occasion are one incident, and not an offender.
     offenders = offenders[(offenders["count"] >= least) & (offenders["occasions"] > 1)].sort_values(
         ["place", "occasions", "count", "value"], ascending=[True, False, False, True]
     )

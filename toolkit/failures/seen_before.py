@@ -229,6 +229,7 @@ def _similar(
     titles = dict(zip(groups.frame["group"], groups.frame["title"], strict=True))
     rows = _rows(new, ids[: new.num_rows])
     two = _rows(old, ids[new.num_rows :]).assign(outcome=outcomes.frame["outcome"].to_numpy())
+    # A history can contain the failures themselves, which would all have been seen before.
     two = two[~two["id"].isin(rows["id"])]
     queries, known = _largest(rows), _largest(two)
     by_group = two.groupby("group")

@@ -82,6 +82,8 @@ class Features:
 
 
 def _features(weights: Mapping[str, float]) -> Features:
+    # `hash` of a string differs between processes, and CRC-32 does not, so an
+    # index gives the same results everywhere.
     by_number = {zlib.crc32(name.encode("utf-8", "replace")): weight for name, weight in weights.items()}
     return Features(np.array([*by_number], np.uint32), np.array([*by_number.values()], np.float32))
 
@@ -125,8 +127,11 @@ def _of_trace(trace: StackTrace, features: dict[str, float]) -> None:
         features[f"at {name}"] += weight
         owner, _, _ = name.rpartition(".")
         if owner:
+            # The class of a frame counts a little, so that two methods of one class
+            # are more similar than unrelated frames.
             features[f"in {owner}"] += weight * _PART
         if above:
+            # A pair of frames tells how a function was reached, which the function alone does not.
             features[f"from {name} to {above}"] += weight * _PAIR
         weight, above = weight * _FADING, name
     for kind, message in trace.errors:
@@ -140,6 +145,7 @@ def _of_message(message: str, features: dict[str, float]) -> None:
         if word[0] == "<":
             continue
         features[f"word {word.lower()}"] += _WORD * (1 + np.log(count))
+        # For example, "OrderNotFound" has the parts "Order", "Not" and "Found".
         parts = _CAMEL.findall(word)
         for part in parts if len(parts) > 1 else ():
             features[f"word {part.lower()}"] += _WORD * _PART
@@ -216,6 +222,8 @@ class _FeatureIndex:
             return np.zeros(self._size)
         positions = np.minimum(np.searchsorted(self._names, features.numbers), len(self._names) - 1)
         is_known = self._names[positions] == features.numbers
+        # Features that the history does not have match nothing, but they make the query longer: a message
+        # with many new words is less similar to everything.
         unknown_rarity = self._rarity_of(np.zeros(1, np.int64))[0]
         rarity = np.where(is_known, self._rarity[positions], unknown_rarity)
         weights = (features.weights * rarity).astype(np.float32)
@@ -250,6 +258,7 @@ class _FeatureIndex:
     ) -> npt.NDArray[np.float64]:
         """Return the cosines of the best candidates by all features; 0 for all other rows."""
         cosines = np.zeros(self._size)
+        # A table of the weight of each feature replaces the search of the features of a row in the query.
         weight_of_column = np.zeros(len(self._names), np.float32)
         weight_of_column[columns] = weights
         for row in np.argsort(-estimates, kind="stable")[: _TUNING.most_candidates]:

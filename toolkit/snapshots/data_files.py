@@ -124,6 +124,7 @@ class Part:
         """Write the waiting rows, and the receipt as metadata; close the file, and verify it by reading."""
         if self._finished is None:
             self._write_group()
+            # The file itself states how complete the load was, for readers that open it without the manifest.
             facts = {"kind": self._kind, "schema_version": SCHEMA_VERSION, "receipt": receipt}
             self._parquet.add_key_value_metadata({"toolkit": json.dumps(facts, sort_keys=True)})
             self._parquet.close()
@@ -198,12 +199,16 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         strings = [column for column in columns if column.physical_type == "BYTE_ARRAY"]
         # 1: a file without columns
         width: float = max(1.0, self._fixed, sum(map(_least, columns)) / rows)
+        # For example, 1,000 rows in a column of 1 MB: one of the strings could be the whole megabyte, so a
+        # row counts as 1 MB, although the mean is 1 KB.
         largest_width: float = width + sum(
             column.total_uncompressed_size * column.num_values / rows for column in strings
         )
         if rows * largest_width <= _FEW_BATCHES * BATCH_BYTES:
             return max(1, math.floor(BATCH_BYTES / largest_width))
         for column in strings:
+            # A dot in the path means that the string is in a list; the
+            # dictionary of such a column cannot be read.
             if "." in column.path_in_schema:
                 largest = min(_NESTED_TEXT, column.total_uncompressed_size)
                 width += largest * column.num_values / rows
@@ -306,6 +311,8 @@ def problem_of(store: SnapshotStore, listed: ListedFile) -> str:
     except SnapshotDamagedError as error:
         return error.got or "no regular file"
     except OSError as error:
+        # EIO is a defect of the disk below this file, which is damage. Other errors, for example a missing
+        # permission, are a problem of the reader.
         if error.errno != errno.EIO:
             raise
         return "unreadable: the disk reports an input/output error"

@@ -116,6 +116,8 @@ class RowComparison:
                 self._learn_oldest(table)
                 rows.remember(*self._compared(table))
         if checkpoint.seen:
+            # One bit per stored row. The bits fit the index because a checkpoint
+            # belongs to one generation of the snapshot.
             bits = np.frombuffer(read_checked(self._transaction.store, checkpoint.seen), dtype=np.uint8)
             self._seen = np.unpackbits(bits, count=len(self._index)).astype(bool)
         self.rows = sum(file.rows for file in checkpoint.identities)
@@ -133,6 +135,8 @@ class RowComparison:
         table = batch.table
         entries, positions = self._compared(table, batch)
         known = positions >= 0
+        # `batch.stored` are entries whose bytes were equal to the stored
+        # ones, so that they were not decoded at all.
         seen = np.concatenate([positions[known], self._index.find(as_ids(b"".join(batch.stored)))])
         if (seen < 0).any() or self._seen[seen].any() or repeated(seen):
             raise self._repeated_error()
@@ -140,6 +144,8 @@ class RowComparison:
         different[known] = self._differs(entries["content"][known], positions[known])
         if different.any():
             self._keep(self._first, table, entries, positions, different)
+        # Other bytes with the same content, for example with the fields in another order: remember the bytes,
+        # so that the next sync need not decode them.
         self._index.learn(positions[~different], entries["wire"][~different])
         self._seen[seen] = True
         self.rows += batch.rows
@@ -210,6 +216,8 @@ class RowComparison:
         if retention is not None:
             receipt = replace(receipt, retention_seconds=retention.total_seconds())
         receipt, coverage = self._covered(receipt, retention)
+        # From here on, the entries are one list: first versions, then later versions of some of them. The
+        # last version of an entry wins, unless it equals the stored row.
         self._first.remember(self._later.entries.whole(), self._later.positions.whole())
         entries, positions = self._first.entries.whole(), self._first.positions.whole()
         if repeated(entries["id"][:first]):
@@ -224,6 +232,8 @@ class RowComparison:
             receipt = replace(receipt, changed=receipt.changed + changed, duplicates=duplicates)
         replaced = np.zeros(len(self._index), dtype=bool)
         replaced[positions[chosen & known]] = True
+        # An interrupted load has not listed everything, so nothing can be
+        # concluded from entries that it did not see.
         gone = ~self._seen & ~self._index.entries["gone"] & receipt.complete
         new = _NewRows(entries, chosen, ~known, (self._first.spool, self._later.spool))
         writer = _DayWriter(self._transaction, self._index, replaced, gone, new, receipt, accounts, coverage)
@@ -436,6 +446,7 @@ class _DayWriter:
         today = day_of(now)
         files = self._files()
         days = (self.new.entries["first_seen"] // DAY_MS).astype(np.int32)
+        # Rows are in the folder of the day when they were first seen. A changed row stays in its day.
         new_days = {day_of(int(day) * DAY_MS): int(day) for day in np.unique(days[self.new.chosen])}
         for day in sorted({*files, *new_days}):
             chosen = None
@@ -563,6 +574,7 @@ class _DayWriter:
 
 def _mark(table: pa.Table, gone: Mask, complete_at: str | None, missed_at: str) -> pa.Table:
     """Set the times between which gone rows left the queue."""
+    # The entry was there at the last complete load, or, if it is newer than that, when it was first seen.
     last_seen = table.column(FIRST_SEEN_AT).combine_chunks().cast(pa.int64())
     if complete_at:
         last_seen = pc.max_element_wise(last_seen, milliseconds(datetime.fromisoformat(complete_at)))

@@ -47,6 +47,7 @@ def open_store(
             next_step="Wrap a file system of fsspec: "
             "pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)).",
         )
+    # A subtree of the local disk is still a local folder, which has a lock and durable names.
     while isinstance(filesystem, SubTreeFileSystem):
         text = f"{filesystem.base_path.rstrip('/')}/{_plain(text)}"
         filesystem = filesystem.base_fs
@@ -240,6 +241,7 @@ def _blocks(file: FileIO) -> Iterator[bytes]:
 def _from_address(address: str) -> tuple[FileSystem, str]:
     """Return the file system and the path of an address. Raise InputError if it contains a secret."""
     scheme, _, rest = address.partition("://")
+    # In `scheme://user:password@host`, the last @ ends the password, which may contain other ones.
     user, at_sign, _ = rest.rpartition("@")
     has_password = bool(at_sign) and ":" in user
     if has_password or any(is_secret_name(key) for key, _ in parse_qsl(urlsplit(address).query)):

@@ -204,10 +204,14 @@ class ResumableLoad:
     def _save(self, sink: RowSink) -> None:
         """Write a checkpoint, unless the load yielded other batches or counts other rows than were added."""
         checkpoint = self._load.checkpoint()
+        # The checkpoint would skip entries that it counts as read. If the sink does not have exactly these
+        # rows, resuming from it would lose the difference.
         same = self._added == self._load.batches_yielded and len(checkpoint.identities) == WIDTH * sink.rows
         if not same or not sink.rows or not self._checkpoints:
             return
         self._busy = True
+        # Only the ids since the last checkpoint are written, so that a load of hours
+        # does not write all ids every 30 seconds.
         new = checkpoint.identities[WIDTH * sum(file.rows for file in self._identities) :]
         if new:
             written = self._transaction.pending_file("bin", len(new) // WIDTH, lambda file: file.write(new))
@@ -270,6 +274,7 @@ class ResumableLoad:
             dlq_ids: list[str] = []
             for _, table in Spool(self._transaction, self._load.plan.schema, (file,)).tables():
                 dlq_ids += table["dlq_id"].to_pylist()
+            # The service does not know a masked id, so only other ids can be requested.
             unmasked = [dlq_id for dlq_id in dlq_ids if not MASK.search(dlq_id)]
             if unmasked:
                 return not any_is_there(account, reversed(unmasked[-_REQUESTED:]))
@@ -302,6 +307,7 @@ def _handled(handlers: Mapping[int, _Handler]) -> Iterator[None]:
 def delayed_signals() -> Iterator[DelayedSignals]:
     """Handle Ctrl-C and SIGTERM during the block; ``with delayed:`` delays them until an inner block ends."""
     handlers = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # `getsignal` returns a constant, not a function, for a signal that is ignored or has the default action.
     delayed = DelayedSignals({number: handler for number, handler in handlers.items() if callable(handler)})
     with _handled(dict.fromkeys(delayed.handlers, delayed.received)):
         yield delayed

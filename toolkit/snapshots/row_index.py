@@ -71,6 +71,8 @@ class RowIndex:
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
         self.has_learned = False
+        # Ids are hashes, so that the first eight bytes are nearly always different. `_runs` is how many ids
+        # share them at most, which is how many candidates `find` has to compare: 1 in practice.
         beginnings = _beginnings(entries["id"])
         self._order = np.argsort(beginnings, kind="stable")
         self._sorted = beginnings[self._order]
@@ -101,6 +103,7 @@ class RowIndex:
             return rows
         begins = np.searchsorted(self._sorted, _beginnings(ids))
         for further in range(self._runs):  # more than one if ids have the same beginning
+            # `searchsorted` returns the length of the array for an id after the last one.
             positions = self._order[np.minimum(begins + further, len(self) - 1)]
             here = self.entries["id"][positions] == ids
             rows[here] = positions[here]
@@ -128,6 +131,7 @@ class GrowingArray:
 
 def _beginnings(ids: Ids) -> npt.NDArray[np.uint64]:
     """Return the first eight bytes as a number: finding numbers is much faster than finding bytes."""
+    # An id of 16 bytes is two numbers; the first of both is taken.
     return np.ascontiguousarray(ids).view(np.uint64)[::2]
 
 
@@ -286,6 +290,7 @@ def _encoded(array: pa.Array) -> _Encoded:
     """Return the bytes of a column; null values are encoded as 0 or as an empty string."""
     kind = array.type
     present = np.asarray(array.is_valid().cast(pa.uint8())).reshape(-1, 1)
+    # Lists of fixed size have no offsets; as plain lists, they are encoded in the same way as all others.
     if pa.types.is_fixed_size_list(kind):
         array = array.cast(pa.list_(kind.value_type))
     if pa.types.is_nested(kind):
@@ -313,11 +318,15 @@ def _strings(present: npt.NDArray[np.uint8], array: pa.Array) -> _Encoded:
 def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray) -> _Encoded:
     """Encode lists: the number of items as bytes of fixed size, then the items as strings of bytes."""
     offsets = np.asarray(array.offsets, dtype=np.int64)
+    # In Arrow, a null list may still have items in the buffer. They must not
+    # count, as they are not part of the value.
     if np.diff(offsets)[present[:, 0] == 0].any():
         array = array.take(pa.array(np.arange(len(array))))  # removes items of rows that are null
         offsets = np.asarray(array.offsets, dtype=np.int64)
     items = _encoded(array.values.slice(offsets[0], offsets[-1] - offsets[0]))
     offsets -= offsets[0]
+    # The items of a row follow each other in the buffer, so the bytes of a
+    # row begin where its first item begins.
     texts = [(begins[offsets], data) for begins, data in (_flat(items.fixed), *items.texts)]
     return _Encoded(np.hstack([present, _bytes(np.diff(offsets))]), texts)
 

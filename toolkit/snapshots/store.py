@@ -28,6 +28,8 @@ LOCK: Final = ".lock"
 WRITING: Final = "writing"
 """What a writer is doing, as errors of the operating system name it."""
 
+# With a handle of the folder, the name is resolved in the folder that was checked, even if somebody replaces
+# the path by a link at the same moment.
 _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
@@ -77,6 +79,7 @@ class HashingFile:
         self._step("write")
         self._hash.update(view)
         self.bytes += len(view)
+        # An unbuffered file may write fewer bytes than it is given, for example when the disk is nearly full.
         unwritten = view
         while unwritten:
             unwritten = unwritten[self._file.write(unwritten) :]
@@ -251,6 +254,7 @@ class SnapshotStore:
         """Open a new file for writing, for this user only; missing folders are made."""
         self._step("create file")
         with self._place(name, make=True) as inside:
+            # O_EXCL raises an error if the name exists, also if it is a link that leads nowhere.
             descriptor = inside.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         hashing = HashingFile(FileIO(descriptor, "wb"), self._step)
         try:
@@ -288,6 +292,8 @@ class SnapshotStore:
             folders |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
         for folder in sorted(folders, reverse=True):
             self._step("fsync folder")
+            # POSIX keeps names in folders, so flushing a file does not make the name of it
+            # durable: the folder has to be flushed as well.
             with self._place(f"{folder}/" if folder else "") as inside:
                 if inside.handle is not None:
                     os.fsync(inside.handle)
@@ -310,6 +316,8 @@ class SnapshotStore:
         self._step("lock")
         descriptor = self._descriptor(LOCK, os.O_RDWR | os.O_CREAT)
         with os.fdopen(descriptor, "r+b") as file:
+            # The operating system releases the lock when the process ends, however it ends. The number in
+            # the file is for the error message only.
             acquired = hold(file)
             content = file.read(_LONGEST_LOCK)
             process = content.decode("ascii", "replace").strip()
@@ -433,6 +441,8 @@ def _local_folder(text: object) -> Path:
 
 
 def _state_of(status: os.stat_result) -> FileState:
+    # A program can set the time of modification (mtime) back, as `cp -p` does. On POSIX, the system sets the
+    # time of the last change (ctime), and no program can.
     changed_at = max(status.st_mtime_ns, status.st_ctime_ns)
     if stat.S_ISREG(status.st_mode):
         return FileState(status.st_size, changed_at)

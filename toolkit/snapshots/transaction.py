@@ -182,6 +182,8 @@ class Transaction:
         existing = set(self.store.names())
         files = []
         for file in checkpoint.files:
+            # A commit renames first and replaces the manifest afterwards. If it was stopped in
+            # between, the file has the final name already.
             was_renamed = file.name in existing and file.path not in existing
             files.append(msgspec.structs.replace(file, path=file.name) if was_renamed else file)
         return msgspec.structs.replace(checkpoint, files=tuple(files))
@@ -227,6 +229,7 @@ class Transaction:
         coverage: Coverage | None = None,
     ) -> Manifest:
         """Commit a generation of the kept files and the finished parts, in this order."""
+        # The index has one entry per row, in the order of these files.
         files = (*kept, *(part.as_listed for part in parts))
         renamed = [(part.path, part.name) for part in parts]
         if isinstance(index, list):
@@ -244,11 +247,19 @@ class Transaction:
             accounts=accounts,
             coverage=coverage,
         )
+        # The order of the steps makes the commit atomic; a writer can be killed after any of them:
+        # 1. The manifest is still the one that this transaction began with, and the kept files are intact.
+        # 2. The drafts get their final names. No manifest lists them yet, so readers do not see them.
+        # 3. The folders are flushed, so that a power cut cannot lose a name that the manifest lists.
+        # 4. The manifest is replaced: from here on, readers see the new generation.
+        # 5. Files that the new manifest does not list are removed.
         if manifest_bytes(self.store) != self._stored_manifest:
             raise _conflict(self.store)
         if kept and self.previous:
             remaining = msgspec.structs.replace(self.previous, files=kept, index=None)
             raise_for_damage(self.store, remaining, damages(self.store, remaining))
+        # If the commit stops after this, nobody knows whether the manifest was replaced. So `close` removes
+        # nothing; the next writer does, by the manifest that it finds.
         self._naming = True
         for draft, name in renamed:
             if draft != name:
@@ -290,6 +301,8 @@ class Transaction:
                     self.store.remove(draft)
 
     def _name(self, stem: str, ending: str, folder: str = "") -> str:
+        # The random part keeps the names of two writers apart in a store
+        # without a lock, and no name is used twice.
         return f"{folder}{stem}-{self.generation + 1:06d}-{secrets.token_hex(8)}.{ending}"
 
     def _index(self, entries: list[npt.NDArray[np.void]], rows: int) -> tuple[str, ListedFile]:
@@ -401,6 +414,8 @@ def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = Fals
     one. If `every_byte`, the hashes of all files are compared.
     """
     states = store.states([MANIFEST, *(file.path for file in manifest.listed)])
+    # The manifest is written last, so a file that changed after it was touched by somebody, or was copied
+    # here. It is hashed once: the next commit writes a newer manifest.
     committed = states[MANIFEST].changed_at if MANIFEST in states else -1
     damages = []
     for file in manifest.listed:

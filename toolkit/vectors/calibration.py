@@ -202,6 +202,8 @@ def calibrate_threshold(
     for name, (positions, matrix) in sorted(index.sampled.items()):
         if len(matrix) < 2:  # noqa: PLR2004 - a pair
             continue
+        # Cosines of unrelated texts are near 0 for some models and near 0.7 for others, so no fixed threshold
+        # fits all of them. Random pairs show what chance scores here.
         chance = np.sort(_random_pairs(matrix, scale, seed))
         same = _same_text(matrix, texts[positions], scale)
         labelled = judged.get(name, (np.zeros(0), np.zeros(0, dtype=bool)))
@@ -263,12 +265,14 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
 
 def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
     rng = np.random.default_rng([seed, 4])
+    # The second number of a seed separates the draws: with the same seed, each step has its own stream.
     first, second = rng.integers(0, len(matrix), (2, _PAIRS))
     return pair_scores(matrix[first[first != second]], matrix[second[first != second]], similarity)
 
 
 def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Floats:
     """Return the scores of pairs of rows with the same text."""
+    # Texts are numbers here (hashes; 0 is no text), so equal texts are neighbours after sorting.
     order = np.argsort(texts, kind="stable")
     equal = np.flatnonzero((texts[order][1:] == texts[order][:-1]) & (texts[order][1:] != 0))
     return pair_scores(matrix[order[equal]], matrix[order[equal + 1]], similarity)
@@ -278,6 +282,7 @@ def _curve(name: str, chance: _Floats, labelled: _Labelled) -> Iterable[tuple[An
     """Yield scores over the whole range, the share of random pairs at or above each, and the precision."""
     known = np.concatenate([chance[[0, -1]], labelled[0]])
     scores = np.linspace(known.min(), known.max(), _STEPS)
+    # "left" is the number of scores below, so the rest is at or above.
     shares = 1 - np.searchsorted(chance, scores, side="left") / len(chance)
     precision = _isotonic(*labelled, scores) if len(labelled[0]) else np.full(_STEPS, np.nan)
     return zip([name] * _STEPS, scores, shares, precision, strict=True)
@@ -285,6 +290,8 @@ def _curve(name: str, chance: _Floats, labelled: _Labelled) -> Iterable[tuple[An
 
 def _isotonic(scores: _Floats, matches: npt.NDArray[Any], at: _Floats) -> _Floats:
     try:
+        # A higher score should never mean a lower precision, so the curve is fitted under this condition
+        # alone: isotonic regression assumes no further shape.
         regression = import_module("sklearn.isotonic").IsotonicRegression(
             out_of_bounds="clip", y_min=0, y_max=1
         )

@@ -156,6 +156,9 @@ def _held_out(
     with a ridge on the covariance, on the coordinates and their squares (a change of the spread shows there).
     """
     names, inverse = np.unique(group, return_inverse=True)
+    # Shuffle the groups and deal them out like cards. For example, seven groups and three folds:
+    #     place of the group  0 1 2 3 4 5 6
+    #     fold                0 1 2 0 1 2 0
     fold = rng.permutation(names.size)[inverse] % min(_FOLDS, max(2, names.size))
     features = np.hstack([rows, (rows - rows.mean(axis=0)) ** 2])
     deviation = features.std(axis=0)
@@ -168,7 +171,11 @@ def _held_out(
             continue
         first_mean, second_mean = first.mean(axis=0), second.mean(axis=0)
         centred = np.vstack([first - first_mean, second - second_mean])
+        # This is Fisher's linear discriminant: direction = covariance⁻¹ (mean of one class - mean of the
+        # other). Two means were estimated, so there are n - 2 degrees of freedom.
         covariance = centred.T @ centred / max(1, len(centred) - 2)
+        # With more features than rows, the covariance cannot be inverted; the ridge grows with their ratio.
+        # The features have variance 1, so it is in units of this variance.
         shrink = _RIDGE * features.shape[1] / max(1, len(centred)) + 1e-3
         covariance[np.diag_indices_from(covariance)] += shrink
         direction = np.linalg.solve(covariance, first_mean - second_mean)
@@ -184,6 +191,8 @@ def _auc(above: _Floats, below: _Floats) -> float:
     if not above.size or not below.size:
         return 0.5
     ordered = np.sort(below)
+    # "left" counts the scores that are lower, "right" also the equal ones. The mean of both counts an equal
+    # score as half, which is the Mann-Whitney U statistic.
     wins = np.searchsorted(ordered, above, side="left") + np.searchsorted(ordered, above, side="right")
     return float(wins.mean() / 2 / below.size)
 
@@ -194,6 +203,8 @@ def _auc_interval(
     """Return the 95 % interval of the AUC by a bootstrap of the groups within each side."""
     above = _by_group(scores[labels], group[labels])
     below = _by_group(scores[~labels], group[~labels])
+    # Groups are drawn instead of rows, because rows of a group are not independent: drawing
+    # rows would make the interval too narrow.
     resampled = []
     for _ in range(_DRAWS):
         drawn_above, drawn_below = _drawn(above, rng), _drawn(below, rng)
@@ -226,6 +237,12 @@ def _energy(
     first[inverse[later]] = True  # a group of both sides belongs to the later side
     permuted = [rng.permutation(first) for _ in range(_PERMUTATIONS)]
     side = np.stack([first, *permuted], axis=1)[inverse].astype(np.float64)
+    # For each division (a column of `side`, 1 for the later rows), with D the matrix of distances:
+    #     inside  = sum of D within the later rows
+    #     across  = sum of D between the two sides
+    #     outside = sum of D within the earlier rows, which is the rest of the total; D is symmetric, so
+    #               the total contains `across` twice
+    # Energy distance (Székely and Rizzo): 2 * mean across - mean inside - mean outside.
     toward = distances @ side
     count, other = side.sum(axis=0), (1 - side).sum(axis=0)
     inside, across = (toward * side).sum(axis=0), (toward * (1 - side)).sum(axis=0)
@@ -233,6 +250,7 @@ def _energy(
     both = np.maximum(count * other, 1)
     energy = 2 * across / both - inside / np.maximum(count, 1) ** 2 - outside / np.maximum(other, 1) ** 2
     energy = np.where(count * other > 0, energy, 0.0)
+    # The actual division is one of the possible ones, so it counts as well, and p is never 0.
     larger = int((energy[1:] >= energy[0] * (1 - 1e-12)).sum())
     return max(float(energy[0]), 0.0), (1 + larger) / (1 + _PERMUTATIONS)
 
@@ -242,6 +260,7 @@ def _distances(rows: _Floats) -> _Floats:
     distances = np.empty((len(rows), len(rows)))
     for start in range(0, len(rows), _BLOCK):
         part = slice(start, start + _BLOCK)
+        # |a - b|² = |a|² + |b|² - 2ab needs one product of matrices instead of a difference per pair of rows.
         distances[part] = squares[part, None] + squares - 2 * rows[part] @ rows.T
     np.fill_diagonal(distances, 0)
     return np.sqrt(np.maximum(distances, 0))

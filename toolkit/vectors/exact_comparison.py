@@ -131,6 +131,8 @@ class ExactSearch:
                 scores[self._own[key], place] = -np.inf
             for number in self._returned.get(key, ()):
                 self._extra[number][key] = float(scores[number, place])
+        # Only the best `k` of a batch can be among the best of all.
+        # `argpartition` finds them without sorting the rest.
         if len(ids) > self._size:
             top = np.argpartition(scores, len(ids) - self._size, axis=1)[:, len(ids) - self._size :]
             scores, nearest = np.take_along_axis(scores, top, axis=1), ids[top]
@@ -138,6 +140,7 @@ class ExactSearch:
             nearest = np.broadcast_to(ids, scores.shape)
         scores = np.hstack([self._scores, scores])
         nearest = np.hstack([self._ids, nearest])
+        # Earlier hits come first and the sort is stable, so they win over equal ones of a later batch.
         order = np.argsort(-scores, axis=1, kind="stable")[:, : self._size]
         self._scores = np.take_along_axis(scores, order, axis=1)
         self._ids = np.take_along_axis(nearest, order, axis=1)
@@ -223,11 +226,17 @@ def _near_duplicates(unit: Matrix, kept: Positions, rng: np.random.Generator) ->
     """
     distinct = unit[kept]
     axes = _axes(distinct, rng, min(_AXES, distinct.shape[1]))
+    # For unit vectors a and b, with p and q their projections and r and s their remainders:
+    #     cosine = p·q + r·s <= p·q + |r| |s|
+    # The lengths of the remainders are appended to the projections as one more number, so that a single
+    # product of short vectors gives the bound of each pair.
     projected = distinct @ axes
     rest = np.sqrt(np.clip(1 - (projected**2).sum(axis=1, keepdims=True), 0, None))
     short = np.hstack([projected, rest]).astype(np.float32)
     has_near, pairs = np.zeros(len(distinct), dtype=bool), 0
     for start in range(0, len(short), block := max(1, _CELLS // max(1, len(short)))):
+        # A block is compared with itself and with the rows after it: earlier blocks did the other pairs. The
+        # margin covers the rounding of float32.
         close = short[start : start + block] @ short[start:].T >= NEAR - 1e-4
         np.fill_diagonal(close, val=False)
         some = np.flatnonzero(close.any(axis=1))
@@ -263,6 +272,8 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
     if rows > _REFERENCES:
         references = np.sort(rng.choice(rows, _REFERENCES, replace=False))
     similarities, nearby = _nearest(unit, np.arange(rows), references, _OUTLIER_RANK)
+    # Similarities are ascending: the first of 20 is that of the 20th
+    # nearest row, the last that of the nearest.
     wide = np.log(_distances(similarities[references, 0]))
     around = np.log(np.exp(wide)[nearby[:, -NEIGHBOURS:]].mean(axis=1))
     alone = np.log(_distances(similarities[:, -1]))
@@ -287,6 +298,7 @@ def _isolation(values: _Floats) -> float:
     """
     quantile = NormalDist().inv_cdf
     high, furthest = np.quantile(values, 0.95), quantile(1 - _OUTLIER_CHANCE / len(values))
+    # A slope is the growth of the values per standard deviation of a normal distribution (a Q-Q plot).
     slopes = [
         (high - np.quantile(values, lower)) / (quantile(0.95) - quantile(lower)) for lower in (0.75, 0.9)
     ]
@@ -305,6 +317,7 @@ def _nearest(unit: Matrix, rows: Positions, references: Positions, count: int) -
         part = slice(start, start + block)
         scores = unit[rows[part]] @ columns
         own = place[rows[part]]
+        # A row is not its own neighbour.
         scores[np.flatnonzero(own >= 0), own[own >= 0]] = -np.inf
         top = np.argpartition(scores, len(references) - count, axis=1)[:, len(references) - count :]
         values = np.take_along_axis(scores, top, axis=1)
@@ -318,6 +331,8 @@ def _effective_rank(unit: Matrix, rng: np.random.Generator) -> float:
     """Return how many directions the rows use: the exponential of the entropy of the spectrum."""
     rows = _some(unit, rng)
     centred = rows - rows.mean(axis=0)
+    # For example, if all variance is in one direction, the shares are (1, 0, 0, …) and the effective rank is
+    # exp(0) = 1. If four directions have a quarter each, it is exp(log 4) = 4.
     values = np.clip(np.linalg.eigvalsh((centred.T @ centred).astype(np.float64)), 0, None)
     if values.sum() <= 1e-9 * len(rows):
         return 1.0

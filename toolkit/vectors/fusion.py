@@ -298,6 +298,7 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
         raise wrong("judgements", given_as, "a frame with the columns query, id and optionally relevance")
     if not judgements.columns.is_unique:
         raise wrong("judgements", judgements, "a frame with unique columns")
+    # Reversed, so that the first query of a repeated text wins.
     number_of = {item.data: number for number, item in reversed([*enumerate(queries)]) if item.data}
     given = judgements["relevance"] if "relevance" in judgements else [1.0] * len(judgements)
     for row, (name, key, value) in enumerate(zip(judgements["query"], judgements["id"], given, strict=True)):
@@ -351,6 +352,8 @@ def _by(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], 
 
 def _measures(top: list[str], judged: dict[str, float], k: int) -> tuple[float, float, float]:
     """Return nDCG, the reciprocal rank of the first relevant hit, and recall, of the first `k` hits."""
+    # nDCG: gains of 2^relevance - 1, divided by log2(rank + 1), relative to the best possible order. For
+    # example, relevances 0, 1 in this order: (0/1 + 1/1.585) / (1/1) = 0.63.
     gains = [2 ** judged.get(key, 0.0) - 1 for key in top]
     best = sorted((2**value - 1 for value in judged.values()), reverse=True)[:k]
     weights = 1 / np.log2(np.arange(2, k + 2))
@@ -378,6 +381,8 @@ def _differences(by: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> tuple[Any, ...]:
     """Compare the fused scores of the service with scores from the legs; RRF with ranks from 1 and from 0."""
+    # RRF adds 1 / (60 + rank) per leg. Ranks can be counted from 1 or from 0, and the scores show which.
+    # `fuse` counts from 1, and 1 / (60 + rank) with ranks from 0 is 1 / (59 + rank) with ranks from 1.
     constants = {1: 60, 0: 59} if method == "RRF" else {None: 60}
     errors: dict[int | None, list[float]] = {base: [] for base in constants}
     for dense, sparse, fused in zip(rankings["dense"], rankings["sparse"], rankings[method], strict=True):
@@ -387,6 +392,7 @@ def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> tuple[A
             for key, score in fused[:k]:
                 difference = abs(expected.get(key, np.inf) - score)
                 errors[base].append(difference / max(abs(score), 1e-9))
+    # The base with the smaller median error is the one that the service uses; in a tie, ranks from 1.
     base = min(errors, key=lambda name: (float(np.median(errors[name] or [0.0])), -(name or 0)))
     same = np.array(errors[base]) <= _ROUNDING
     share = float(same.mean()) if same.size else np.nan

@@ -286,6 +286,8 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     compared: _Compared = {}
     for name, (positions, matrix) in index.sampled.items():
         if len(matrix):
+            # Equal vectors are a finding of their own. As neighbours they would hide near duplicates and
+            # outliers, so each vector is compared once.
             distinct = np.sort(np.unique(vectors_of_rows[positions], return_index=True)[1])
             compared[name] = positions, neighbourhoods(matrix, distinct)
     findings = [
@@ -328,6 +330,8 @@ def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[
     if name in compared:
         yield from _neighbours(index.rows["id"], *compared[name], usual)
     if "id" in index.columns:
+        # NFKC makes characters equal that look alike, for example full-width and usual
+        # letters, or composed and decomposed accents.
         plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
         alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
         yield from _of_rows("id almost equal", ids[alike])
@@ -370,6 +374,7 @@ def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator
 
 def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
     with_text = usable[usable["text"] != 0]
+    # In these rows, vectors and texts are numbers: equal numbers are equal values.
     texts = with_text.groupby("vector")["text"].transform("nunique")
     mixed = (texts > 1).reindex(usable.index, fill_value=False)
     equal = usable[usable.duplicated(["vector", "sparse"], keep=False) & ~mixed]
@@ -406,6 +411,7 @@ def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
         shown, total = visible(redactor.text(name))[:80], totals[name]
         if _FIELD_USUAL * rows <= total < rows:
             yield "field missing", rows - total, [], shown
+        # The most frequent type counts as the intended one.
         if len(item.counts) > 1:
             *rare, common = sorted(item.counts, key=lambda kind: (item.counts[kind], kind))
             ids = [key for kind in rare for key in item.ids[kind]]

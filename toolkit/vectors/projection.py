@@ -171,6 +171,8 @@ class VectorProjection:
             labels = model.fit_predict(self._components)
         sizes = np.bincount(labels)
         number = np.empty(len(sizes), dtype=np.int64)
+        # k-means numbers clusters by its random start. Numbers by size are the
+        # same for each run with equal clusters.
         number[np.argsort(-sizes, kind="stable")] = np.arange(1, len(sizes) + 1)
         return pd.Series(number[labels], index=self.frame.index, dtype="Int64", name="cluster")
 
@@ -368,6 +370,8 @@ def _drawn(
                     for row in positions[fits].tolist()
                 ]  # fmt: skip
         start += len(batch.ids)
+        # This is reservoir sampling by random keys: each row has a random number, and the lowest numbers are
+        # kept. Up to twice the sample is collected before it is reduced, so that reducing is rare.
         if len(kept) > 2 * limit:
             matrices, kept = _lowest(matrices, kept, chance, limit)
     _check(namespace, names, sizes, inside)
@@ -419,6 +423,7 @@ def _principal_components(unit: Matrix) -> tuple[Matrix, float]:
     if not len(unit):
         return np.zeros((0, 2), dtype=np.float32), 0.0
     centred = (unit - unit.mean(axis=0)).astype(np.float64)
+    # `eigh` returns ascending eigenvalues; the last ones are the axes of the most variance.
     values, axes = np.linalg.eigh(centred.T @ centred)
     values, axes = np.clip(values[::-1], 0, None), axes[:, ::-1][:, :_KEPT]
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)
@@ -436,7 +441,10 @@ def _reducer(method: Method, seed: int) -> Callable[[Matrix], Any]:
     if method == "tsne":
         tsne = _needed("sklearn.manifold", "scikit-learn", f"{_DOING} by t-SNE").TSNE
         return lambda components: tsne(
+            # If t-SNE starts from the principal components, the map keeps more of the large distances and is
+            # reproducible (Kobak and Berens, 2019).
             init=_start(components),
+            # A perplexity is about a number of neighbours; scikit-learn requires fewer than there are rows.
             perplexity=min(30.0, (len(components) - 1) / 3),
             random_state=seed,
         ).fit_transform(components)
@@ -461,6 +469,7 @@ def _kept(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> tuple[flo
     rows = np.arange(len(unit))
     if len(unit) > _TRUSTED_ROWS:
         rows = np.sort(np.random.default_rng([seed, 2]).choice(len(unit), _TRUSTED_ROWS, replace=False))
+    # scikit-learn requires fewer neighbours than half of the rows.
     neighbours = max(1, min(_NEIGHBOURS, (len(rows) - 1) // 2))
     unit, points = unit[rows], points[rows]
     apart = ((points[:, None] - points) ** 2).sum(axis=2)

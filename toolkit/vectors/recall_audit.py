@@ -222,6 +222,7 @@ def audit_recall(
         raise of_vectors(namespace)
     tables = VectorTables(vectors, doing=_DOING, with_ids=True)
     keys = tables.keys()
+    # An index has each id once per namespace. If the passed rows have one twice, the first counts.
     is_first = ~keys.duplicated().to_numpy()
     asked, usable = tables, is_first
     if queries is not None:
@@ -251,6 +252,8 @@ def audit_recall(
         start += len(batch.ids)
     unknown = len({(search.namespace, key) for search, _, _ in searches for key in search.unknown})
     after = index_info(service)
+    # A vector that was written or deleted during the audit can look like a wrong result of the search. The
+    # counts before and after, and returned ids that were not loaded, show about how many there are.
     moved = abs(after.vector_count + after.pending_count - before.vector_count - before.pending_count)
     rows = {search.namespace: search.rows for search, _, _ in searches}
     gone = sum(max(0, count - after.namespaces.get(name, 0)) for name, count in rows.items())
@@ -361,6 +364,8 @@ def _ask(
         hits = query(
             service,
             vector=matrix[start : start + _AT_ONCE],
+            # A stored vector is its own nearest neighbour, so one more is
+            # requested and the vector itself is removed.
             top_k=k if own is None else k + 1,
             namespace=namespace,
             filter=text or None,
@@ -379,6 +384,8 @@ def _compared(
     """Yield one row per query: namespace, filter, label, recall, gap of scores, and missed ids."""
     for label, returned_hits, exact in zip(labels, scored, search.nearest(), strict=True):
         hits = {key: score for key, score in returned_hits.items() if key not in search.unknown}
+        # A hit that is not among the passed vectors cannot be judged. It took one of the `k`
+        # places, so only the other places count.
         most = k - len(returned_hits) + len(hits)
         share = recalled(list(hits), exact, most) if most else np.nan
         missed = [key for key, _ in exact[:most] if key not in hits] if share < 1 else []

@@ -319,6 +319,8 @@ def _remove(service: Service, operation: str, namespace: str, target: str, *, co
         count = info.namespaces.get(namespace, 0)
         doing = "removing " + target.format(f"{count:,} vectors", namespace_title(namespace))
         confirmed(doing, confirm, _FOR_GOOD)
+        # Emptying a namespace twice has the same effect. Deleting it a
+        # second time fails, as it no longer exists.
         request = index_request(doing, operation, namespace, method="DELETE", repeatable=operation == "reset")
         transport.fetch(request, result_bytes)
     return count

@@ -177,6 +177,8 @@ def restore_vectors(
     dataset = _dataset(snapshot, filesystem)
     total = dataset.count_rows()
     file_names = [Path(path).name for path in getattr(dataset, "files", ())]
+    # The names of data files are random and each is written once, so they stand for the content. Another
+    # snapshot, index or namespace has another hash.
     binding = hashlib.sha256(json.dumps([file_names, total, endpoint.url, namespace]).encode()).hexdigest()
     stored_rows = _RestoreCheckpoint(checkpoint, binding)
     start = stored_rows.read(most=total)
@@ -193,6 +195,8 @@ def restore_vectors(
                 for _ in store_rows(transport, rows):
                     pass
                 done += batch.num_rows
+                # The order matters: rows are stored first and counted afterwards. If the process is killed in
+                # between, one batch is stored again, which changes nothing, as an upsert replaces.
                 stored_rows.write(done)
                 bar.add(batch.num_rows)
         except (Exception, KeyboardInterrupt) as error:

@@ -170,6 +170,7 @@ def recalled(returned: list[Any], exact: list[Any], k: int) -> float:
 
 def _nearest(pairs: list[Any], k: int) -> set[Any]:
     """Return the ids of the `k` best scores, and of scores that are equal to the last of them."""
+    # For example, with scores a 0.9, b 0.8, c 0.8 and k = 2, both b and c are right in second place.
     ordered = sorted((float(score) for _, score in pairs), reverse=True)
     last = ordered[min(k, len(ordered)) - 1]
     least = last - _TIE * max(1.0, abs(last))
@@ -189,6 +190,10 @@ def paired_difference(first: _Floats, second: _Floats, *, seed: int = 0) -> tupl
 def _interval(values: _Floats, seed: int, *, least: float = 0.0) -> tuple[float, float]:
     """Return the 95 % interval of a mean by a Bayesian bootstrap: weights from a Dirichlet distribution."""
     rng = np.random.default_rng([seed, 1])  # independent of data that were made with the same seed
+    # Rubin's Bayesian bootstrap: each draw weights the queries by Dirichlet(1, …, 1), which is a
+    # vector of gamma variables divided by their sum. Two queries of weight 1/2 are added, one
+    # with the least possible value and one with the greatest. Without them, 10 queries with full
+    # recall would have the interval [1, 1].
     known = np.append(values, [least, 1.0])
     shape = np.append(np.ones(values.size), [_PRIOR, _PRIOR])
     means = np.empty(_DRAWS)
@@ -287,6 +292,8 @@ def threshold_for_precision(
     tested, matches = values[~orders], right[~orders]
     passed = None
     for threshold in candidates:
+        # Fixed-sequence testing: thresholds are tested in an order that the other half of the labels chose,
+        # and the first one that fails ends the tests. So no correction for many tests is needed.
         if _chance(tested, matches, threshold, precision) > most_error:
             break
         passed = float(threshold)
@@ -363,6 +370,7 @@ def _binomial_tail(successes: int, trials: int, share: float) -> float:
         return combinations + count * log_success + (trials - count) * log_failure
 
     terms = [log_chance(count) for count in range(successes, trials + 1)]
+    # The largest term is taken out of the sum (log-sum-exp), so that not all terms underflow to 0.
     largest = max(terms)
     return min(1.0, exp(largest) * sum(exp(term - largest) for term in terms))
 

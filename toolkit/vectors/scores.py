@@ -69,6 +69,7 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
     frame["score"] = frame["score"].replace([np.inf, -np.inf], np.nan)
     scores = frame.groupby("query")["score"]
     best = scores.max()
+    # Scores are sorted here, as the hits of a frame may be in any order.
     ordered = frame.sort_values("score", ascending=False).dropna(subset=["score"])
     second = ordered.groupby("query")["score"].nth(1)
     second.index = pd.Index(ordered.loc[second.index, "query"])
@@ -313,6 +314,8 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     )
     both = first.merge(second, on=list(key), how="outer", suffixes=("_before", "_after"))
     both["moved"] = both["rank_before"] - both["rank_after"]
+    # Each hit is placed at the better of its two ranks; hits that are only in the later
+    # result come after others of that rank.
     best = both[["rank_before", "rank_after"]].min(axis=1)
     order = pd.DataFrame({"query": both["query"], "best": best, "later": both["rank_before"].isna()})
     both = both.loc[order.sort_values(["query", "best", "later"], kind="stable").index]

@@ -59,6 +59,8 @@ def is_count(value: object) -> bool:
     >>> is_count(3), is_count(True), is_count(10**30)
     (True, False, False)
     """
+    # `isinstance` would accept True, which is an int in Python. Numbers in JavaScript are floats
+    # of 64 bits, which are exact below 2**53.
     return type(value) is int and 0 <= value < 2**53
 
 
@@ -98,6 +100,7 @@ class Control(anywidget.AnyWidget):
 
     def __init__(self, label: str = "", changed: Changed = lambda: None, **traits: Any) -> None:
         self._changed = changed
+        # A press carries messages of other controls as well; the key tells which control each is for.
         super().__init__(key=uuid4().hex, label=label, **traits)
         self.add_class("tk-control")
         self.on_msg(lambda _, content, __: self.receive(content))
@@ -154,6 +157,7 @@ class Actions(PageWidget):
 def receive_all(root: Any, fields: object) -> None:
     """Process messages that came with a press, for controls inside a widget: pairs of a key and messages."""
     controls: dict[str, Control] = {}
+    # Most presses carry no messages, and then there is no need to look for the controls.
     left = [root] if fields else []
     while left:
         widget = left.pop()
@@ -239,6 +243,8 @@ class TextField(Control):
         if not (isinstance(text, str) and isinstance(head, str)):
             return False
         if (self.follows or event in ("changed", "submit")) and text != self.text:
+            # The text is set before it is read: if it cannot be read, the
+            # field keeps showing it next to the problem.
             self.text, self.problem = text, None
             try:
                 self._value = self._read(text.strip())
@@ -258,11 +264,14 @@ class TextField(Control):
         if self.several:
             kept = head[: len(head.rpartition(",")[0])] + ", " if "," in head else ""
             head, tail = head.rpartition(",")[2], text[len(head) :]
+        # A person who enters a field that has a value wants to see the other values,
+        # so the value does not narrow the list.
         untouched = text == self.text and not kept
         sought = "" if untouched else head.strip().casefold()
         names = [name for name in self.suggestions if sought in name.casefold()]
         # a name that is not shown exactly would become another one when it is chosen
         names = [name for name in names if visible(name) == name and "\n" not in name]
+        # The sort is stable: within both halves, the order of the suggestions stays.
         names.sort(key=lambda name: not name.casefold().startswith(sought))
         return [(name, f"{kept}{name}", tail) for name in names]
 
@@ -374,6 +383,7 @@ class CheckList(Control):
         elif event == "typed" or not typed:
             self._sought = typed
         else:
+            # Enter takes the first match. Without a match, the text itself is added if the field accepts it.
             added: list[str] = []
             if event == "enter":
                 added = self._found(typed)[:1]
@@ -443,4 +453,5 @@ def short_names(names: Sequence[str], longest: int = 60) -> list[str]:
     end = longest // 2
     short = [name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}" for name in rest]
     seen = Counter(short)
+    # Two long names can become equal when they are shortened; these are shown in full.
     return [whole if seen[name] > 1 else name for name, whole in zip(short, names, strict=True)]

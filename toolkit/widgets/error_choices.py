@@ -68,6 +68,8 @@ def shared_text(template: str, lines: Sequence[str]) -> str | None:
     """
     if len(lines) == 1:
         return None
+    # For example, "order <num> not found in <id>" has the parts "order" and "not found in". "order" is too
+    # short, so the choice is "not found in".
     parts = [part.strip(" :,;()[]'\"=") for part in _PLACEHOLDER.split(template)]
     parts = [part for part in parts if len(part) >= _SHORT]
     parts.sort(key=lambda part: min(len(part), _LONG), reverse=True)  # of equal ones, the first stays first

@@ -195,6 +195,7 @@ class FailureBrowser(Panel):
             else:
                 after(self._show_groups)
 
+        # `groups` caches its result under a lock, so this thread only has to request it once.
         reading = threading.Timer(_DELAY, read)
         reading.daemon = True
         reading.start()
@@ -243,6 +244,8 @@ class FailureBrowser(Panel):
                 self.trend.draw(grouping.trend, grouping.series(value.groups))
             self.group_list.value = value.groups
             ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
+            # `until` excludes its own time, and the range of the brush
+            # includes both ends. They differ by 1 ms.
             self.trend.selection = [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
 
     def _brushed(self) -> None:
@@ -261,6 +264,7 @@ class FailureBrowser(Panel):
         if row is None:
             self.say("No failure is shown.", "problem")
             return
+        # A split by a value that all failures share would only rename the group.
         if number := self._grouping.shared_by_all(row, column):
             every = (
                 "The only failure of this group has"
@@ -385,6 +389,7 @@ class FailureBrowser(Panel):
 
     def _arrange(self, value: FailureView) -> None:
         wanted = value.replace(selected=())
+        # A change of the selection alone needs no new search and no new order.
         renewed = self._arranged != wanted
         if renewed:
             self._order, self._arranged = self._rows.arranged(value), wanted
@@ -393,6 +398,8 @@ class FailureBrowser(Panel):
                 self.detail.value = '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
             elif self._shown_position() < 0:  # the failure that is shown does not match
                 self.show_failure(self._id_at(0))
+        # `hold_sync` sends all traits in one message. Otherwise, the page
+        # could draw the old rows under a new order.
         with self.table.hold_sync():
             self.table.total, self.table.shown = len(self._order), self._shown_position()
             self.table.sort_by, self.table.ascending = value.sort_by, value.ascending
@@ -453,6 +460,7 @@ class FailureBrowser(Panel):
 
     def _process(self, content: dict[str, Any], order: Indices, position: int, part: slice) -> None:
         kind, now = content.get("kind"), order is self._order
+        # Rows of an older order are of no use: the page gets the first rows with each new order.
         if kind == "rows" and now:
             self.table.send(self._page(part.start, part.stop, self.table.version))
         elif kind == "active" and now and position < len(order):
@@ -483,6 +491,8 @@ class FailureBrowser(Panel):
         """Select rows of the frame, or remove them from the selection, without drawing them yet."""
         ids = self._rows.ids(rows.tolist())
         value: FailureView = self.value
+        # Rows that are selected already keep their place in the order of selection:
+        # `FailureView` removes later duplicates.
         out = set() if on else set(ids)
         kept = [dlq_id for dlq_id in value.selected if dlq_id not in out]
         value = value.replace(selected=[*kept, *ids] if on else kept)
@@ -504,6 +514,7 @@ class FailureBrowser(Panel):
         if what == "code":
             text, status = self.selection_code(), f"Code with {number} copied{which}."
             self._show_code()
+        # Only the page can write to the clipboard. It reports whether the browser allowed it (`_copied`).
         self.table.send({"kind": "copy", "text": text, "status": status})
 
     def _copied(self, status: str, *, done: bool) -> None:

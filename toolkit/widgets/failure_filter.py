@@ -226,6 +226,7 @@ class FailureFilterWidget(SourcePanel):
         value = self.value
         if self._kept.origin not in (None, value) and self._job is None:
             self.say(f"The last result is {counted(len(self.frame()), 'failure')}. {_CHANGED}")
+        # A filter includes `until`, as the brush includes both ends, so the times need no conversion.
         ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
         self.brush.selection = [] if ends == [None, None] else ends
         self._offer()
@@ -253,6 +254,8 @@ class FailureFilterWidget(SourcePanel):
         if self._known is None:
             return
         try:
+            # Each list is counted with all other controls, and not with the list itself. Otherwise, all
+            # values but the chosen ones would have a count of 0.
             counts = count_choices(self._known, self.value, tuple(self.choices))
         except InputError:  # the frame lacks a column of the filter: `matching` reports it
             counts = count_choices(self._known, FailureFilter(), tuple(self.choices))

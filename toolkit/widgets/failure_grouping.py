@@ -196,6 +196,7 @@ class FailureGrouping:
         """Return the group of a row, and groups with similar messages."""
         own, rows = self.of_row(row), self._rows
         assert rows is not None  # noqa: S101 - read by the line above
+        # The first failure of each group stands for the group, so that groups are compared instead of rows.
         codes, firsts = np.unique(self._codes, return_index=True)
         texts = [rows.signed.texts[rows.signed.bodies[first]] for first in firsts]
         alike = similar_texts([rows.signed.texts[rows.signed.bodies[row]]], texts, k=_LIKE)
@@ -225,6 +226,8 @@ class FailureGrouping:
         value = self._frame[column].iloc[row]
         text = value_text(value)
         line = f"split {self.of_row(row)} where {column} = {shlex.quote(text)}"
+        # The line is parsed as a reader of the file would parse it. If the value does not come
+        # back unchanged, a rule cannot contain it.
         read = () if pd.isna(value) or len(line.splitlines()) > 1 else GroupRules(line).rules
         if not read or read[0].value != text:
             raise InputError(
@@ -244,6 +247,7 @@ class FailureGrouping:
 
         def without_last(lines: list[str]) -> list[str]:
             if last in lines:
+                # The last occurrence is the line made here; the file may have had the same line before.
                 del lines[len(lines) - 1 - lines[::-1].index(last)]
             return lines
 

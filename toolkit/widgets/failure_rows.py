@@ -213,6 +213,8 @@ class FailureRows:
             early = when.notna() if view.since is None else when >= view.since
             rows = rows[(early & late).to_numpy(dtype=bool)[rows]]
         kept = ranks[rows]
+        # Ranks are negated rather than the order reversed: that would also reverse rows with
+        # equal values, and put missing values first.
         keys = np.where(kept < 0, len(ranks), kept if view.ascending else -kept)
         return rows[np.argsort(keys, kind="stable")]
 
@@ -294,6 +296,8 @@ class FailureRows:
             word = quoted or bare
             if not word or self._with_text(word).any():
                 continue
+            # The nearest word of these columns alone is offered: ids and bodies
+            # have too many words to be a useful guess.
             names = ("response_status",) if word.isdigit() else (self._address, "label")
             values: list[str] = []
             for name in names:
@@ -363,6 +367,8 @@ def _joined(frame: pd.DataFrame, zone: ZoneInfo) -> tuple[bytes, list[int]]:
     joined = pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()), null_handling="replace")
     lengths = pc.binary_length(joined).to_numpy(zero_copy_only=False)
     ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
+    # An Arrow string array has three buffers: validity, offsets and the
+    # bytes of all strings one after another.
     data = joined.buffers()[2]
     return (b"" if data is None else data.to_pybytes()[: sum(ends[-1:])]), ends
 

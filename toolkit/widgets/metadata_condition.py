@@ -126,6 +126,7 @@ def _literal(value: Value) -> str:
 def value_typed(text: str) -> Value:
     """Return the value of typed text. Raise InputError if a quotation does not end."""
     try:
+        # The parser of the language decides what a value is: `7` is a number, `'7'` and `seven` are strings.
         parsed = parse(f"x = {text}")
     except FilterSyntaxError:
         parsed = None
@@ -171,6 +172,7 @@ def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[st
 
     For example, ``city = 'Iz`` ends with ``'Iz``, which ``'Izmir'`` completes.
     """
+    # An odd number of quotation marks means that the caret is inside of a string.
     quoted = text.count("'") % 2 or text.count('"') % 2
     if not quoted and (match := _STARTING.search(text)):
         names = [f"{field.name} " for field in fields] + ["HAS FIELD ", "HAS NOT FIELD "]

@@ -100,6 +100,8 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
             made = self.rows.read()
         except InputError:
             return
+        # Compare with the text in normal form, so that a person's
+        # spelling is kept if the meaning is the same.
         text = "" if made is None else made.text()
         try:
             same = text == (parse(self._value).text() if self._value.strip() else "")
@@ -128,6 +130,8 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
             self._tree = parse(text) if text.strip() else None
         except FilterSyntaxError as error:
             self.mistake = error
+            # A mistake at the very end is a filter that is still being
+            # typed, so it is a hint and not a problem.
             if error.position >= len(text.rstrip()) and not entered:
                 self.note.value = note(f"Next: {error.expected}.")
             else:
@@ -251,6 +255,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self._editor = editor
         self.parts: list[ConditionRow | FilterGroup] = []
         self.kind = Dropdown("Group", editor.rows_changed, [*_JOINED.values()]).add_class("tk-joined")
+        # A group of the same kind as the group around it would have no effect, so begin with the other kind.
         self.kind.value = _JOINED[Or if group is not None and group.joined is And else And]
         self.add = _button("Add condition", lambda: self._append(ConditionRow(editor, self)))
         self.nest = _button("Add group", lambda: self._append(FilterGroup(editor, self)))

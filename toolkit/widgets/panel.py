@@ -53,6 +53,8 @@ class PanelState:
     origin: Any = None
 
 
+# A key is looked up together with the class, so that a filter and a browser
+# with the same key keep separate states.
 _STATES: dict[
     tuple[str, str], PanelState
 ] = {}  # kept after the panel is gone, so that a cell can be run again
@@ -163,6 +165,7 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # noqa: BLE001 - raised again where the result is used
             future.set_exception(error)
 
+    # A daemon thread does not keep the kernel from exiting while the service is slow to respond.
     threading.Thread(target=work, name="toolkit widget", daemon=True).start()
     return future
 
@@ -178,6 +181,7 @@ def on_loop() -> Callable[[Callable[[], None]], Any]:
 class _Checked(traitlets.Any):
     """Any value. None is validated like any other value."""
 
+    # traitlets does not call validators of None if `allow_none` is True, as it is for its own `Any`.
     allow_none = False
 
 
@@ -318,6 +322,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         if self._job is not None:
             self._warn_running()
             return
+        # Both are taken on the kernel's loop: another thread has no running loop, and the
+        # value may be changed while the call runs.
         after, requested = on_loop(), self._request()
 
         showing = threading.Lock()
@@ -347,6 +353,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         stop = f"press {self._stop} to stop it" if self._stop else "wait for it"
         self.message = f"A request is already running; {stop}."
         warning = note(self.message, "problem")
+        # A second press of the button does not add the warning again.
         self._status.value = self._status.value.removesuffix(warning) + warning
 
     def _progressed(self, progress: JobProgress) -> None:
@@ -361,6 +368,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         if isinstance(partial, pd.DataFrame):
             self._kept.frame = partial
             self._arrived(partial)
+        # A load that was cancelled after the first rows raises IncompleteLoadError with the cause
+        # `Cancelled`, so there are two cases of a cancelled call.
         if isinstance(error, Cancelled):
             self.say("Stopped before anything was read.")
         elif isinstance(partial, pd.DataFrame) and isinstance(error.__cause__, Cancelled):
@@ -406,6 +415,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         frame, rows = self._static()
         parts = map(escape_html, (self._title, self._redactor.code(self.to_code()), rows))
         html = "<strong>{}</strong><pre>{}</pre><p>{}</p>".format(*parts)
+        # The frontend draws the richest type that it can, so one without widgets shows the HTML. The version
+        # is of the protocol of widget views, which is 2.0 in ipywidgets 7 and 8.
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
         return {
             "text/plain": f"{self!r}: {rows}",
@@ -501,6 +512,7 @@ def masked_text(text: str, redactor: Redactor) -> str:
 
 def masked_json(text: str, redactor: Redactor, *, indent: int | None = None) -> str | None:
     """Return a JSON object or array with masked values, or None if the text is no JSON or does not change."""
+    # Most cells are plain text: looking at the first character is much cheaper than a parser that fails.
     if text[:50].lstrip()[:1] in {"{", "["} and len(text) <= _LONGEST_JSON:
         with suppress(ValueError, RecursionError):  # not readable as JSON
             value = json.loads(text)

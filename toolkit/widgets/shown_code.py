@@ -26,6 +26,7 @@ def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code
     len(failures)
     """
     names: dict[str, object] = dict(getattr(get_ipython(), "user_ns", {}))
+    # IPython keeps results as `_`, `_3` and so on. Nobody chose these names, so they are left out.
     found = [name for name, value in names.items() if value is given and not str(name).startswith("_")]
     for name in sorted(found, key=len):
         with suppress(InputError):  # a name that no variable can have

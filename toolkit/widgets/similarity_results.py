@@ -63,6 +63,8 @@ def hit_rows(
     some = frame.head(_SHOWN)
     scores = frame["score"].to_numpy(dtype=np.float64, na_value=np.nan)
     usable = scores[np.isfinite(scores)]
+    # Bars begin at 0, or at the lowest score if scores are negative. They end at 1 for scores of dense
+    # vectors, which are between 0 and 1, so that bars of two queries can be compared.
     low = float(min(usable.min(initial=0.0), 0.0))
     high = float(usable.max(initial=0.0))
     if low == 0.0 and (high == 0.0 or _FUSED < high <= 1.0):

@@ -133,6 +133,8 @@ class VectorMap(Panel):
         frame = self.projection.frame
         self._vectors = frame if self.projection is vectors else vectors
         self._keys: list[Key] = list(zip(frame["namespace"], frame["id"], strict=True))
+        # Vectors are known by namespace and id: the same id in two namespaces is two vectors. If a frame
+        # has a vector twice, it has two points.
         self._places: dict[Key, list[int]] = {}
         for position, pair in enumerate(self._keys):
             self._places.setdefault(pair, []).append(position)
@@ -191,6 +193,8 @@ class VectorMap(Panel):
     def _choosing(self, name: Code) -> Code:
         """Return Python that selects the same rows of a frame with this name."""
         text, chosen = self._filter
+        # The code with the filter is short, but it selects rows of the whole frame. It is right only if all
+        # of them are on the map, and nobody changed the selection since.
         if text and chosen == self.value and not self.projection.is_sample:
             return fill("{frame}[tk.match_metadata({frame}, {text})]", frame=name, text=text)
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
@@ -242,6 +246,7 @@ class VectorMap(Panel):
         InputError
             If the position is not on the map.
         """
+        # `type`, because `isinstance(True, int)` is True.
         if type(position) is not int or not 0 <= position < len(self._keys):
             raise wrong("position", position, f"a position among {counted(len(self._keys), 'point')}, from 0")
         namespace, identity = self._keys[position]
@@ -308,6 +313,7 @@ class VectorMap(Panel):
                     self.complain(error)
             case {"kind": "lasso", "path": list(path), "add": bool(add)} if _is_path(path):
                 places = self.projection.frame[["x", "y"]].to_numpy()
+                # The kernel decides which points are inside, so that the page needs no index of them.
                 inside = Path(np.asarray(path, dtype=np.float64)).contains_points(places)
                 self.filter.value = ""
                 self._choose(inside | self._mask() if add else inside)
@@ -330,6 +336,7 @@ class VectorMap(Panel):
         """Return the names of values that can colour the points. Names with secrets are left out."""
         frame = self.projection.frame
         columns = [name for name in frame.columns if name not in _NO_VALUES]
+        # A column with one value, or without values, would give all points the same colour.
         columns = [name for name in columns if 0 < frame[name].astype("str").nunique() != 1]
         names = [*columns, *self._fields.columns]
         names = [name for name in names if self._redactor.text(name) == name == visible(name)]
@@ -357,6 +364,7 @@ class VectorMap(Panel):
         none = -1
         if numbers is not None and not np.isnan(numbers).all():
             low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+            # Scale to 0 to 254, in one byte per point; 255 is a missing value.
             share = (numbers - low) / ((high - low) or 1.0)
             codes = np.where(np.isnan(share), _NONE, np.floor(np.nan_to_num(share) * (_NONE - 1)))
             legend = [f"{name}: {low:,.6g} to {high:,.6g}"]
