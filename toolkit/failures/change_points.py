@@ -263,9 +263,10 @@ def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> l
     `best[index]` is the least cost of the series up to a bound, and `origin[index]` the start of the last
     level of that solution. A start that is worse than the best solution now can never win later (pruning).
     """
-    # The least cost up to bound i is the minimum over the start j of the last level: best[i] = min(best[j]
-    # + cost(j, i)) + penalty. Source: Killick, Fearnhead and Eckley (2012), Optimal detection of
-    # changepoints with a linear computational cost.
+    # The least cost up to bound i is the minimum over the start j of the last level:
+    #     best[i] = min(best[j] + cost(j, i)) + penalty
+    # Source: Killick, Fearnhead and Eckley (2012), Optimal detection of changepoints with a linear
+    # computational cost.
     best = np.full(bounds.size, np.inf)
     best[0] = -penalty
     origin = np.zeros(bounds.size, dtype=np.intp)

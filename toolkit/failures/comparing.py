@@ -462,8 +462,8 @@ def _check_order(before: pa.Table, after: pa.Table) -> None:
 
 def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     """Return whether two frames are spans of one history, so that missing entries have not left."""
-    # Two parts of one load have the same receipt. Without receipts, parts are told by their times and ids:
-    # the later one begins after the earlier one, and they share no entry.
+    # Two parts of one load have the same receipt. Without receipts, parts are recognized by their times and
+    # ids: the later one begins after the earlier one, and they share no entry.
     receipts = receipt_of(before), receipt_of(after)
     if None not in receipts:
         return receipts[0] == receipts[1]

@@ -431,6 +431,8 @@ class _Scan:
         mean = (counts.after + usual * self._exposure) / (1 + self._exposure)
         cell_events = TUNING.cell_events
         while True:
+            # A cell of m events counts as m / (1 + m / 5). For example, 1 event counts as 0.8, 5
+            # count as 2.5, and 1,000 count as almost 5.
             saturated = counts.scaled(1 / (1 + mean / cell_events))
             best = self._scored(saturated, growth)
             if not best:
@@ -527,9 +529,12 @@ def numbered(columns: Sequence[_Codes], length: int) -> tuple[_Codes, _Codes]:
         if size * width >= 2**62:  # the product would not fit into 64 bits
             key, distinct = pd.factorize(key)
             size = len(distinct)
+        # Each row becomes one number with a digit per column (mixed radix). For example, the codes 2 and 1 in
+        # columns with 3 and 4 values become 2 * 4 + 1 = 9.
         key, size = key * width + codes, size * width
     key, distinct = pd.factorize(key)
     first_rows = np.empty(len(distinct), np.int64)
+    # The assignment goes from the last row to the first, so that the first row of each number stays.
     first_rows[key[::-1]] = np.arange(length - 1, -1, -1)
     return key.astype(np.int64), first_rows
 

@@ -384,6 +384,7 @@ def _ruled(rows: SignedFailures, rules: GroupRules) -> SignedFailures:
             members &= is_split_off(rule)
             target = split_off(rule)
             splits[target] = rule.condition
+        # A rule may name a group that these failures do not have, or a new one. It gets the next number.
         groups[members] = numbers.setdefault(target, len(numbers))
     return rows._replace(groups=groups, ids=[*numbers], splits=splits)
 
@@ -499,6 +500,7 @@ def _leader(group: int, by_signature: Counter[int], ids: list[str]) -> int:
 
 def _parts(groups: NDArray[np.int64], rows: NDArray[Any]) -> list[NDArray[Any]]:
     """Split rows, which are in the order of their groups, into the rows of each group."""
+    # Cut at each change of the group. For example, the groups 0, 0, 2 have one change, after the second row.
     return np.split(rows, np.flatnonzero(np.diff(groups)) + 1)
 
 

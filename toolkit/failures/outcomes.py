@@ -331,8 +331,8 @@ def _without_retry(
 ) -> pd.Series:  # fmt: skip
     """Return the outcomes of entries that left without a known retry: deleted, expired or unknown."""
     seen, missed = presence["seen"], presence["missing"]
-    # An entry left at an unknown time between `seen` and `missed`. If it expires within that time, and was
-    # last seen long before, somebody may also have deleted it, so it stays unknown.
+    # An entry left at an unknown time between `seen` and `missed`. If it was last seen more than a day before
+    # it expired, somebody may have deleted it earlier, so it stays unknown.
     is_expired = (expires <= missed) & ((expires <= seen) | (expires - seen <= _SEEN_LATE))
     left_early = missed.notna() & (expires > missed)
     if retried is not None:  # all retries are known

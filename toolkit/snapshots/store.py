@@ -441,8 +441,8 @@ def _local_folder(text: object) -> Path:
 
 
 def _state_of(status: os.stat_result) -> FileState:
-    # A program can set the time of modification (mtime) back, as `cp -p` does. On POSIX, the system sets the
-    # time of the last change (ctime), and no program can.
+    # A program can set the time of modification (mtime) back, as `cp -p` does. On POSIX, the time of the last
+    # change (ctime) is set by the system alone.
     changed_at = max(status.st_mtime_ns, status.st_ctime_ns)
     if stat.S_ISREG(status.st_mode):
         return FileState(status.st_size, changed_at)

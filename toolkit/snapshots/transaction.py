@@ -414,8 +414,8 @@ def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = Fals
     one. If `every_byte`, the hashes of all files are compared.
     """
     states = store.states([MANIFEST, *(file.path for file in manifest.listed)])
-    # The manifest is written last, so a file that changed after it was touched by somebody, or was copied
-    # here. It is hashed once: the next commit writes a newer manifest.
+    # The manifest is written last. If a file changed later, somebody changed it or copied it here. It is
+    # hashed once: the next commit writes a newer manifest.
     committed = states[MANIFEST].changed_at if MANIFEST in states else -1
     damages = []
     for file in manifest.listed:

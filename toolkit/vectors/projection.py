@@ -171,8 +171,8 @@ class VectorProjection:
             labels = model.fit_predict(self._components)
         sizes = np.bincount(labels)
         number = np.empty(len(sizes), dtype=np.int64)
-        # k-means numbers clusters by its random start. Numbers by size are the
-        # same for each run with equal clusters.
+        # k-means numbers clusters by chance. Numbers by size are the same for
+        # each run that finds the same clusters.
         number[np.argsort(-sizes, kind="stable")] = np.arange(1, len(sizes) + 1)
         return pd.Series(number[labels], index=self.frame.index, dtype="Int64", name="cluster")
 

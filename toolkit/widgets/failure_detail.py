@@ -103,6 +103,7 @@ def _hexadecimal(body: bytes) -> str:
     for start in range(0, min(len(body), _BYTES), _LINE):
         line = body[start : start + _LINE]
         plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)  # noqa: PLR2004 - ASCII
+        # 16 bytes of two digits with spaces between them are 47 characters.
         lines.append(f"{start:08x}  {line.hex(' '):<47}  {plain}")
     if len(body) > _BYTES:
         lines.append("…")

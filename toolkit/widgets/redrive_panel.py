@@ -174,6 +174,7 @@ class RedrivePanel(Panel):
     def _start_run(self) -> None:
         """Run the shown plan if the confirmation was entered. Otherwise explain which one is expected."""
         plan, entered = self._request()
+        # If a call is running, `_start` reports that.
         if self._job is not None or entered == plan.confirmation:
             super()._start_run()
             return
@@ -194,6 +195,7 @@ class RedrivePanel(Panel):
 
     def _checked(self, value: object) -> RedrivePlan:
         if self._job is not None:
+            # The running call acts on the plan that was confirmed, so the panel must not show another one.
             raise InputError("changing a plan", got="a running call", expected="no running call")
         checked: RedrivePlan = super()._checked(value)
         return checked

@@ -367,6 +367,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
     def clear(self) -> None:
         """Restore the defaults of a query, but keep the namespace."""
+        # A `VectorQuery` needs a source, but only the options are shown.
         self.show(VectorQuery(data="any", namespace=self.namespace.value))
 
     def learn(self, info: IndexInfo) -> None:

@@ -130,6 +130,7 @@ class SimilarityQueryWidget(Panel):
             "Clear": self.clear,
         }
         self.actions = Actions(calls, self._receive_fields)
+        # Ids inside of SVG have to be unique in a page, and a notebook can have several panels.
         prefix = f"tk-{self.model_id[:12]}"
         self.results = HitResults(
             self._ask_from, self._receive_fields, redactor=self._redactor, prefix=prefix
@@ -299,6 +300,8 @@ class SimilarityQueryWidget(Panel):
                 expected="text, a vector, a stored id or a row",
                 next_step="Fill one of the fields, or set the panel's value.",
             )
+        # The table describes each hit by data or metadata, whatever the query includes. `_settle`
+        # drops the columns that were not requested.
         complete = replace(value, include_data=True, include_metadata=True)
         hits, mistakes = job.wait(lambda: run_queries(self._service, [complete]))
         hits.attrs["queries"] = [value.scope()]
