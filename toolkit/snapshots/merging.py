@@ -216,7 +216,7 @@ class RowComparison:
         if retention is not None:
             receipt = replace(receipt, retention_seconds=retention.total_seconds())
         receipt, coverage = self._covered(receipt, retention)
-        # From here on, the entries are one list: first versions, then later versions of some of them. The
+        # The entries now become one list: first versions, then later versions of some of them. The
         # last version of an entry wins, unless it equals the stored row.
         self._first.remember(self._later.entries.whole(), self._later.positions.whole())
         entries, positions = self._first.entries.whole(), self._first.positions.whole()

@@ -251,7 +251,7 @@ class Transaction:
         # 1. The manifest is still the one that this transaction began with, and the kept files are intact.
         # 2. The drafts get their final names. No manifest lists them yet, so readers do not see them.
         # 3. The folders are flushed, so that a power cut cannot lose a name that the manifest lists.
-        # 4. The manifest is replaced: from here on, readers see the new generation.
+        # 4. The manifest is replaced: now readers see the new generation.
         # 5. Files that the new manifest does not list are removed.
         if manifest_bytes(self.store) != self._stored_manifest:
             raise _conflict(self.store)

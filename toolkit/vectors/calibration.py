@@ -202,7 +202,8 @@ def calibrate_threshold(
     for name, (positions, matrix) in sorted(index.sampled.items()):
         if len(matrix) < 2:  # noqa: PLR2004 - a pair
             continue
-        # Cosines of unrelated texts are near 0 for some models and near 0.7 for others, so no fixed threshold
+        # Cosines of unrelated documents are near 0 for some models and
+        # near 0.7 for others, so no fixed threshold
         # fits all of them. Random pairs show what chance scores here.
         chance = np.sort(_random_pairs(matrix, scale, seed))
         same = _same_text(matrix, texts[positions], scale)
@@ -272,7 +273,7 @@ def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
 
 def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Floats:
     """Return the scores of pairs of rows with the same text."""
-    # Texts are numbers here (hashes; 0 is no text), so equal texts are neighbours after sorting.
+    # Hashes stand for the data of rows here (0 if it is missing), so equal data are neighbours after sorting.
     order = np.argsort(texts, kind="stable")
     equal = np.flatnonzero((texts[order][1:] == texts[order][:-1]) & (texts[order][1:] != 0))
     return pair_scores(matrix[order[equal]], matrix[order[equal + 1]], similarity)

@@ -298,7 +298,7 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
         raise wrong("judgements", given_as, "a frame with the columns query, id and optionally relevance")
     if not judgements.columns.is_unique:
         raise wrong("judgements", judgements, "a frame with unique columns")
-    # Reversed, so that the first query of a repeated text wins.
+    # Reversed, so that the first of several equal queries wins.
     number_of = {item.data: number for number, item in reversed([*enumerate(queries)]) if item.data}
     given = judgements["relevance"] if "relevance" in judgements else [1.0] * len(judgements)
     for row, (name, key, value) in enumerate(zip(judgements["query"], judgements["id"], given, strict=True)):

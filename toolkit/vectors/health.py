@@ -374,7 +374,7 @@ def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator
 
 def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
     with_text = usable[usable["text"] != 0]
-    # In these rows, vectors and texts are numbers: equal numbers are equal values.
+    # In these rows, numbers stand for vectors and data: equal numbers are equal values.
     texts = with_text.groupby("vector")["text"].transform("nunique")
     mixed = (texts > 1).reindex(usable.index, fill_value=False)
     equal = usable[usable.duplicated(["vector", "sparse"], keep=False) & ~mixed]
