@@ -83,8 +83,8 @@ def retention_of(
     times = rows.then(with_time).count(first=("when_", "min"), last=("when_", "max")).to_pylist()[0]
     if times["first"] is None:
         return Retention(length=length, oldest=timedelta())
-    # The age of the oldest entry is measured at the end of the data, so
-    # that the age of a snapshot does not count.
+    # The age of the oldest entry is measured at the end of the data, so that the
+    # age of a snapshot does not count.
     first, last = (pd.Timestamp(times[name]).tz_convert(UTC).to_pydatetime() for name in ("first", "last"))
     end = max(filter(None, (data_end(receipt), last)))
     if now is not None:  # a failure of the future comes from a wrong clock

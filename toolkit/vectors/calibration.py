@@ -202,9 +202,8 @@ def calibrate_threshold(
     for name, (positions, matrix) in sorted(index.sampled.items()):
         if len(matrix) < 2:  # noqa: PLR2004 - a pair
             continue
-        # Cosines of unrelated documents are near 0 for some models and
-        # near 0.7 for others, so no fixed threshold
-        # fits all of them. Random pairs show what chance scores here.
+        # Cosines of unrelated documents are near 0 for some models and near 0.7 for others, so no fixed
+        # threshold fits all of them. Random pairs show what chance scores here.
         chance = np.sort(_random_pairs(matrix, scale, seed))
         same = _same_text(matrix, texts[positions], scale)
         labelled = judged.get(name, (np.zeros(0), np.zeros(0, dtype=bool)))
