@@ -355,7 +355,7 @@ class Bars(PathPatch):
         self.lefts, self.bottoms, self.heights = lefts, bottoms, heights
         x = np.stack([lefts, lefts, lefts + width, lefts + width, lefts], axis=1)
         y = np.stack([bottoms, bottoms + heights, bottoms + heights, bottoms, bottoms], axis=1)
-        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(lefts)
+        codes = np.tile([Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY], len(lefts))
         super().__init__(Path(np.stack([x.ravel(), y.ravel()], axis=1), codes), **look)
 
 

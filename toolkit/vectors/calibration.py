@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -285,7 +286,7 @@ def _curve(name: str, chance: _Floats, labelled: _Labelled) -> Iterable[tuple[An
     # "left" is the number of scores below, so the rest is at or above.
     shares = 1 - np.searchsorted(chance, scores, side="left") / len(chance)
     precision = _isotonic(*labelled, scores) if len(labelled[0]) else np.full(_STEPS, np.nan)
-    return zip([name] * _STEPS, scores, shares, precision, strict=True)
+    return zip(repeat(name, _STEPS), scores, shares, precision, strict=True)
 
 
 def _isotonic(scores: _Floats, matches: npt.NDArray[Any], at: _Floats) -> _Floats:

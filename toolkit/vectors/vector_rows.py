@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -436,7 +437,7 @@ def check_namespaces(name: str, given: Iterable[str], known: Sequence[str]) -> N
 
 def typed_tuples(rows: Sequence[tuple[Any, ...]], /, **kinds: str) -> pd.DataFrame:
     """Return a small frame of rows, which are tuples; `kinds` are the dtypes of the columns by name."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    columns = zip(*rows, strict=True) if rows else repeat((), len(kinds))
     named = zip(kinds.items(), columns, strict=True)
     return typed_frame(**{name: (kind, list(values)) for (name, kind), values in named})
 
