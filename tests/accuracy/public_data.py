@@ -105,17 +105,20 @@ def _seen_before(path: Path) -> Iterator[str]:
     groups = error_signatures(list(texts))
     index = TextIndex(texts, groups)
     is_known = np.array([labels.count(label) > 1 for label in labels])
-    best, is_right, ranks = np.zeros(len(texts)), np.zeros(len(texts)), np.zeros(len(texts))
+    best, error_of_best = np.zeros(len(texts)), np.zeros(len(texts))
+    is_right, ranks = np.zeros(len(texts)), np.zeros(len(texts))
     for position, (text, group) in enumerate(zip(texts, groups, strict=True)):
         nearest = index.nearest(text, group, _NEAREST + 1)
-        others = [(row, similarity) for row, similarity in nearest if row != position][:_NEAREST]
-        best[position] = others[0][1] if others else 0.0
-        right = [rank for rank, (row, _) in enumerate(others, 1) if labels[row] == labels[position]]
+        others = [match for match in nearest if match.row != position][:_NEAREST]
+        if others:
+            best[position] = others[0].similarity
+            error_of_best[position] = others[0].error_similarity
+        right = [rank for rank, other in enumerate(others, 1) if labels[other.row] == labels[position]]
         is_right[position] = right[:1] == [1]
         ranks[position] = 1 / right[0] if right else 0.0
     known, new = best[is_known, None], best[~is_known]
     area = float(np.mean((known > new) + 0.5 * (known == new)))
-    never_seen = best < _SEEN
+    never_seen = error_of_best < _SEEN
     figures = [is_right[is_known].mean(), ranks[is_known].mean(), area, is_known[never_seen].mean()]
     wrong = f"wrong of {never_seen.sum()} never seen"
     yield f"| public traces | first right | mean reciprocal rank | AUC | {wrong} |"
