@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import toolkit as tk
+from toolkit.drawing.wording import readable_top
 from toolkit.errors import InputError
-from toolkit.failures.over_time import readable_top
 
 MOMENTS = st.datetimes(
     datetime(2026, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone

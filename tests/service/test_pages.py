@@ -9,18 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolkit.base.cut_vectors import CUT, cut_vectors, uncut
 from toolkit.base.members import elements, members
 from toolkit.errors import MalformedResponseError, ProtocolError
-from toolkit.service.pages import (
-    CUT,
-    cut_vectors,
-    failures_page,
-    head_cursor,
-    range_page,
-    result_bytes,
-    runs_page,
-    uncut,
-)
+from toolkit.service.pages import failures_page, head_cursor, range_page, result_bytes, runs_page
 from toolkit.service.transport import Request, Response
 from toolkit.tables.vectors import read_rows
 

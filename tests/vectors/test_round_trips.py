@@ -155,7 +155,7 @@ def test_a_mask_never_replaces_the_text_that_it_hides(local_indexes):
     tk.upsert_vectors(service, {"id": "a", "vector": [1, 2], "data": f"use {token}"}, namespace="masked")
     loaded = tk.load_vectors(service, namespace="masked", progress=False)
     assert token not in loaded["data"][0]
-    with pytest.raises(tk.errors.InputError, match="the data of row 0 of rows: got text in which a token"):
+    with pytest.raises(tk.errors.InputError, match="the data of row 0 of rows: got a token of ours"):
         tk.upsert_vectors(service, loaded)
     with pytest.raises(tk.errors.InputError, match="the metadata of row 0"):
         tk.upsert_vectors(service, {"id": "a", "vector": [1, 2], "metadata": {"t": loaded["data"][0]}})

@@ -76,10 +76,11 @@ def upsert_vectors(
 
     Examples
     --------
-    >>> upsert_vectors(service, [{"id": "a", "vectr": [0.1, 0.2]}])
-    Traceback (most recent call last):
-    ...
-    toolkit.errors.InputError: reading row 0 of rows: got the name 'vectr'; ... Did you mean 'vector'? ...
+    >>> try:
+    ...     upsert_vectors(service, [{"id": "a", "vectr": [0.1, 0.2]}])
+    ... except tk.errors.InputError as error:
+    ...     print(error)
+    reading row 0 of rows: got the name 'vectr'; ... Did you mean 'vector'? ...
     """
     endpoint_of(service, "vector")
     options = LoadOptions(progress=progress)
