@@ -27,7 +27,7 @@ demo: $(DEMO)/.ready ## run the main job on the embedded service; results land i
 	@$(DEMO)/bin/toolkit demo --out $(OUT)
 
 # tests/tiers.py decides what is exhaustive. Tests of a page need the ones before them: they run again as a whole.
-test: install browser ## run every module's tests and a tour of each panel in the browser (20 minutes)
+test: install browser ## run every module's tests and a tour of each panel in the browser (a quarter of an hour)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive"
 	@echo "tested on $$($(BIN)/python --version); make test-all runs everything"
 
