@@ -203,7 +203,9 @@ def _is_kind(message: str, statement: str) -> bool:
     For example, "rate limited" next to "tenant used 600 of 600 requests a minute".
     """
     few_words = message.count(" ") < _MOST_KIND_WORDS
-    return few_words and message[:1].isalpha() and message.lower() not in statement.lower()
+    # messages of a list, for example of a validation, are of similar length and state different errors
+    is_shorter = 2 * len(message) <= len(statement)
+    return few_words and is_shorter and message[:1].isalpha() and message.lower() not in statement.lower()
 
 
 def _is_general(message: str) -> bool:
