@@ -25,7 +25,11 @@ def pytest_collect_file(
     """Look for examples in the packages alone: every module of tests would be imported twice."""
     found = yield
     tests = Path(__file__).parent / "tests"
-    return [one for one in found if isinstance(one, pytest.Module) or not file_path.is_relative_to(tests)]
+    return [
+        one
+        for one in found
+        if isinstance(one, pytest.Module) or not file_path.is_relative_to(tests)
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -38,19 +42,39 @@ def sample_service() -> Iterator[tk.Service]:
 @pytest.fixture(scope="session")
 def sample_hybrid(sample_service: tk.Service) -> Iterator[tk.Service]:
     """A hybrid index with texts of the sample, for examples of what only such an index has."""
-    texts = tk.load_vectors(sample_service, namespace="runbooks", limit=100, include_vectors=False)
+    texts = tk.load_vectors(
+        sample_service, namespace="runbooks", limit=100, include_vectors=False
+    )
     with LocalService(indexes=["docs:hybrid:64:COSINE:hashing+bm25"]) as running:
-        service = tk.connect(vector_url=running.vector_urls["docs"], vector_token=running.token, environ={})
+        service = tk.connect(
+            vector_url=running.vector_urls["docs"],
+            vector_token=running.token,
+            environ={},
+        )
         tk.upsert_vectors(service, texts[["id", "data"]], progress=False)
         yield service
 
 
 @pytest.fixture(autouse=True)
-def examples_have_a_service(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
+def examples_have_a_service(
+    request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]
+) -> None:
     """Examples in docstrings find ``pd``, ``service`` and ``tk``, as a notebook would have them."""
     if isinstance(request.node, pytest.DoctestItem):
         doctest_namespace["pd"] = pd
-    if isinstance(request.node, pytest.DoctestItem) and "(service" in request.node.dtest.docstring:
-        doctest_namespace |= {"service": request.getfixturevalue("sample_service"), "tk": tk}
-    if isinstance(request.node, pytest.DoctestItem) and "(hybrid" in request.node.dtest.docstring:
-        doctest_namespace |= {"hybrid": request.getfixturevalue("sample_hybrid"), "tk": tk}
+    if (
+        isinstance(request.node, pytest.DoctestItem)
+        and "(service" in request.node.dtest.docstring
+    ):
+        doctest_namespace |= {
+            "service": request.getfixturevalue("sample_service"),
+            "tk": tk,
+        }
+    if (
+        isinstance(request.node, pytest.DoctestItem)
+        and "(hybrid" in request.node.dtest.docstring
+    ):
+        doctest_namespace |= {
+            "hybrid": request.getfixturevalue("sample_hybrid"),
+            "tk": tk,
+        }

@@ -42,10 +42,16 @@ PANELS = {
 """Pictures of panels and pages, taken by `make pictures`; those of plots are drawn by `make docs`."""
 
 
-def add_picture(_app: Sphinx, _what: str, name: str, _of: object, _options: object, lines: list[str]) -> None:
+def add_picture(
+    _app: Sphinx, _what: str, name: str, _of: object, _options: object, lines: list[str]
+) -> None:
     """Show what a name draws at the head of its description, as the page's theme is light or dark."""
     short = name.removeprefix("toolkit.").removeprefix("analysis.")
-    picture = f"/pictures/{PANELS[short]}.png" if short in PANELS else f"/generated/pictures/{short}-{{}}.png"
+    picture = (
+        f"/pictures/{PANELS[short]}.png"
+        if short in PANELS
+        else f"/generated/pictures/{short}-{{}}.png"
+    )
     if short in PANELS or (PICTURES / f"{short}-light.png").exists():
         after = lines.index("") + 1 if "" in lines else len(lines)
         lines[after:after] = [

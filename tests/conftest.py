@@ -118,16 +118,22 @@ class ScriptedServer:
     def json(self, body: bytes, status: int = 200, **headers: str) -> None:
         """Queue a JSON response."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.queue.append(Reply(status, {"Content-Type": "application/json", **named}, body))
+        self.queue.append(
+            Reply(status, {"Content-Type": "application/json", **named}, body)
+        )
 
     def always(self, body: bytes, status: int = 200, **headers: str) -> None:
         """Send this JSON response whenever nothing is queued."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.respond = lambda _: Reply(status, {"Content-Type": "application/json", **named}, body)
+        self.respond = lambda _: Reply(
+            status, {"Content-Type": "application/json", **named}, body
+        )
 
     def responding(self, give: Callable[[Asked], bytes]) -> None:
         """Send what the function makes of a request, as a JSON response."""
-        self.respond = lambda asked: Reply(200, {"Content-Type": "application/json"}, give(asked))
+        self.respond = lambda asked: Reply(
+            200, {"Content-Type": "application/json"}, give(asked)
+        )
 
     def raw(self, data: bytes) -> None:
         """Queue raw bytes."""
@@ -145,7 +151,8 @@ class ScriptedServer:
 
 
 class _Listening(ThreadingHTTPServer):
-    request_queue_size = 128  # with the library's five, some of many concurrent connections are refused
+    # with the library's five, some of many concurrent connections are refused
+    request_queue_size = 128
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -167,7 +174,13 @@ def listening() -> Iterator[ScriptedServer]:
             parts = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
             query = parse_qsl(parts.query, keep_blank_values=True)
-            request = Asked(self.command, parts.path, query, dict(self.headers), self.rfile.read(length))
+            request = Asked(
+                self.command,
+                parts.path,
+                query,
+                dict(self.headers),
+                self.rfile.read(length),
+            )
             script.requests.append(request)
             reply = script.queue.pop(0) if script.queue else script.respond(request)
             if reply.raw is not None:
@@ -175,7 +188,10 @@ def listening() -> Iterator[ScriptedServer]:
                 self.close_connection = True
                 return
             self.send_response_only(reply.status)
-            for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
+            for name, value in {
+                "Content-Length": str(len(reply.body)),
+                **reply.headers,
+            }.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(reply.body)

@@ -36,15 +36,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a snapshot whose texts are beyond ASCII."""
     folder = tmp_path_factory.mktemp("ascii")
     rows = ordinary(6)
-    rows[0] |= {"workflow_url": f"https://shop.example/{TITLE}", "response_body": f'{{"error": "{TITLE}"}}'}
+    rows[0] |= {
+        "workflow_url": f"https://shop.example/{TITLE}",
+        "response_body": f'{{"error": "{TITLE}"}}',
+    }
     tk.write_snapshot(failures(rows), folder / "kept")
     return folder
 
 
 def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
-    variables = program_variables() | ASCII | {"XDG_CONFIG_HOME": str(folder / "config")}
+    variables = (
+        program_variables() | ASCII | {"XDG_CONFIG_HOME": str(folder / "config")}
+    )
     command = [sys.executable, *words]
-    return subprocess.run(command, capture_output=True, cwd=folder, env=variables, check=False)
+    return subprocess.run(
+        command, capture_output=True, cwd=folder, env=variables, check=False
+    )
 
 
 @pytest.mark.slow
@@ -69,7 +76,10 @@ def test_no_command_ends_with_a_traceback(folder: Path) -> None:
         ["query", TITLE],
         ["snapshot", "failures", "new"],
         ["snapshot", "failures", "--help"],
-        *([name, "--help"] for name in ("demo", "serve", "report", "query", "verify", "completion")),
+        *(
+            [name, "--help"]
+            for name in ("demo", "serve", "report", "query", "verify", "completion")
+        ),
         *(["completion", shell] for shell in ("bash", "zsh", "fish")),
     ]
     done = _run(folder, "-c", _ALL, json.dumps(commands))
@@ -87,7 +97,17 @@ def test_no_command_ends_with_a_traceback(folder: Path) -> None:
 
 def test_a_mail_on_standard_output_is_whole_under_ascii(folder: Path) -> None:
     """Bytes for a program are the same in every locale; the verdict goes to standard error."""
-    words = ("-m", "toolkit", "report", "--snapshot", "kept", "--title", TITLE, "--format", "email")
+    words = (
+        "-m",
+        "toolkit",
+        "report",
+        "--snapshot",
+        "kept",
+        "--title",
+        TITLE,
+        "--format",
+        "email",
+    )
     done = _run(folder, *words, "--to", "ops@example.com")
     assert done.returncode == 0, done.stderr.decode()
     message = message_from_bytes(done.stdout, policy=policy.default)

@@ -47,7 +47,11 @@ def run(
 def clean() -> dict[str, str]:
     """The variables of this process without any service."""
     families = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(families)}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(families)
+    }
 
 
 @dataclass(frozen=True)
@@ -122,15 +126,22 @@ def test_help_names_every_command() -> None:
     """The first help lists commands, variables and exit status, and loads neither plots nor servers."""
     result = run("--help")
     assert result.returncode == 0
-    for word in {command.split()[0] for command in COMMANDS} | {"TOOLKIT_QUEUE_TOKEN", "exit status"}:
+    for word in {command.split()[0] for command in COMMANDS} | {
+        "TOOLKIT_QUEUE_TOKEN",
+        "exit status",
+    }:
         assert word in result.stdout
     requested = "import sys, toolkit.cli; print({'matplotlib', 'ipywidgets', 'uvicorn'} & set(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", requested], capture_output=True, text=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", requested], capture_output=True, text=True, check=True
+    )
     assert loaded.stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_with_an_example(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each command explains itself, shows an example and the exit status; none accepts a token."""
     with pytest.raises(SystemExit) as ended:
         main([*command.split(), "--help"])
@@ -143,7 +154,9 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("command", ["snapshot failures", "report"])
-def test_every_filter_is_an_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_filter_is_an_option(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What a `FailureFilter` can say (but the exact creation time) can be said on the command line."""
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])
@@ -173,9 +186,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["nonsense"], ["snapshot"], ["query"], ["report", "--nonsense"], ["serve", "--port", "x"]]
+    "words",
+    [
+        [],
+        ["nonsense"],
+        ["snapshot"],
+        ["query"],
+        ["report", "--nonsense"],
+        ["serve", "--port", "x"],
+    ],
 )
-def test_invalid_arguments_exit_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_exit_with_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Usage errors have a status of their own and show the usage."""
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -260,7 +283,9 @@ def test_a_damaged_snapshot_does_not_verify(command, tmp_path: Path) -> None:
     assert path.name in result.stderr
 
 
-def _scheduled(environment: dict[str, str], folder: Path, *words: str) -> subprocess.Popen[str]:
+def _scheduled(
+    environment: dict[str, str], folder: Path, *words: str
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "toolkit", "snapshot", *words],
         env=environment,
@@ -273,13 +298,22 @@ def _scheduled(environment: dict[str, str], folder: Path, *words: str) -> subpro
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_schedule_runs_until_it_is_stopped(server, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_schedule_runs_until_it_is_stopped(
+    server, tmp_path: Path, number: signal.Signals
+) -> None:
     """A line a run; a failing run is reported and the next one tried; the signal ends it with 0."""
-    page = json.dumps({"messages": [{"dlqId": "a", "url": "https://example.com/", "createdAt": 1}]})
+    page = json.dumps(
+        {"messages": [{"dlqId": "a", "url": "https://example.com/", "createdAt": 1}]}
+    )
     server.json(b'{"error": "not now"}', status=403)
     server.always(page.encode())
-    environment = clean() | {"TOOLKIT_QUEUE_URL": server.url, "TOOLKIT_QUEUE_TOKEN": TOKEN}
-    with _scheduled(environment, tmp_path, "failures", "kept", "--every", "1s") as child:
+    environment = clean() | {
+        "TOOLKIT_QUEUE_URL": server.url,
+        "TOOLKIT_QUEUE_TOKEN": TOKEN,
+    }
+    with _scheduled(
+        environment, tmp_path, "failures", "kept", "--every", "1s"
+    ) as child:
         assert "not now" in child.stderr.readline()
         first, second = child.stdout.readline(), child.stdout.readline()
         child.send_signal(number)
@@ -302,11 +336,16 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
         if cursor == "next" and not responded.is_set():
             requested.set()
             responded.wait(20)
-        page = {"messages": [{"dlqId": cursor or "first", **entry}]} | ({} if cursor else {"cursor": "next"})
+        page = {"messages": [{"dlqId": cursor or "first", **entry}]} | (
+            {} if cursor else {"cursor": "next"}
+        )
         return json.dumps(page).encode()
 
     server.responding(give)
-    environment = clean() | {"TOOLKIT_QUEUE_URL": server.url, "TOOLKIT_QUEUE_TOKEN": TOKEN}
+    environment = clean() | {
+        "TOOLKIT_QUEUE_URL": server.url,
+        "TOOLKIT_QUEUE_TOKEN": TOKEN,
+    }
     with _scheduled(environment, tmp_path, "failures", "kept") as child:
         assert requested.wait(20)
         child.send_signal(signal.SIGTERM)
@@ -325,14 +364,18 @@ def test_a_permanent_error_ends_a_schedule(command, tmp_path: Path) -> None:
     aged = command("snapshot", "failures", "kept", "--since", "7d", "--every", "1h")
     assert aged.returncode == 1
     assert "choose when reading" in aged.stderr
-    assert command("snapshot", "failures", "kept", "--label", "payments").returncode == 0
+    assert (
+        command("snapshot", "failures", "kept", "--label", "payments").returncode == 0
+    )
     bound = command("snapshot", "failures", "kept", "--every", "1h")
     assert bound.returncode == 1
     assert "separate folder" in bound.stderr
 
 
 @pytest.mark.parametrize("text", ["0s", "1", "1M", "1y", "-1h", "\u0661h", ""])
-def test_a_duration_that_is_none_is_not_understood(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_duration_that_is_none_is_not_understood(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A number with a unit, and more than nothing."""
     with pytest.raises(SystemExit) as ended:
         main(["snapshot", "failures", "kept", f"--every={text}"])
@@ -343,7 +386,15 @@ def test_a_duration_that_is_none_is_not_understood(text: str, capsys: pytest.Cap
 def test_status_and_error_filter_on_the_command_line(command, tmp_path: Path) -> None:
     """What the service cannot filter by is compared here: every row has the status and the text."""
     result = command(
-        "snapshot", "failures", "kept", "--status", "429", "--status", "500", "--error", "rate limited"
+        "snapshot",
+        "failures",
+        "kept",
+        "--status",
+        "429",
+        "--status",
+        "500",
+        "--error",
+        "rate limited",
     )
     assert result.returncode == 0, result.stderr
     rows = pq.read_table(tmp_path / "kept").to_pylist()
@@ -352,7 +403,9 @@ def test_status_and_error_filter_on_the_command_line(command, tmp_path: Path) ->
     assert all("rate limited" in row["response_body"].lower() for row in rows)
 
 
-def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Path) -> None:
+def test_filters_reach_the_service(
+    command, served: dict[str, str], tmp_path: Path
+) -> None:
     """Repeated values of a filter combine with OR, different filters with AND, as in a loader."""
     words = [
         "--since",
@@ -372,7 +425,10 @@ def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Pa
     assert 0 < len(rows) < 100
     for row in rows:
         assert {"payments", "bulk"} & set(json.loads(row["labels"]))
-        assert (row["caller_ip"], row["failure_function_state"]) == ("192.0.2.11", "CALLBACK_FAIL")
+        assert (row["caller_ip"], row["failure_function_state"]) == (
+            "192.0.2.11",
+            "CALLBACK_FAIL",
+        )
     with tk.connect(environ=served) as service:
         chosen = tk.FailureFilter(
             since="2d",
@@ -380,7 +436,9 @@ def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Pa
             caller_ip="192.0.2.11",
             failure_function_state="CALLBACK_FAIL",
         )
-        assert set(tk.load_failures(service, chosen)["dlq_id"]) == {row["dlq_id"] for row in rows}
+        assert set(tk.load_failures(service, chosen)["dlq_id"]) == {
+            row["dlq_id"] for row in rows
+        }
 
 
 @pytest.mark.slow
@@ -399,10 +457,14 @@ def test_a_snapshot_is_reported_on_as_it_is(tmp_path: Path) -> None:
     assert "expected the snapshot alone" in result.stderr
 
 
-def test_a_snapshot_of_a_frame_without_a_receipt_is_reported_on(command, served, tmp_path: Path) -> None:
+def test_a_snapshot_of_a_frame_without_a_receipt_is_reported_on(
+    command, served, tmp_path: Path
+) -> None:
     """Loads put together have none: the report is written, its verdict printed, what is not known is said."""
     with tk.connect(environ=served) as service:
-        loads = [tk.load_failures(service, limit=number, progress=False) for number in (2, 3)]
+        loads = [
+            tk.load_failures(service, limit=number, progress=False) for number in (2, 3)
+        ]
     both = pd.concat(loads).drop_duplicates()
     assert "receipt" not in both.attrs
     tk.write_snapshot(both, tmp_path / "own")
@@ -414,36 +476,57 @@ def test_a_snapshot_of_a_frame_without_a_receipt_is_reported_on(command, served,
 
 
 @pytest.mark.slow
-def test_a_report_ends_with_a_status_for_what_is_new_or_worse(command, served, tmp_path: Path) -> None:
+def test_a_report_ends_with_a_status_for_what_is_new_or_worse(
+    command, served, tmp_path: Path
+) -> None:
     """4 for a group never seen before, 5 for a higher rate, as `--fail-on` says; 0 where neither is."""
     made = command("snapshot", "failures", "kept")
     assert made.returncode == 0, made.stderr
-    report = ("report", "--snapshot", "kept", "--retention", "30d", "--output", "out.json")
+    report = (
+        "report",
+        "--snapshot",
+        "kept",
+        "--retention",
+        "30d",
+        "--output",
+        "out.json",
+    )
     new = command(*report, "--fail-on", "new")
     assert new.returncode == 4, new.stderr
     change = json.loads((tmp_path / "out.json").read_text())["change"]
     group = change["new_groups"][0]
-    assert f"new since {change['since']}: {change['titles'][group]} ({group})" in new.stderr
+    assert (
+        f"new since {change['since']}: {change['titles'][group]} ({group})"
+        in new.stderr
+    )
     worse = command(*report, "--fail-on", "worse")
     assert worse.returncode == 5
     assert "worse since" in worse.stderr
     assert command(*report, "--fail-on", "worse", "--fail-on", "new").returncode == 4
-    compared = command(*report, "--previous", "kept", "--fail-on", "new", "--fail-on", "worse")
+    compared = command(
+        *report, "--previous", "kept", "--fail-on", "new", "--fail-on", "worse"
+    )
     assert compared.returncode == 0, compared.stderr
     with tk.connect(environ=served) as service:
         failures = tk.load_failures(service, limit=20, progress=False)
     tk.write_snapshot(failures, tmp_path / "few")
-    few = command("report", "--snapshot", "few", "--output", "few.json", "--fail-on", "worse")
+    few = command(
+        "report", "--snapshot", "few", "--output", "few.json", "--fail-on", "worse"
+    )
     assert few.returncode == 3, few.stderr
     assert "nothing earlier to compare with" in few.stderr
 
 
-def test_a_filter_of_a_name_that_is_not_there_does_not_pass(command, tmp_path: Path) -> None:
+def test_a_filter_of_a_name_that_is_not_there_does_not_pass(
+    command, tmp_path: Path
+) -> None:
     """A typo would pass a check for ever: with `--fail-on` it is an error; no failures then is none."""
     report = ("report", "--fail-on", "new", "--fail-on", "worse")
     typo = command(*report, "--workflow-url", "https://shop.example.com/typo")
     assert typo.returncode == 1
-    assert "no workflow_url 'https://shop.example.com/typo'. Did you mean" in typo.stderr
+    assert (
+        "no workflow_url 'https://shop.example.com/typo'. Did you mean" in typo.stderr
+    )
     assert "No report is written. --allow-no-match accepts the filter.\n" in typo.stderr
     assert not list(tmp_path.iterdir())
     nothing = command(*report, "--label", "shop", "--until", "2001-01-01")
@@ -463,7 +546,16 @@ def test_a_filter_of_a_name_that_is_not_there_does_not_pass(command, tmp_path: P
 def test_failures_are_redriven_by_a_plan(command, tmp_path: Path) -> None:
     """Planned, confirmed by the count and hash that the preview shows, run, and looked at."""
     planned = command(
-        "redrive", "plan", "--since", "30d", "--action", "delete", "--canaries", "3", "--wave", "3"
+        "redrive",
+        "plan",
+        "--since",
+        "30d",
+        "--action",
+        "delete",
+        "--canaries",
+        "3",
+        "--wave",
+        "3",
     )
     assert planned.returncode == 0, planned.stderr
     confirmation = re.search(r"confirm='(\d+-[0-9a-f]{16})'", planned.stdout)
@@ -475,11 +567,16 @@ def test_failures_are_redriven_by_a_plan(command, tmp_path: Path) -> None:
     assert (edited.returncode, "edited" in edited.stderr) == (1, True)
     wrong = command("redrive", "run", "plan.json", "--confirm", "4-00000000")
     assert (wrong.returncode, "confirm" in wrong.stderr) == (1, True)
-    nothing = command("redrive", "plan", "--action", "leave", "--output", "nothing.json")
+    nothing = command(
+        "redrive", "plan", "--action", "leave", "--output", "nothing.json"
+    )
     confirm = re.search(r"confirm='(0-[0-9a-f]{16})'", nothing.stdout)
     assert confirm is not None
     ran = command("redrive", "run", "nothing.json", "--confirm", confirm[1])
-    assert (ran.returncode, ran.stdout.startswith("Nothing to do: 5,000 entries are left")) == (0, True)
+    assert (
+        ran.returncode,
+        ran.stdout.startswith("Nothing to do: 5,000 entries are left"),
+    ) == (0, True)
     assert command("redrive", "status").stdout == ran.stdout
 
 
@@ -505,7 +602,10 @@ def test_vectors_are_exported(command, tmp_path: Path) -> None:
         "",
     )
     assert some.returncode == 0, some.stderr
-    assert set(pq.read_table(tmp_path / "some")["namespace"].to_pylist()) == {"runbooks", ""}
+    assert set(pq.read_table(tmp_path / "some")["namespace"].to_pylist()) == {
+        "runbooks",
+        "",
+    }
 
 
 def test_an_unknown_namespace_is_an_error(command, tmp_path: Path) -> None:
@@ -522,7 +622,9 @@ def test_an_unknown_namespace_is_an_error(command, tmp_path: Path) -> None:
 
 def test_a_query_without_hits_says_so(command) -> None:
     """On standard error, with 0: nothing that was asked for is unknown."""
-    ended = command("query", "disk", "--namespace", "runbooks", "--filter", "city = 'nowhere'")
+    ended = command(
+        "query", "disk", "--namespace", "runbooks", "--filter", "city = 'nowhere'"
+    )
     assert ended == Ended(0, "", "toolkit: no hits\n")
 
 
@@ -547,7 +649,9 @@ def test_queries_by_text(command) -> None:
     assert [hit["rank"] for hit in hits] == [1, 2, 3, 4]
     assert {hit["metadata"]["city"] for hit in hits} == {"Izmir"}
     assert hits[0]["metadata"]["topic"] == "certificates"
-    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+    assert [hit["score"] for hit in hits] == sorted(
+        (hit["score"] for hit in hits), reverse=True
+    )
 
 
 def test_a_filter_that_does_not_parse_ends_with_1(command) -> None:
@@ -559,20 +663,34 @@ def test_a_filter_that_does_not_parse_ends_with_1(command) -> None:
 
 def test_a_reader_that_leaves_early_is_no_error_to_show(served: dict[str, str]) -> None:
     """Piping into head prints no traceback."""
-    command = f"{sys.executable} -m toolkit query connection --top-k 900 --json | head -n 1"
+    command = (
+        f"{sys.executable} -m toolkit query connection --top-k 900 --json | head -n 1"
+    )
     result = subprocess.run(
-        ["sh", "-c", command], env=served, capture_output=True, text=True, check=False, timeout=60
+        ["sh", "-c", command],
+        env=served,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert json.loads(result.stdout)["rank"] == 1
     assert result.stderr == ""
 
 
 @pytest.mark.slow
-def test_files_are_written_though_the_reader_leaves_early(served: dict[str, str], tmp_path: Path) -> None:
+def test_files_are_written_though_the_reader_leaves_early(
+    served: dict[str, str], tmp_path: Path
+) -> None:
     """Nobody reads the output: a plan, and each of the reports, is there nevertheless."""
-    for words in ("redrive plan --since 2d", "report --limit 9 --output a.md --output b.json"):
+    for words in (
+        "redrive plan --since 2d",
+        "report --limit 9 --output a.md --output b.json",
+    ):
         shell = f"{sys.executable} -m toolkit {words} | true"
-        subprocess.run(["sh", "-c", shell], env=served, cwd=tmp_path, check=True, timeout=60)
+        subprocess.run(
+            ["sh", "-c", shell], env=served, cwd=tmp_path, check=True, timeout=60
+        )
     assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "a.md", "b.json"}
 
 
@@ -612,7 +730,8 @@ def test_interrupted_ends_with_130(number: signal.Signals) -> None:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         child = subprocess.Popen(
             [sys.executable, "-m", "toolkit", "query", "text"],
-            env=clean() | {"TOOLKIT_VECTOR_URL": address, "TOOLKIT_VECTOR_TOKEN": TOKEN},
+            env=clean()
+            | {"TOOLKIT_VECTOR_URL": address, "TOOLKIT_VECTOR_TOKEN": TOKEN},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -625,7 +744,10 @@ def test_interrupted_ends_with_130(number: signal.Signals) -> None:
 
 def test_an_interrupted_load_ends_with_130(server, monkeypatch, capsys) -> None:
     """Ctrl-C between two pages: the usual status, and a sentence that speaks of no Python."""
-    page = {"messages": [{"dlqId": "a", "url": "https://example.com/", "createdAt": 1}], "cursor": "next"}
+    page = {
+        "messages": [{"dlqId": "a", "url": "https://example.com/", "createdAt": 1}],
+        "cursor": "next",
+    }
     main_thread = threading.main_thread()
 
     def give(request) -> bytes:
@@ -654,7 +776,12 @@ def test_an_interrupt_of_imports_is_quiet(module: str, tmp_path: Path) -> None:
     code = "from toolkit.__main__ import main; raise SystemExit(main())"  # as the script of the command
     words = {"pandas": ["-c", "import toolkit"], "argparse": ["-c", code]}[module]
     script = subprocess.run(
-        [sys.executable, *words], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     quiet = module == "argparse"
     assert (script.returncode == 130, script.stderr == "") == (quiet, quiet)
@@ -672,15 +799,28 @@ def test_a_report_that_cannot_be_written_ends_with_1(command) -> None:
 @pytest.mark.slow
 def test_a_query_masks_values_under_secret_names(server) -> None:
     """Texts, numbers, lists and objects of the metadata, and what looks like a secret in the data."""
-    hidden = {"password": "Zq7canary", "credentials": {"user": "ann-canary", "more": ["canary-1", 4711]}}
-    hit = {"id": "a", "score": 0.5, "data": "password=Zq7canary", "metadata": {"city": "Izmir", **hidden}}
+    hidden = {
+        "password": "Zq7canary",
+        "credentials": {"user": "ann-canary", "more": ["canary-1", 4711]},
+    }
+    hit = {
+        "id": "a",
+        "score": 0.5,
+        "data": "password=Zq7canary",
+        "metadata": {"city": "Izmir", **hidden},
+    }
 
     def give(request) -> bytes:
         index = {"dimension": 2, "vectorCount": 1, "namespaces": {}}
-        return json.dumps({"result": index if request.path == "/info" else [hit]}).encode()
+        return json.dumps(
+            {"result": index if request.path == "/info" else [hit]}
+        ).encode()
 
     server.responding(give)
-    environment = clean() | {"TOOLKIT_VECTOR_URL": server.url, "TOOLKIT_VECTOR_TOKEN": TOKEN}
+    environment = clean() | {
+        "TOOLKIT_VECTOR_URL": server.url,
+        "TOOLKIT_VECTOR_TOKEN": TOKEN,
+    }
     for words in (("query", "text"), ("query", "text", "--json")):
         ended = run(*words, environment=environment)
         assert ended.returncode == 0, ended.stderr

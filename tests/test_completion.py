@@ -41,14 +41,18 @@ def script(scripts: Path, capsys: pytest.CaptureFixture[str]):
     return made
 
 
-def test_bash_completes_commands_options_values_and_paths(script, tmp_path: Path) -> None:
+def test_bash_completes_commands_options_values_and_paths(
+    script, tmp_path: Path
+) -> None:
     """Bash itself runs the script; what is offered depends on the words before."""
     (tmp_path / "kept").mkdir()
     path = script("bash")
 
     def offered(*words: str) -> set[str]:
         command = ["bash", "-c", _TRY, "bash", str(path), "toolkit", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=tmp_path
+        )
         return set(done.stdout.split())
 
     assert set(COMMANDS) <= offered("")
@@ -75,7 +79,9 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_script_is_read_by_its_shell_and_has_every_command(shell: str, script) -> None:
+def test_every_script_is_read_by_its_shell_and_has_every_command(
+    shell: str, script
+) -> None:
     """The syntax is checked by the shell where that is installed; names are checked everywhere."""
     path = script(shell)
     text = path.read_text("utf-8")
@@ -93,4 +99,9 @@ def test_every_script_is_read_by_its_shell_and_has_every_command(shell: str, scr
     assert {"max-age", "rebind", "format", "all"} <= options
     assert options <= {word.removeprefix("--") for word in words}
     if shutil.which(shell):
-        assert subprocess.run([shell, "-n", str(path)], capture_output=True, check=False).returncode == 0
+        assert (
+            subprocess.run(
+                [shell, "-n", str(path)], capture_output=True, check=False
+            ).returncode
+            == 0
+        )

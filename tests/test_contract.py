@@ -59,7 +59,9 @@ def test_a_filter_returns_the_matching_rows_of_the_whole_frame(
     values = common(everything, column, count)
     assert len(values) == count
     wanted = everything[column].map(lambda has: bool(set(_listed(has)) & set(values)))
-    found = tk.load_failures(sample_service, tk.FailureFilter(**{part: values}), progress=False)
+    found = tk.load_failures(
+        sample_service, tk.FailureFilter(**{part: values}), progress=False
+    )
     assert tk.receipt(found).complete
     assert ids(found) == ids(everything[wanted])
     assert 0 < len(found) < len(everything)
@@ -71,33 +73,51 @@ def _listed(value) -> list[str]:
     return list(json.loads(value)) if value.startswith("[") else [value]
 
 
-def test_several_values_by_repetition_and_by_comma_are_the_same(sample_service, everything):
+def test_several_values_by_repetition_and_by_comma_are_the_same(
+    sample_service, everything
+):
     """Both forms of a multi-value parameter select the same page."""
     first, second = common(everything, "failure_function_state", 2)
     with Transport.to(sample_service, "queue") as door:
         pages = [
-            door.send(Request(doing="listing", method="GET", path="/v2/workflows/dlq", query=query)).body
+            door.send(
+                Request(
+                    doing="listing", method="GET", path="/v2/workflows/dlq", query=query
+                )
+            ).body
             for query in (
                 (("failureFunctionState", first), ("failureFunctionState", second)),
                 (("failureFunctionState", f"{first},{second}"),),
                 (("failureCallbackState", f"{first},{second}"),),
             )
         ]
-    found = [[entry["dlqId"] for entry in json.loads(page)["messages"]] for page in pages]
+    found = [
+        [entry["dlqId"] for entry in json.loads(page)["messages"]] for page in pages
+    ]
     assert len(found[0]) == 100
     assert found[0] == found[1] == found[2]
 
 
 def test_single_value_filters(sample_service, everything):
     """A run id, and the exact creation time of a run."""
-    row = everything.dropna(subset=["workflow_run_id", "workflow_created_at"]).iloc[1234]
+    row = everything.dropna(subset=["workflow_run_id", "workflow_created_at"]).iloc[
+        1234
+    ]
     found = tk.load_failures(
-        sample_service, tk.FailureFilter(workflow_run_id=row["workflow_run_id"]), progress=False
+        sample_service,
+        tk.FailureFilter(workflow_run_id=row["workflow_run_id"]),
+        progress=False,
     )
-    assert ids(found) == ids(everything[everything["workflow_run_id"] == row["workflow_run_id"]])
+    assert ids(found) == ids(
+        everything[everything["workflow_run_id"] == row["workflow_run_id"]]
+    )
     created = row["workflow_created_at"].to_pydatetime()
-    found = tk.load_failures(sample_service, tk.FailureFilter(workflow_created_at=created), progress=False)
-    assert ids(found) == ids(everything[everything["workflow_created_at"] == row["workflow_created_at"]])
+    found = tk.load_failures(
+        sample_service, tk.FailureFilter(workflow_created_at=created), progress=False
+    )
+    assert ids(found) == ids(
+        everything[everything["workflow_created_at"] == row["workflow_created_at"]]
+    )
 
 
 def test_different_filters_combine_with_and(sample_service, everything):
@@ -105,7 +125,9 @@ def test_different_filters_combine_with_and(sample_service, everything):
     (label,) = common(everything, "labels", 1)
     inside = everything[everything["labels"].map(lambda has: label in _listed(has))]
     (url,) = common(inside, "workflow_url", 1)
-    found = tk.load_failures(sample_service, tk.FailureFilter(label=label, workflow_url=url), progress=False)
+    found = tk.load_failures(
+        sample_service, tk.FailureFilter(label=label, workflow_url=url), progress=False
+    )
     assert ids(found) == ids(inside[inside["workflow_url"] == url])
 
 
@@ -115,8 +137,12 @@ def test_both_ends_of_a_time_range_are_included(sample_service, everything):
     first, last = times[1000].to_pydatetime(), times[1500].to_pydatetime()
     step = timedelta(milliseconds=1)
     for since, until in ((first, last), (first + step, last - step), (first, first)):
-        found = tk.load_failures(sample_service, since=since, until=until, progress=False)
-        wanted = everything[everything["created_at"].between(pd.Timestamp(since), pd.Timestamp(until))]
+        found = tk.load_failures(
+            sample_service, since=since, until=until, progress=False
+        )
+        wanted = everything[
+            everything["created_at"].between(pd.Timestamp(since), pd.Timestamp(until))
+        ]
         assert ids(found) == ids(wanted)
 
 
@@ -145,18 +171,24 @@ def test_pages_have_the_requested_size_up_to_a_hundred(sample_service):
     assert len(lists[0]) > 100
 
 
-def test_every_documented_state_occurs_and_unknown_ones_match_nothing(sample_service, everything):
+def test_every_documented_state_occurs_and_unknown_ones_match_nothing(
+    sample_service, everything
+):
     """The sample holds all four states; an unknown state matches nothing, with a warning."""
     assert set(FAILURE_STATES) <= set(everything["failure_function_state"].dropna())
     unknown = tk.FailureFilter(failure_function_state="NEW")
-    with pytest.warns(tk.errors.UnexpectedResultWarning, match="Known: 'CALLBACK_INPROGRESS'"):
+    with pytest.warns(
+        tk.errors.UnexpectedResultWarning, match="Known: 'CALLBACK_INPROGRESS'"
+    ):
         found = tk.load_failures(sample_service, unknown, progress=False)
     assert found.empty
     assert list(found.columns) == list(everything.columns)
 
 
 @pytest.mark.parametrize("token_in", ["header", "query"])
-def test_either_scheme_authenticates_and_a_wrong_token_does_not(sample_service, token_in):
+def test_either_scheme_authenticates_and_a_wrong_token_does_not(
+    sample_service, token_in
+):
     """The bearer header and the query parameter both work; a wrong token is 401 in both."""
     queue, vector = sample_service.need("queue"), sample_service.need("vector")
 
@@ -169,7 +201,10 @@ def test_either_scheme_authenticates_and_a_wrong_token_does_not(sample_service, 
             token_in=token_in,
         )
 
-    assert len(tk.load_failures(connected(queue.token.reveal()), limit=1, progress=False)) == 1
+    assert (
+        len(tk.load_failures(connected(queue.token.reveal()), limit=1, progress=False))
+        == 1
+    )
     with pytest.raises(tk.errors.AuthenticationError):
         tk.load_failures(connected("a-wrong-token"), limit=1)
     with pytest.raises(tk.errors.AuthenticationError):
@@ -182,7 +217,14 @@ def test_a_wrong_filter_is_a_bad_request(sample_service):
         Transport.to(sample_service, "queue") as door,
         pytest.raises(tk.errors.BadRequestError, match="fromDate"),
     ):
-        door.send(Request(doing="x", method="GET", path="/v2/workflows/dlq", query=(("fromDate", "soon"),)))
+        door.send(
+            Request(
+                doing="x",
+                method="GET",
+                path="/v2/workflows/dlq",
+                query=(("fromDate", "soon"),),
+            )
+        )
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +252,9 @@ def test_ranges_and_fetches_by_prefix(sample_service, vectors):
     wanted = {name for name in vectors["id"] if name.startswith(prefix)}
     assert 1 < len(wanted) < len(vectors)
     for frame in (
-        tk.load_vectors(sample_service, namespace="runbooks", prefix=prefix, progress=False),
+        tk.load_vectors(
+            sample_service, namespace="runbooks", prefix=prefix, progress=False
+        ),
         tk.fetch_vectors(sample_service, prefix=prefix, namespace="runbooks"),
     ):
         assert set(frame["id"]) == wanted
@@ -229,7 +273,9 @@ def test_only_requested_fields_are_returned(sample_service):
     assert bare[["vector", "metadata", "data", "vector_problem"]].isna().all().all()
 
 
-def test_scores_are_the_documented_cosine_and_the_ranking_is_exact(sample_service, vectors):
+def test_scores_are_the_documented_cosine_and_the_ranking_is_exact(
+    sample_service, vectors
+):
     """(1 + cos)/2 of every hit, and the same top ten as a product of all vectors."""
     matrix = tk.as_matrix(vectors)
     hits = tk.query(sample_service, vector=matrix[:4], top_k=10, namespace="runbooks")
@@ -237,7 +283,9 @@ def test_scores_are_the_documented_cosine_and_the_ranking_is_exact(sample_servic
     by_id = {name: position for position, name in enumerate(vectors["id"])}
     for number, group in hits.groupby("query"):
         exact = scores[:, int(number)]
-        assert np.allclose(group["score"], exact[[by_id[name] for name in group["id"]]], atol=1e-5)
+        assert np.allclose(
+            group["score"], exact[[by_id[name] for name in group["id"]]], atol=1e-5
+        )
         assert np.allclose(np.sort(exact)[::-1][:10], group["score"], atol=1e-5)
         assert group["rank"].tolist() == list(range(1, 11))
 
@@ -261,7 +309,9 @@ def test_a_metadata_filter_means_the_same_on_both_sides(sample_service, text):
         for name, metadata in zip(whole["id"], whole["metadata"], strict=True)
         if wanted.matches(json.loads(metadata))
     }
-    hits = tk.query(sample_service, vector=tk.as_matrix(whole)[0], top_k=1000, filter=text)
+    hits = tk.query(
+        sample_service, vector=tk.as_matrix(whole)[0], top_k=1000, filter=text
+    )
     assert set(hits["id"]) == matching
     assert 0 < len(matching) < len(whole)
 
@@ -269,9 +319,13 @@ def test_a_metadata_filter_means_the_same_on_both_sides(sample_service, text):
 def test_text_queries_alone_and_in_a_batch(sample_service):
     """One text and several return the same hits, with the text that was embedded when requested."""
     texts = ["connection refused", "disk full", "certificate expired"]
-    batch = tk.query_text(sample_service, texts, top_k=3, include_data=True, namespace="runbooks")
+    batch = tk.query_text(
+        sample_service, texts, top_k=3, include_data=True, namespace="runbooks"
+    )
     for number, text in enumerate(texts):
-        alone = tk.query_text(sample_service, text, top_k=3, include_data=True, namespace="runbooks")
+        alone = tk.query_text(
+            sample_service, text, top_k=3, include_data=True, namespace="runbooks"
+        )
         same = batch[batch["query"] == number].reset_index(drop=True)
         assert alone["id"].tolist() == same["id"].tolist()
         assert alone["data"].tolist() == same["data"].tolist()
@@ -281,11 +335,15 @@ def test_text_queries_alone_and_in_a_batch(sample_service):
 def test_an_index_without_a_model_refuses_text(sample_service):
     """The plain index responds with 422 to a text query; so does a vector of another dimension."""
     queue, vector = sample_service.need("queue"), sample_service.need("vector")
-    plain = tk.connect(vector_url=f"{queue.url}/vector/plain", vector_token=vector.token.reveal())
+    plain = tk.connect(
+        vector_url=f"{queue.url}/vector/plain", vector_token=vector.token.reveal()
+    )
     with pytest.raises(tk.errors.UnprocessableError) as raised:
         tk.query_text(plain, "anything")
     assert raised.value.status == 422
-    with pytest.raises(tk.errors.UnprocessableError, match="Invalid vector dimension: 3, expected: 2"):
+    with pytest.raises(
+        tk.errors.UnprocessableError, match="Invalid vector dimension: 3, expected: 2"
+    ):
         tk.query(plain, vector=[1.0, 2.0, 3.0])
 
 

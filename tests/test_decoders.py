@@ -33,7 +33,10 @@ assert found == ["7"] * 8
 def _struct_decodes(tree: ast.AST) -> Iterator[int]:
     """Lines of calls ``msgspec.json.decode(…, type=X)`` where X is a struct."""
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "msgspec.json.decode"):
+        if not (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "msgspec.json.decode"
+        ):
             continue
         types = [name for word in node.keywords for name in ast.walk(word.value)]
         named = {name.id for name in types if isinstance(name, ast.Name)}
@@ -54,5 +57,10 @@ def test_no_struct_is_looked_at_for_the_first_time_in_a_call() -> None:
 
 def test_many_threads_may_decode_the_first_page() -> None:
     """As a load does that reads several ranges at once."""
-    done = subprocess.run([sys.executable, "-c", _MANY_AT_ONCE], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _MANY_AT_ONCE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

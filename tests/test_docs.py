@@ -23,7 +23,9 @@ GUIDE = sorted(DOCS.glob("guide/*.md"))
 
 def test_the_reference_names_every_public_name_once():
     """A name that was added without its place in the reference, or that is gone, is noticed here."""
-    named = Counter(re.findall(r"^   (\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+    named = Counter(
+        re.findall(r"^   (\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    )
     public = {*tk.__all__, *toolkit.analysis.__all__} - {"__version__", "errors"}
     assert named == dict.fromkeys(public, 1)
 
@@ -60,9 +62,16 @@ def test_the_code_of_a_page_of_the_guide_runs(page, environment, tmp_path):
 
 def test_every_plot_of_the_reference_is_drawn():
     """Each public function that plots is among the drawings, and each picture of a panel is there."""
-    drawn = {match[1] for match in re.finditer(r'^        "(plot_\w+)', DRAWINGS.read_text(), re.MULTILINE)}
+    drawn = {
+        match[1]
+        for match in re.finditer(
+            r'^        "(plot_\w+)', DRAWINGS.read_text(), re.MULTILINE
+        )
+    }
     assert drawn == {name for name in tk.__all__ if name.startswith("plot_")}
-    panels = re.search(r"PANELS = (\{.*?\n\})", (DOCS / "conf.py").read_text(), re.DOTALL)
+    panels = re.search(
+        r"PANELS = (\{.*?\n\})", (DOCS / "conf.py").read_text(), re.DOTALL
+    )
     for stem in ast.literal_eval(panels[1]).values():
         for theme in ("light", "dark"):
             assert (DOCS / "pictures" / f"{stem.format(theme)}.png").exists()

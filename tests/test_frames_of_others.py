@@ -28,9 +28,13 @@ class Stream:
     """A frame of a library of which nothing is known: it hands over Arrow, with its own types."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        table = pa.Table.from_pandas(
+            frame, preserve_index=False
+        ).replace_schema_metadata(None)
         kinds = {pa.string(): pa.large_string(), pa.int64(): pa.int32()}
-        fields = [field.with_type(kinds.get(field.type, field.type)) for field in table.schema]
+        fields = [
+            field.with_type(kinds.get(field.type, field.type)) for field in table.schema
+        ]
         self.table = table.cast(pa.schema(fields))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -40,7 +44,9 @@ class Stream:
 
 def relation(frame: pd.DataFrame) -> Any:
     """A relation of DuckDB."""
-    return duckdb.connect().from_arrow(pa.Table.from_pandas(frame, preserve_index=False))
+    return duckdb.connect().from_arrow(
+        pa.Table.from_pandas(frame, preserve_index=False)
+    )
 
 
 FORMS: dict[str, Callable[[pd.DataFrame], Any]] = {
@@ -58,10 +64,14 @@ def frames() -> dict[str, pd.DataFrame]:
     failures["body"] = pd.Series([body] * 12, dtype="str")
     keys = [f"v{number}" for number in range(40)]
     matrix = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
-    vectors = pd.DataFrame({"namespace": [""] * 40, "id": keys, "metadata": ['{"n": 3}'] * 40})
+    vectors = pd.DataFrame(
+        {"namespace": [""] * 40, "id": keys, "metadata": ['{"n": 3}'] * 40}
+    )
     vectors["vector"] = pd.array(list(matrix), dtype="vector[float32, 3]")
     vectors["data"] = [f"text {key}" for key in keys]
-    hits = vectors[["namespace", "id", "metadata"]].assign(query=0, rank=range(1, 41), score=0.5)
+    hits = vectors[["namespace", "id", "metadata"]].assign(
+        query=0, rank=range(1, 41), score=0.5
+    )
     started = pd.date_range("2026-03-01", periods=8, freq="h", tz="UTC")
     runs = pd.DataFrame(
         {
@@ -73,9 +83,20 @@ def frames() -> dict[str, pd.DataFrame]:
         }
     )
     events = pd.DataFrame(
-        {"time": started, "message_id": "m", "state": "DELIVERED", "workflow_run_id": "wfr_1"}
+        {
+            "time": started,
+            "message_id": "m",
+            "state": "DELIVERED",
+            "workflow_run_id": "wfr_1",
+        }
     )
-    return {"failures": failures, "vectors": vectors, "hits": hits, "runs": runs, "events": events}
+    return {
+        "failures": failures,
+        "vectors": vectors,
+        "hits": hits,
+        "runs": runs,
+        "events": events,
+    }
 
 
 def written(write: Callable[[Any, Path], object], frame: Any, path: Path) -> Path:
@@ -87,9 +108,18 @@ def written(write: Callable[[Any, Path], object], frame: Any, path: Path) -> Pat
 
 CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
     "FailureBrowser": ("failures", lambda frame, _: tk.FailureBrowser(frame).found()),
-    "FailureFilterWidget": ("failures", lambda frame, _: tk.FailureFilterWidget(frame).frame()),
-    "MetadataFilterWidget": ("vectors", lambda frame, _: tk.MetadataFilterWidget(frame).frame()),
-    "RedrivePanel": ("failures", lambda frame, _: tk.RedrivePanel(None, frame).value.frame),
+    "FailureFilterWidget": (
+        "failures",
+        lambda frame, _: tk.FailureFilterWidget(frame).frame(),
+    ),
+    "MetadataFilterWidget": (
+        "vectors",
+        lambda frame, _: tk.MetadataFilterWidget(frame).frame(),
+    ),
+    "RedrivePanel": (
+        "failures",
+        lambda frame, _: tk.RedrivePanel(None, frame).value.frame,
+    ),
     "VectorMap": ("vectors", lambda frame, _: tk.VectorMap(frame).projection.frame),
     "as_matrix": ("vectors", lambda frame, _: tk.as_matrix(frame)),
     "audit_vectors": ("vectors", lambda frame, _: tk.audit_vectors(frame).frame),
@@ -97,9 +127,18 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
         "vectors",
         lambda frame, _: tk.calibrate_threshold(frame, similarity="COSINE").frame,
     ),
-    "classify_failures": ("failures", lambda frame, _: tk.classify_failures(frame).frame),
-    "compare_failures": ("failures", lambda frame, _: tk.compare_failures(frame, frame).frame),
-    "compare_vectors": ("vectors", lambda frame, _: tk.compare_vectors(frame, frame).frame),
+    "classify_failures": (
+        "failures",
+        lambda frame, _: tk.classify_failures(frame).frame,
+    ),
+    "compare_failures": (
+        "failures",
+        lambda frame, _: tk.compare_failures(frame, frame).frame,
+    ),
+    "compare_vectors": (
+        "vectors",
+        lambda frame, _: tk.compare_vectors(frame, frame).frame,
+    ),
     "count_by": ("failures", lambda frame, _: tk.count_by(frame, "workflow_url")),
     "count_by_hour": ("failures", lambda frame, _: tk.count_by_hour(frame)),
     "count_errors": ("failures", lambda frame, _: tk.count_errors(frame)),
@@ -108,8 +147,14 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
     "count_over_time": ("failures", lambda frame, _: tk.count_over_time(frame)),
     "count_states": ("failures", lambda frame, _: tk.count_states(frame)),
     "count_workflows": ("failures", lambda frame, _: tk.count_workflows(frame)),
-    "expiring": ("failures", lambda frame, _: tk.expiring(frame, now="2026-03-10T12:00Z")),
-    "explain_change": ("failures", lambda frame, _: tk.explain_change(frame, frame).frame),
+    "expiring": (
+        "failures",
+        lambda frame, _: tk.expiring(frame, now="2026-03-10T12:00Z"),
+    ),
+    "explain_change": (
+        "failures",
+        lambda frame, _: tk.explain_change(frame, frame).frame,
+    ),
     "explain_spike": ("failures", lambda frame, _: tk.explain_spike(frame).frame),
     "explode_headers": ("failures", lambda frame, _: tk.explode_headers(frame)),
     "explode_labels": ("failures", lambda frame, _: tk.explode_labels(frame)),
@@ -117,48 +162,95 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
     "explode_steps": ("failures", lambda frame, _: tk.explode_steps(frame)),
     "failure_report": (
         "failures",
-        lambda frame, _: pd.Series(tk.failure_report(frame, now="2026-03-10T12:00Z").verdict),
+        lambda frame, _: pd.Series(
+            tk.failure_report(frame, now="2026-03-10T12:00Z").verdict
+        ),
     ),
     "flatten": ("vectors", lambda frame, _: tk.flatten(frame)),
     "group_failures": ("failures", lambda frame, _: tk.group_failures(frame).frame),
-    "index_report": ("vectors", lambda frame, _: pd.Series(tk.index_report(frame).verdict)),
+    "index_report": (
+        "vectors",
+        lambda frame, _: pd.Series(tk.index_report(frame).verdict),
+    ),
     "match_metadata": ("vectors", lambda frame, _: tk.match_metadata(frame, "n = 3")),
     "plan_redrive": ("failures", lambda frame, _: tk.plan_redrive(frame).frame),
-    "plot_callback_states": ("failures", lambda frame, _: tk.plot_callback_states(frame)),
+    "plot_callback_states": (
+        "failures",
+        lambda frame, _: tk.plot_callback_states(frame),
+    ),
     "plot_expiry": ("failures", lambda frame, _: tk.plot_expiry(frame)),
-    "plot_failure_calendar": ("failures", lambda frame, _: tk.plot_failure_calendar(frame)),
+    "plot_failure_calendar": (
+        "failures",
+        lambda frame, _: tk.plot_failure_calendar(frame),
+    ),
     "plot_failure_groups": ("failures", lambda frame, _: tk.plot_failure_groups(frame)),
     "plot_failure_matrix": ("failures", lambda frame, _: tk.plot_failure_matrix(frame)),
     "plot_failure_trend": ("failures", lambda frame, _: tk.plot_failure_trend(frame)),
     "plot_retries_used": ("failures", lambda frame, _: tk.plot_retries_used(frame)),
     "plot_run_timeline": ("events", lambda frame, _: tk.plot_run_timeline(frame)),
     "plot_score_by_rank": ("hits", lambda frame, _: tk.plot_score_by_rank(frame)),
-    "plot_score_comparison": ("hits", lambda frame, _: tk.plot_score_comparison(frame, frame)),
-    "plot_score_distribution": ("hits", lambda frame, _: tk.plot_score_distribution(frame)),
+    "plot_score_comparison": (
+        "hits",
+        lambda frame, _: tk.plot_score_comparison(frame, frame),
+    ),
+    "plot_score_distribution": (
+        "hits",
+        lambda frame, _: tk.plot_score_distribution(frame),
+    ),
     "plot_success_rates": ("runs", lambda frame, _: tk.plot_success_rates(frame)),
-    "plot_time_to_failure": ("failures", lambda frame, _: tk.plot_time_to_failure(frame)),
+    "plot_time_to_failure": (
+        "failures",
+        lambda frame, _: tk.plot_time_to_failure(frame),
+    ),
     "plot_vector_map": ("vectors", lambda frame, _: tk.plot_vector_map(frame)),
     "plot_vector_norms": ("vectors", lambda frame, _: tk.plot_vector_norms(frame)),
     "project_vectors": ("vectors", lambda frame, _: tk.project_vectors(frame).frame),
-    "retry_outcomes": ("failures", lambda frame, _: tk.retry_outcomes(frame, later=frame).counts),
+    "retry_outcomes": (
+        "failures",
+        lambda frame, _: tk.retry_outcomes(frame, later=frame).counts,
+    ),
     "run_rates": ("runs", lambda frame, _: tk.run_rates(frame)),
     "run_summary": ("runs", lambda frame, _: tk.run_summary(frame).frame),
     "select_failures": (
         "failures",
-        lambda frame, _: tk.select_failures(frame, {"response_status": "500"}).reset_index(drop=True),
+        lambda frame, _: tk.select_failures(
+            frame, {"response_status": "500"}
+        ).reset_index(drop=True),
     ),
-    "similar_failures": ("failures", lambda frame, _: tk.similar_failures(frame, frame).frame),
+    "similar_failures": (
+        "failures",
+        lambda frame, _: tk.similar_failures(frame, frame).frame,
+    ),
     "summary": ("failures", lambda frame, _: pd.Series(repr(tk.summary(frame)))),
-    "to_csv": ("failures", lambda frame, path: pd.read_csv(written(tk.to_csv, frame, path / "a.csv"))),
-    "to_excel": ("hits", lambda frame, path: written(tk.to_excel, frame, path / "a.xlsx").suffix),
+    "to_csv": (
+        "failures",
+        lambda frame, path: pd.read_csv(written(tk.to_csv, frame, path / "a.csv")),
+    ),
+    "to_excel": (
+        "hits",
+        lambda frame, path: written(tk.to_excel, frame, path / "a.xlsx").suffix,
+    ),
     "write_snapshot": (
         "failures",
-        lambda frame, path: tk.read_snapshot(written(tk.write_snapshot, frame, path / "kept")),
+        lambda frame, path: tk.read_snapshot(
+            written(tk.write_snapshot, frame, path / "kept")
+        ),
     ),
 }
 """Each function with the frame that it is called with, and what of the result is compared."""
 
-FRAMES = {"failures", "vectors", "frame", "hits", "runs", "events", "before", "after", "history", "index"}
+FRAMES = {
+    "failures",
+    "vectors",
+    "frame",
+    "hits",
+    "runs",
+    "events",
+    "before",
+    "after",
+    "history",
+    "index",
+}
 ELSEWHERE = {
     "SimilarityQueryWidget", "VectorMap", "audit_recall", "compare_fusion", "delete_vectors",
     "fetch_vectors", "receipt", "update_vectors", "upsert_vectors",
@@ -171,16 +263,26 @@ def test_every_function_of_frames_is_in_the_table() -> None:
     missing = set()
     for name in dir(tk):
         value = getattr(tk, name)
-        if name.startswith("_") or not callable(value) or getattr(value, "__module__", "") == "typing":
+        if (
+            name.startswith("_")
+            or not callable(value)
+            or getattr(value, "__module__", "") == "typing"
+        ):
             continue
         try:
             parameters = inspect.signature(value).parameters.values()
         except (TypeError, ValueError):
             continue
-        kinds = [str(parameter.annotation) for parameter in parameters if parameter.name in FRAMES]
+        kinds = [
+            str(parameter.annotation)
+            for parameter in parameters
+            if parameter.name in FRAMES
+        ]
         if any(kind for kind in kinds if "Frame" in kind or "VectorSource" in kind):
             missing.add(name)
-    made_by_the_toolkit = {name for name in missing if name[0].isupper() and "Widget" not in name}
+    made_by_the_toolkit = {
+        name for name in missing if name[0].isupper() and "Widget" not in name
+    }
     assert missing - made_by_the_toolkit - set(CALLS) - ELSEWHERE == set()
 
 
@@ -196,7 +298,9 @@ def test_other_frames_have_the_same_result(name, frames, tmp_path) -> None:
         assert type(found) is type(expected)
         if isinstance(expected, pd.DataFrame):
             assert list(found.columns) == list(expected.columns)
-            assert found.to_json(date_format="iso") == expected.to_json(date_format="iso"), form
+            assert found.to_json(date_format="iso") == expected.to_json(
+                date_format="iso"
+            ), form
         elif isinstance(expected, pd.Series | np.ndarray):
             assert np.array_equal(np.asarray(found), np.asarray(expected)), form
         plt.close("all")
@@ -221,7 +325,11 @@ def test_what_is_not_converted_names_the_conversion(value, way) -> None:
 
 def test_whole_numbers_with_missing_ones_stay_whole() -> None:
     """A column of 32 bits gets no floats, and text of another width becomes text."""
-    frame = Stream(pd.DataFrame({"dlq_id": ["a", None], "n": pd.array([2**31 - 1, None], dtype="Int64")}))
+    frame = Stream(
+        pd.DataFrame(
+            {"dlq_id": ["a", None], "n": pd.array([2**31 - 1, None], dtype="Int64")}
+        )
+    )
     checked = checked_frame("failures", frame)
     assert checked.dtypes.astype(str).to_dict() == {"dlq_id": "str", "n": "Int64"}
 

@@ -17,7 +17,9 @@ from packaging.version import Version
 from toolkit.cli.local_packages import LOCAL_PACKAGES
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+    "optional-dependencies"
+]
 COMMANDS = [
     "",
     "demo",
@@ -29,8 +31,14 @@ COMMANDS = [
     "verify",
     "query",
 ]
-_PACKAGES = {re.split(r"[^a-z0-9_-]", package)[0] for extra in EXTRAS.values() for package in extra}
-_MODULES = sorted(name.replace("-", "_") for name in _PACKAGES - {"workflow-vector-toolkit"})
+_PACKAGES = {
+    re.split(r"[^a-z0-9_-]", package)[0]
+    for extra in EXTRAS.values()
+    for package in extra
+}
+_MODULES = sorted(
+    name.replace("-", "_") for name in _PACKAGES - {"workflow-vector-toolkit"}
+)
 _NONE_OF_THE_EXTRAS = f"import sys\nsys.modules.update(dict.fromkeys({_MODULES!r}))\n"
 
 
@@ -59,7 +67,9 @@ for command in {COMMANDS!r}:
     print("STATUS", command, status)
 """)
     assert done.stderr == ""
-    assert re.findall("^STATUS (.*)$", done.stdout, re.MULTILINE) == [f"{command} 0" for command in COMMANDS]
+    assert re.findall("^STATUS (.*)$", done.stdout, re.MULTILINE) == [
+        f"{command} 0" for command in COMMANDS
+    ]
     assert done.stdout.count("usage: toolkit") == len(COMMANDS)
     assert "--approximate-above" in done.stdout
 
@@ -124,14 +134,18 @@ def named_in(extra: str) -> Iterator[str]:
 
 def test_messages_and_pages_name_packages_that_exist():
     """No text installs the project from a registry; packages of [local] are those of pyproject."""
-    assert LOCAL_PACKAGES.split() == [re.split(r"[^a-z0-9-]", package)[0] for package in EXTRAS["local"]]
+    assert LOCAL_PACKAGES.split() == [
+        re.split(r"[^a-z0-9-]", package)[0] for package in EXTRAS["local"]
+    ]
     texts = [
         *(ROOT / "toolkit").rglob("*.py"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "notebooks").glob("*.ipynb"),
     ]
     wrong = [
-        path.name for path in texts if re.search(r"pip install '?workflow-vector", path.read_text("utf-8"))
+        path.name
+        for path in texts
+        if re.search(r"pip install '?workflow-vector", path.read_text("utf-8"))
     ]
     assert wrong == []
     page = (ROOT / "docs" / "installing.md").read_text("utf-8")

@@ -24,7 +24,9 @@ CANARY = "canary-5f2b9d"
 @pytest.fixture(scope="module")
 def local() -> Iterator[LocalService]:
     """An embedded service without history, whose waits are a thousandth."""
-    with LocalService(time_factor=1000, indexes=["docs:dense:64:COSINE:hashing"]) as service:
+    with LocalService(
+        time_factor=1000, indexes=["docs:dense:64:COSINE:hashing"]
+    ) as service:
         yield service
 
 
@@ -53,7 +55,9 @@ def application(local, tmp_path, monkeypatch) -> Iterator[str]:
         "TOOLKIT_QUEUE_NEXT_SIGNING_KEY": following,
     }
     log = tmp_path / "application.log"
-    with running("toolkit_service.demo.application", variables=variables, log=log) as process:
+    with running(
+        "toolkit_service.demo.application", variables=variables, log=log
+    ) as process:
         yield first_line(process, what="the application", log=log)["url"]
 
 
@@ -61,7 +65,9 @@ def failed_entry(service: tk.Service, run: str, *, kind: str = "workflows"):
     """The DLQ entry of a run, as soon as it is there."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        frame = tk.load_failures(service, tk.FailureFilter(workflow_run_id=run), kind=kind, progress=False)
+        frame = tk.load_failures(
+            service, tk.FailureFilter(workflow_run_id=run), kind=kind, progress=False
+        )
         if len(frame):
             return frame
         time.sleep(0.1)
@@ -69,7 +75,9 @@ def failed_entry(service: tk.Service, run: str, *, kind: str = "workflows"):
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_is_followed_from_the_application_to_the_report(service, application, tmp_path):
+def test_a_run_that_fails_is_followed_from_the_application_to_the_report(
+    service, application, tmp_path
+):
     """One id: in the application's response, the DLQ, the frame, the run log, the Parquet and the report."""
     run = tk.start_run(service, f"{application}/flows/invoices/send", {"order": 8})
     frame = failed_entry(service, run)
@@ -114,9 +122,15 @@ def test_the_failure_function_was_called_and_its_state_shows(service, applicatio
 def test_a_callback_is_received_verified_and_in_a_frame(service, application):
     """Callback and failure callback come signed; the failure callback's DLQ id leads to the entry."""
     with tk.CallbackReceiver(service) as receiver:
-        delivered = tk.publish(service, f"{application}/orders", {"order": 1}, callback=receiver.url)
+        delivered = tk.publish(
+            service, f"{application}/orders", {"order": 1}, callback=receiver.url
+        )
         failing = tk.publish(
-            service, "http://127.0.0.1:9/nobody", {"order": 2}, retries=1, failure_callback=receiver.url
+            service,
+            "http://127.0.0.1:9/nobody",
+            {"order": 2},
+            retries=1,
+            failure_callback=receiver.url,
         )
         receiver.wait(2, timeout=30)
         callbacks = tk.load_callbacks(receiver)
@@ -126,7 +140,9 @@ def test_a_callback_is_received_verified_and_in_a_frame(service, application):
     assert rows.loc[delivered.message_id, "delivered"]
     assert rows.loc[failing.message_id, "kind"] == "failure"
     assert rows.loc[failing.message_id, "exhausted"]
-    entry = tk.load_failure(service, rows.loc[failing.message_id, "dlq_id"], kind="messages")
+    entry = tk.load_failure(
+        service, rows.loc[failing.message_id, "dlq_id"], kind="messages"
+    )
     assert entry["url"][0] == "http://127.0.0.1:9/nobody"
 
 
@@ -137,7 +153,11 @@ def test_canary_secrets_appear_nowhere(service, local, tmp_path, caplog):
         service,
         f"http://127.0.0.1:9/hook?code={CANARY}",
         f"our own token is {local.token}",
-        headers={"Authorization": f"Bearer {CANARY}", "X-Api-Key": CANARY, "X-Note": f"Bearer {CANARY}"},
+        headers={
+            "Authorization": f"Bearer {CANARY}",
+            "X-Api-Key": CANARY,
+            "X-Note": f"Bearer {CANARY}",
+        },
         content_type="text/plain",
         retries=0,
     )
@@ -165,9 +185,16 @@ def test_canary_secrets_appear_nowhere(service, local, tmp_path, caplog):
         report._repr_html_(),
         repr(raised.value),
         str(vars(raised.value)),
-        *(path.read_bytes().decode("latin-1") for path in Path(tmp_path).rglob("*") if path.is_file()),
+        *(
+            path.read_bytes().decode("latin-1")
+            for path in Path(tmp_path).rglob("*")
+            if path.is_file()
+        ),
     ]
     texts += [str(frame[column].tolist()) for column in frame.columns]
-    texts += [str(pq.read_table(path).to_pylist()) for path in Path(tmp_path).rglob("*.parquet")]
+    texts += [
+        str(pq.read_table(path).to_pylist())
+        for path in Path(tmp_path).rglob("*.parquet")
+    ]
     for secret in (CANARY, local.token, *local.signing_keys):
         assert [text[:200] for text in texts if secret in text] == []

@@ -98,9 +98,14 @@ def is_called(name: str, argument: str, value: object) -> bool:
 class World:
     """What valid calls need: a service that can be written to, frames of each kind, snapshots."""
 
-    def __init__(self, service: tk.Service, hybrid: tk.Service, sample: tk.Service, http_url: str) -> None:
+    def __init__(
+        self, service: tk.Service, hybrid: tk.Service, sample: tk.Service, http_url: str
+    ) -> None:
         self.service, self.hybrid, self.http_url = service, hybrid, http_url
-        rows = [{"id": f"h{n}", "vector": [n, 1.0], "sparse": ([1, n + 2], [n, 1.0])} for n in range(5)]
+        rows = [
+            {"id": f"h{n}", "vector": [n, 1.0], "sparse": ([1, n + 2], [n, 1.0])}
+            for n in range(5)
+        ]
         tk.upsert_vectors(hybrid, rows)
         self.fill()
         self.failures = tk.load_failures(sample, limit=6, progress=False)
@@ -128,12 +133,18 @@ class World:
 
     def fill(self) -> None:
         """The vectors of the default namespace, which some calls remove."""
-        rows = [{"id": f"v{n}", "vector": [n, 1.0], "metadata": {"n": n}} for n in range(5)]
+        rows = [
+            {"id": f"v{n}", "vector": [n, 1.0], "metadata": {"n": n}} for n in range(5)
+        ]
         tk.upsert_vectors(self.service, rows)
 
     def namespace(self, name: str) -> str:
         """A namespace with a vector, for what removes it."""
-        tk.upsert_vectors(self.service, {"id": "v1", "vector": [1, 1], "metadata": {"n": 2}}, namespace=name)
+        tk.upsert_vectors(
+            self.service,
+            {"id": "v1", "vector": [1, 1], "metadata": {"n": 2}},
+            namespace=name,
+        )
         return name
 
     def ax(self) -> Any:
@@ -147,7 +158,14 @@ HITS = {
     "top_k": 2, "filter": "", "namespace": "", **INCLUDE, "weighting_strategy": None,
     "fusion_algorithm": None, "query_mode": None,
 }  # fmt: skip
-FAILURES = {"since": None, "until": None, "kind": "workflows", "limit": None, "reveal": False, **LOAD}
+FAILURES = {
+    "since": None,
+    "until": None,
+    "kind": "workflows",
+    "limit": None,
+    "reveal": False,
+    **LOAD,
+}
 FILTER = {
     "since": "7d", "until": "1h", "workflow_url": "u", "label": "a", "failure_function_state": (),
     "caller_ip": "1.2.3.4", "flow_control_key": "k", "response_status": 500, "error": "e",
@@ -161,7 +179,15 @@ PUBLISH = {
 }  # fmt: skip
 QUERY: dict[str, Any] = dict.fromkeys(("queries", "vector", "sparse", "id"))
 CONNECT: dict[str, Any] = dict.fromkeys(
-    ("vector_url", "vector_token", "current_signing_key", "next_signing_key", "region", "dialect", "where")
+    (
+        "vector_url",
+        "vector_token",
+        "current_signing_key",
+        "next_signing_key",
+        "region",
+        "dialect",
+        "where",
+    )
 )
 CONNECT |= {
     "queue_url": "http://127.0.0.1:1", "queue_token": "t0ken-of-mine", "token_in": "header",
@@ -170,7 +196,14 @@ CONNECT |= {
 
 CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "CallbackReceiver": lambda w: [
-        {"service": w.service, "port": 0, "keep": 5, "path": "/c", "public_url": None, "clock": time.time}
+        {
+            "service": w.service,
+            "port": 0,
+            "keep": 5,
+            "path": "/c",
+            "public_url": None,
+            "clock": time.time,
+        }
     ],
     "CallbackSettings": lambda _: [
         {
@@ -221,7 +254,13 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "GroupRules": lambda _: [{"text": "pin s1-5f0c9a3b12de", "learned": None}],
     "MetadataFilterWidget": lambda w: [
-        {"source": w.service, "value": "n > 1", "namespace": "", "frame": w.vectors, "key": None},
+        {
+            "source": w.service,
+            "value": "n > 1",
+            "namespace": "",
+            "frame": w.vectors,
+            "key": None,
+        },
         {"source": w.vectors, "value": "", "namespace": "", "frame": None, "key": None},
     ],
     "RedrivePanel": lambda w: [
@@ -247,8 +286,21 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
     ],
     "VectorQuery": lambda _: [
-        {"vector": None, "data": None, "sparse": None, "id": None, "exclude_self": False, **HITS} | kind
-        for kind in ({"vector": [1.0]}, {"data": "x"}, {"sparse": ([1], [1.0])}, {"id": "a"})
+        {
+            "vector": None,
+            "data": None,
+            "sparse": None,
+            "id": None,
+            "exclude_self": False,
+            **HITS,
+        }
+        | kind
+        for kind in (
+            {"vector": [1.0]},
+            {"data": "x"},
+            {"sparse": ([1], [1.0])},
+            {"id": "a"},
+        )
     ],
     "as_matrix": lambda w: [{"vectors": w.vectors}],
     "audit_recall": lambda w: [
@@ -280,7 +332,9 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             (w.vectors, pd.DataFrame({"score": [0.5, 0.9], "match": [False, True]})),
         )
     ],
-    "compare_vectors": lambda w: [{"before": w.vectors[:3], "after": w.vectors, "seed": 0}],
+    "compare_vectors": lambda w: [
+        {"before": w.vectors[:3], "after": w.vectors, "seed": 0}
+    ],
     "classify_failures": lambda w: [{"failures": w.failures}],
     "explain_change": lambda w: [
         {
@@ -301,7 +355,13 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         },
     ],
     "explain_spike": lambda w: [
-        {"failures": w.failures, "window": None, "baseline": None, "now": None, "progress": False},
+        {
+            "failures": w.failures,
+            "window": None,
+            "baseline": None,
+            "now": None,
+            "progress": False,
+        },
     ],
     "compare_failures": lambda w: [
         {
@@ -344,18 +404,30 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "count_by_hour": lambda w: [{"failures": w.failures, "tz": "UTC"}],
     "count_errors": lambda w: [{"failures": w.failures, "top": None, "clean": None}],
     "count_expiring": lambda w: [
-        {"failures": w.failures, "retention": "7d", "now": None, "by": by} for by in (None, "workflow_url")
+        {"failures": w.failures, "retention": "7d", "now": None, "by": by}
+        for by in (None, "workflow_url")
     ],
     "count_labels": lambda w: [{"failures": w.failures}],
     "count_over_time": lambda w: [
-        {"failures": w.failures, "by": None, "freq": "D", "top": 3, "now": None, "tz": "Europe/Berlin"}
+        {
+            "failures": w.failures,
+            "by": None,
+            "freq": "D",
+            "top": 3,
+            "now": None,
+            "tz": "Europe/Berlin",
+        }
     ],
     "count_states": lambda w: [{"failures": w.failures}],
-    "count_workflows": lambda w: [{"failures": w.failures, "now": None, "span": "24h", "max_age": "7d"}],
+    "count_workflows": lambda w: [
+        {"failures": w.failures, "now": None, "span": "24h", "max_age": "7d"}
+    ],
     "expiring": lambda w: [{"failures": w.failures, "retention": "7d", "now": None}],
     "flatten": lambda w: [{"frame": w.vectors, "vectors": "text"}],
     "to_csv": lambda w: [{"frame": w.failures, "path": "failures.csv"}],
-    "to_excel": lambda w: [{"frame": w.failures, "path": "failures.xlsx", "progress": False}],
+    "to_excel": lambda w: [
+        {"frame": w.failures, "path": "failures.xlsx", "progress": False}
+    ],
     "compare_fusion": lambda w: [
         {
             "service": w.hybrid,
@@ -368,7 +440,10 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
         for judgements in (None, pd.DataFrame({"query": [0], "id": ["h1"]}))
     ],
-    "connect": lambda _: [CONNECT, CONNECT | {"vector_url": "http://127.0.0.1:1", "vector_token": "t0ken"}],
+    "connect": lambda _: [
+        CONNECT,
+        CONNECT | {"vector_url": "http://127.0.0.1:1", "vector_token": "t0ken"},
+    ],
     "delete_failures": lambda w: [
         {"service": w.service, "dlq_ids": ["a"], "confirm": True, "kind": "workflows"}
     ],
@@ -450,14 +525,30 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "iter_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
     "iter_query": lambda w: [
-        {"service": w.service, "wanted": tk.VectorQuery(id="v1", top_k=2), "max_idle": 60}
+        {
+            "service": w.service,
+            "wanted": tk.VectorQuery(id="v1", top_k=2),
+            "max_idle": 60,
+        }
     ],
     "iter_vectors": lambda w: [
-        {"service": w.service, "namespace": "", "prefix": None, "limit": None, **INCLUDE, **LOAD}
+        {
+            "service": w.service,
+            "namespace": "",
+            "prefix": None,
+            "limit": None,
+            **INCLUDE,
+            **LOAD,
+        }
     ],
     "list_namespaces": lambda w: [{"service": w.service}],
     "load_callbacks": lambda _: [
-        {"source": [{"status": 200}], "redactor": Redactor(), "reveal": False, "limit": None}
+        {
+            "source": [{"status": 200}],
+            "redactor": Redactor(),
+            "reveal": False,
+            "limit": None,
+        }
     ],
     "load_events": lambda w: [
         {
@@ -478,7 +569,9 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "progress": False,
         }
     ],
-    "load_failure": lambda w: [{"service": w.service, "dlq_id": "a", "kind": "workflows", "reveal": False}],
+    "load_failure": lambda w: [
+        {"service": w.service, "dlq_id": "a", "kind": "workflows", "reveal": False}
+    ],
     "load_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
     "load_runs": lambda w: [
         {
@@ -509,9 +602,18 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "match_metadata": lambda w: [{"frame": w.vectors, "filter": "n > 1"}],
     "parse_filter": lambda _: [{"text": "n > 1"}],
-    "plot_callback_states": lambda w: [{"failures": w.failures, "ax": w.ax(), "theme": "light"}],
+    "plot_callback_states": lambda w: [
+        {"failures": w.failures, "ax": w.ax(), "theme": "light"}
+    ],
     "plot_expiry": lambda w: [
-        {"failures": w.failures, "retention": "7d", "now": None, "tz": "UTC", "ax": w.ax(), "theme": "light"}
+        {
+            "failures": w.failures,
+            "retention": "7d",
+            "now": None,
+            "tz": "UTC",
+            "ax": w.ax(),
+            "theme": "light",
+        }
     ],
     "plot_failure_calendar": lambda w: [
         {"failures": w.failures, "tz": "UTC", "ax": w.ax(), "theme": "light"}
@@ -554,18 +656,34 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "theme": "light",
         }
     ],
-    "plot_retries_used": lambda w: [{"frame": w.failures, "ax": w.ax(), "theme": "light"}],
-    "plot_run_timeline": lambda w: [
-        {"events": w.events, "steps": None, "run_id": "w", "ax": w.ax(), "theme": "light"}
+    "plot_retries_used": lambda w: [
+        {"frame": w.failures, "ax": w.ax(), "theme": "light"}
     ],
-    "plot_success_rates": lambda w: [{"runs": w.runs, "freq": "D", "top": 3, "ax": w.ax(), "theme": "light"}],
+    "plot_run_timeline": lambda w: [
+        {
+            "events": w.events,
+            "steps": None,
+            "run_id": "w",
+            "ax": w.ax(),
+            "theme": "light",
+        }
+    ],
+    "plot_success_rates": lambda w: [
+        {"runs": w.runs, "freq": "D", "top": 3, "ax": w.ax(), "theme": "light"}
+    ],
     "run_rates": lambda w: [{"runs": w.runs, "freq": "D"}],
     "run_summary": lambda w: [{"runs": w.runs}],
     "plot_score_by_rank": lambda w: [
         {"hits": w.hits, "by": "query", "top": 2, "ax": w.ax(), "theme": "light"}
     ],
     "plot_score_comparison": lambda w: [
-        {"before": w.hits, "after": w.hits, "names": ("a", "b"), "ax": w.ax(), "theme": "light"}
+        {
+            "before": w.hits,
+            "after": w.hits,
+            "names": ("a", "b"),
+            "ax": w.ax(),
+            "theme": "light",
+        }
     ],
     "plot_score_distribution": lambda w: [
         {
@@ -578,11 +696,23 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "theme": "light",
         }
     ],
-    "plot_time_to_failure": lambda w: [{"failures": w.failures, "ax": w.ax(), "theme": "light"}],
-    "plot_vector_norms": lambda w: [{"vectors": w.vectors, "bins": 5, "ax": w.ax(), "theme": "light"}],
-    "plot_vector_map": lambda w: [{"vectors": w.vectors, "color": "n", "ax": w.ax(), "theme": "light"}],
+    "plot_time_to_failure": lambda w: [
+        {"failures": w.failures, "ax": w.ax(), "theme": "light"}
+    ],
+    "plot_vector_norms": lambda w: [
+        {"vectors": w.vectors, "bins": 5, "ax": w.ax(), "theme": "light"}
+    ],
+    "plot_vector_map": lambda w: [
+        {"vectors": w.vectors, "color": "n", "ax": w.ax(), "theme": "light"}
+    ],
     "project_vectors": lambda w: [
-        {"vectors": w.vectors, "method": method, "namespace": "", "sample": None, "seed": 0}
+        {
+            "vectors": w.vectors,
+            "method": method,
+            "namespace": "",
+            "sample": None,
+            "seed": 0,
+        }
         for method in ("pca", "tsne")
     ],
     "plan_redrive": lambda w: [
@@ -603,8 +733,12 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
         for actions in (None, "restart", {})
     ],
-    "cancel_messages": lambda w: [{"service": w.service, "message_ids": ["m"], "confirm": True}],
-    "cancel_runs": lambda w: [{"service": w.service, "workflow_run_ids": "w", "confirm": True}],
+    "cancel_messages": lambda w: [
+        {"service": w.service, "message_ids": ["m"], "confirm": True}
+    ],
+    "cancel_runs": lambda w: [
+        {"service": w.service, "workflow_run_ids": "w", "confirm": True}
+    ],
     "publish_batch": lambda w: [
         {
             "service": w.service,
@@ -627,11 +761,15 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         )
     ],
     "query_text": lambda w: [{"service": w.service, "text": "x", **HITS}],
-    "read_snapshot": lambda _: [{"path": "written", "filesystem": None, "memory_limit": None}],
+    "read_snapshot": lambda _: [
+        {"path": "written", "filesystem": None, "memory_limit": None}
+    ],
     "receipt": lambda w: [{"frame": w.failures}],
     "redrive_history": lambda _: [{"ledger": "redrive.sqlite"}],
     "redrive_status": lambda w: [{"ledger": "redrive.sqlite", "plan": w.plan.hash}],
-    "rerun_failure_function": lambda w: [{"service": w.service, "dlq_id": "a", "confirm": True}],
+    "rerun_failure_function": lambda w: [
+        {"service": w.service, "dlq_id": "a", "confirm": True}
+    ],
     "restore_vectors": lambda w: [
         {
             "service": w.service,
@@ -642,8 +780,12 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "filesystem": None,
         }
     ],
-    "restart_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
-    "resume_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
+    "restart_failures": lambda w: [
+        {"service": w.service, "dlq_ids": "a", "confirm": True}
+    ],
+    "resume_failures": lambda w: [
+        {"service": w.service, "dlq_ids": "a", "confirm": True}
+    ],
     "run_redrive": lambda w: [
         {
             "service": w.service,
@@ -655,8 +797,12 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
     ],
     "scan_snapshot": lambda _: [{"path": "written", "filesystem": None}],
-    "start_run": lambda w: [{"service": w.service, "url": w.http_url, "body": None, "headers": None}],
-    "summary": lambda w: [{"frame": frame} for frame in (w.failures, w.vectors, w.hits)],
+    "start_run": lambda w: [
+        {"service": w.service, "url": w.http_url, "body": None, "headers": None}
+    ],
+    "summary": lambda w: [
+        {"frame": frame} for frame in (w.failures, w.vectors, w.hits)
+    ],
     "sync_failures": lambda w: [
         {
             "service": w.service,
@@ -700,9 +846,16 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "seen": tk.ReplayGuard(),
         }
     ],
-    "verify_snapshot": lambda _: [{"path": "written", "filesystem": None, "max_age": "7d", "now": None}],
+    "verify_snapshot": lambda _: [
+        {"path": "written", "filesystem": None, "max_age": "7d", "now": None}
+    ],
     "write_snapshot": lambda w: [
-        {"frame": w.failures, "path": "written-again", "schema": None, "filesystem": None}
+        {
+            "frame": w.failures,
+            "path": "written-again",
+            "schema": None,
+            "filesystem": None,
+        }
     ],
 }
 
@@ -722,14 +875,22 @@ def around(world, server, tmp_path, monkeypatch) -> World:
     world.fill()
     tk.write_snapshot(world.vectors, "written")
     plan = world.plan
-    tk.run_redrive(world.service, plan, ledger="redrive.sqlite", confirm=plan.confirmation, progress=False)
+    tk.run_redrive(
+        world.service,
+        plan,
+        ledger="redrive.sqlite",
+        confirm=plan.confirmation,
+        progress=False,
+    )
     return world
 
 
 def named_parameters(function: Callable[..., Any]) -> set[str]:
     """Names of the parameters, without the one that collects unknown names to refuse them."""
     parameters = inspect.signature(function).parameters.values()
-    return {one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD}
+    return {
+        one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD
+    }
 
 
 def test_the_table_holds_every_public_function_and_parameter(around):
@@ -828,7 +989,14 @@ def test_a_wrong_value_in_any_argument_is_an_error_that_names_it(around, name):
         for argument in base
         for label, value in WRONG.items()
         if not is_called(name, argument, value)
-        if (said := problem(name, CALLS[name](around)[number] if name in REMOVING else base, argument, value))
+        if (
+            said := problem(
+                name,
+                CALLS[name](around)[number] if name in REMOVING else base,
+                argument,
+                value,
+            )
+        )
     ]
     assert not found, "\n".join(found)
 

@@ -21,7 +21,9 @@ from toolkit.tables import schemas
 
 PLOTS_PAGE = Path(__file__).parents[1] / "docs" / "plots.md"
 NAMES = [
-    *re.findall(r"(?m)^\| `(plot_\w+)` \|", PLOTS_PAGE.read_text("utf-8")),  # its table names every plot
+    *re.findall(
+        r"(?m)^\| `(plot_\w+)` \|", PLOTS_PAGE.read_text("utf-8")
+    ),  # its table names every plot
     "Calibration",
     "CallbackReceiver",
     "CallbackSettings",
@@ -153,7 +155,9 @@ def test_the_public_names_are_these():
     """A name is added or removed on purpose only."""
     assert sorted(tk.__all__) == sorted(NAMES)
     offered = {name for name in dir(tk) if not name.startswith("__")}
-    assert offered == {*NAMES, "analysis", "errors"} - {"__version__"}  # Tab offers no internal module
+    assert offered == {*NAMES, "analysis", "errors"} - {
+        "__version__"
+    }  # Tab offers no internal module
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -172,12 +176,21 @@ def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="load_failurse") as caught:
         tk.load_failurse  # noqa: B018 - the access is the test
     assert str(caught.value).endswith("Did you mean 'load_failure'?")
-    with pytest.raises(AttributeError, match=r"It is toolkit\.analysis\.find_incidents$"):
+    with pytest.raises(
+        AttributeError, match=r"It is toolkit\.analysis\.find_incidents$"
+    ):
         tk.find_incidents  # noqa: B018 - as above
-    for name in ("InputError", "ToolkitError", "IncompleteLoadError", "UnexpectedResultWarning"):
+    for name in (
+        "InputError",
+        "ToolkitError",
+        "IncompleteLoadError",
+        "UnexpectedResultWarning",
+    ):
         with pytest.raises(AttributeError, match=rf"It is toolkit\.errors\.{name}$"):
             getattr(tk, name)
-    with pytest.raises(AttributeError, match=r"has no attribute 'ClassVar'$"):  # errors only import it
+    with pytest.raises(
+        AttributeError, match=r"has no attribute 'ClassVar'$"
+    ):  # errors only import it
         tk.ClassVar  # noqa: B018 - as above
 
 
@@ -188,7 +201,9 @@ def test_importing_pulls_in_neither_plots_nor_widgets():
         "toolkit.connect(queue_url='http://127.0.0.1:1', queue_token='t0ken-of-mine')\n"
         "print([name for name in ('matplotlib', 'ipywidgets', 'requests') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -236,7 +251,14 @@ def _defined_in_the_package():
 
 def _known():
     """What a user can write: public names and their members, Python's and pandas' own."""
-    known = {*NAMES, *dir(builtins), *dir(pd), *dir(pd.DataFrame), *dir(pd.Series), *dir(tk.errors)}
+    known = {
+        *NAMES,
+        *dir(builtins),
+        *dir(pd),
+        *dir(pd.DataFrame),
+        *dir(pd.Series),
+        *dir(tk.errors),
+    }
     for name in NAMES:
         value = getattr(tk, name)
         if inspect.isclass(value):
@@ -245,7 +267,12 @@ def _known():
 
 
 SCHEMAS = [value for value in vars(schemas).values() if isinstance(value, pa.Schema)]
-COLUMNS = {"recent", "when", "marks", *(column for schema in SCHEMAS for column in schema.names)}
+COLUMNS = {
+    "recent",
+    "when",
+    "marks",
+    *(column for schema in SCHEMAS for column in schema.names),
+}
 SIGNED = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\([^`]*\))?`(?!`)|\b([a-z_]\w+)\(")
 
 
@@ -275,7 +302,9 @@ def test_messages_name_only_what_is_public():
     for path in Path(tk.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         advice = (
-            node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "next_step"
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.keyword) and node.arg == "next_step"
         )
         for text in (part for value in advice for part in ast.walk(value)):
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
@@ -294,7 +323,14 @@ ROOT = Path(__file__).parents[1]
 ROOTS = ("toolkit", "toolkit_service")
 SCRIPTS = [  # no test runs these
     path
-    for folder in ("tests/benchmarks", "tests/soak", "tests/accuracy", "tests/fuzz", "docs/pictures", "data")
+    for folder in (
+        "tests/benchmarks",
+        "tests/soak",
+        "tests/accuracy",
+        "tests/fuzz",
+        "docs/pictures",
+        "data",
+    )
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 
@@ -305,9 +341,16 @@ def test_what_a_script_uses_of_the_toolkit_exists(path: Path) -> None:
     tree = ast.parse(path.read_text("utf-8"))
     missing = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tk":
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "tk"
+        ):
             missing += [] if hasattr(tk, node.attr) else [f"tk.{node.attr}"]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ROOTS:
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").partition(".")[0] in ROOTS
+        ):
             module = importlib.import_module(node.module or "")
             for alias in node.names:
                 if not hasattr(module, alias.name):

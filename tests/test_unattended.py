@@ -50,9 +50,16 @@ def queue() -> Iterator[ScriptedServer]:
 
     def respond(asked: Asked) -> Reply:
         asked_for = dict(asked.query)
-        first, last = int(asked_for.get("fromDate", 0)), int(asked_for.get("toDate", 2**60))
+        first, last = (
+            int(asked_for.get("fromDate", 0)),
+            int(asked_for.get("toDate", 2**60)),
+        )
         page = [entry for entry in entries if first <= entry["createdAt"] <= last]
-        return Reply(200, {"Content-Type": "application/json"}, json.dumps({"messages": page}).encode())
+        return Reply(
+            200,
+            {"Content-Type": "application/json"},
+            json.dumps({"messages": page}).encode(),
+        )
 
     with listening() as server:
         server.respond = respond
@@ -74,7 +81,9 @@ class Machine:
     def configure(self, queue_url: str) -> None:
         """Write the file of variables."""
         text = f"TOOLKIT_QUEUE_URL={queue_url}\nTOOLKIT_QUEUE_TOKEN={TOKEN}\n"
-        (self.folder / "environment").write_text(f"{text}TOOLKIT_MASKING_KEY={'12' * 32}\n")
+        (self.folder / "environment").write_text(
+            f"{text}TOOLKIT_MASKING_KEY={'12' * 32}\n"
+        )
 
     def program(self, name: str, text: str) -> None:
         """Make a program on the path."""
@@ -93,9 +102,21 @@ class Machine:
         """Run shell text with nothing but a path, a fresh home and these variables, as cron does."""
         home = self.folder / f"home-{time.monotonic_ns()}"
         home.mkdir()
-        given = {"HOME": home, "PATH": f"{self.folder}/bin:/usr/bin:/bin", "STATE": self.folder} | variables
-        command = ["env", "-i", *(f"{name}={value}" for name, value in given.items()), *shell, text]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder)
+        given = {
+            "HOME": home,
+            "PATH": f"{self.folder}/bin:/usr/bin:/bin",
+            "STATE": self.folder,
+        } | variables
+        command = [
+            "env",
+            "-i",
+            *(f"{name}={value}" for name, value in given.items()),
+            *shell,
+            text,
+        ]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=self.folder
+        )
 
     @property
     def variables(self) -> dict[str, str]:
@@ -111,7 +132,9 @@ def machine(tmp_path: Path, queue: ScriptedServer) -> Machine:
 
 
 @pytest.mark.slow
-def test_the_cron_line_is_quiet_if_all_is_well_and_prints_what_failed(machine: Machine) -> None:
+def test_the_cron_line_is_quiet_if_all_is_well_and_prints_what_failed(
+    machine: Machine,
+) -> None:
     """Cron mails what is printed: nothing after a sync, the reason and the status after a failure."""
     (text,) = blocks("cron")
     settings = dict(re.findall(r"^([A-Z]+)=(.*)$", text, re.MULTILINE))
@@ -123,7 +146,9 @@ def test_the_cron_line_is_quiet_if_all_is_well_and_prints_what_failed(machine: M
     assert well.returncode == 0, well.stdout
     assert well.stdout + well.stderr == ""
     assert (machine.folder / "snapshots" / "failures" / "_manifest.json").exists()
-    (machine.folder / "environment").write_text("TOOLKIT_QUEUE_URL=http://127.0.0.1:1/\n")
+    (machine.folder / "environment").write_text(
+        "TOOLKIT_QUEUE_URL=http://127.0.0.1:1/\n"
+    )
     failed = machine.run(line)
     assert failed.returncode == 1
     assert "toolkit: " in failed.stdout
@@ -139,12 +164,16 @@ def test_no_document_has_a_line_that_hides_failures() -> None:
 
 
 @pytest.mark.slow
-def test_the_nightly_script_sends_a_mail_if_there_is_something_new(machine: Machine) -> None:
+def test_the_nightly_script_sends_a_mail_if_there_is_something_new(
+    machine: Machine,
+) -> None:
     """The status of the report is that of the script, and the mail has the recipient of the script."""
     (script,) = blocks("sh", "toolkit-nightly")
     ended = machine.run(machine.here(script), **machine.variables)
     assert ended.returncode in {4, 5}, ended.stderr
-    message = message_from_bytes((machine.folder / "sent.eml").read_bytes(), policy=policy.default)
+    message = message_from_bytes(
+        (machine.folder / "sent.eml").read_bytes(), policy=policy.default
+    )
     assert message["To"] == "ops@example.com"
     assert (machine.folder / "arguments").read_text() == "-t\n"
     assert (machine.folder / "snapshots" / "report.html").exists()
@@ -177,20 +206,31 @@ def _read_by_systemd(tmp_path: Path) -> None:
     for text in blocks("ini", "/etc/systemd/system/"):
         name = re.match(r"# /etc/systemd/system/(\S+)", text)[1]
         # programs of the page that are not on this machine
-        (tmp_path / name).write_text(text.replace("/usr/local/bin/toolkit-nightly", "/bin/true"))
+        (tmp_path / name).write_text(
+            text.replace("/usr/local/bin/toolkit-nightly", "/bin/true")
+        )
         names.append(name)
     assert len(names) == 3
-    paths = [str(tmp_path / name.replace("@.", "@toolkit-nightly.service.")) for name in names]
+    paths = [
+        str(tmp_path / name.replace("@.", "@toolkit-nightly.service."))
+        for name in names
+    ]
     variables = os.environ | {"SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
     done = subprocess.run(
-        ["systemd-analyze", "verify", *paths], capture_output=True, text=True, check=False, env=variables
+        ["systemd-analyze", "verify", *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=variables,
     )
     ours = [line for line in done.stderr.splitlines() if "toolkit" in line]
     assert ours == []
     (timer,) = (text for text in blocks("ini") if "[Timer]" in text)
     when = re.search("OnCalendar=(.*)", timer)[1]
     assert (
-        subprocess.run(["systemd-analyze", "calendar", when], capture_output=True, check=False).returncode
+        subprocess.run(
+            ["systemd-analyze", "calendar", when], capture_output=True, check=False
+        ).returncode
         == 0
     )
 
@@ -205,7 +245,9 @@ def test_the_workflow_of_github_runs_its_steps(machine: Machine) -> None:
     assert list(steps) == ["install", "sync", "judge"]
     assert set(job["env"]) == set(machine.variables)
     bash = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
-    variables = machine.variables | {"GITHUB_STEP_SUMMARY": str(machine.folder / "summary.md")}
+    variables = machine.variables | {
+        "GITHUB_STEP_SUMMARY": str(machine.folder / "summary.md")
+    }
     assert machine.run(steps["sync"], bash, **variables).returncode == 0
     judged = machine.run(steps["judge"], bash, **variables)
     assert judged.returncode in {4, 5}, judged.stderr
@@ -214,18 +256,28 @@ def test_the_workflow_of_github_runs_its_steps(machine: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_the_cron_job_of_kubernetes_writes_no_row_again_with_a_fresh_home(machine: Machine) -> None:
+def test_the_cron_job_of_kubernetes_writes_no_row_again_with_a_fresh_home(
+    machine: Machine,
+) -> None:
     """Its command runs twice, each time in another home: the key of the secret keeps the masks equal."""
     (text,) = blocks("yaml", "CronJob")
     job = yaml.safe_load(text)["spec"]
     pod = job["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert {mount["name"] for mount in container["volumeMounts"]} == {item["name"] for item in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        item["name"] for item in pod["volumes"]
+    }
     assert (job["concurrencyPolicy"], pod["restartPolicy"]) == ("Forbid", "Never")
     variables = {item["name"]: machine.here(item["value"]) for item in container["env"]}
-    variables |= {name: value for name, value in machine.variables.items() if name != "TOOLKIT_MASKING_KEY"}
+    variables |= {
+        name: value
+        for name, value in machine.variables.items()
+        if name != "TOOLKIT_MASKING_KEY"
+    }
     command, (script,) = tuple(container["command"]), container["args"]
-    first, second = (machine.run(machine.here(script), command, **variables) for _ in range(2))
+    first, second = (
+        machine.run(machine.here(script), command, **variables) for _ in range(2)
+    )
     assert first.returncode in {4, 5}, first.stderr
     assert "60 added" in first.stdout
     assert "New: " in first.stdout
@@ -236,23 +288,35 @@ def test_the_cron_job_of_kubernetes_writes_no_row_again_with_a_fresh_home(machin
 def test_the_container_keeps_the_masking_key_in_its_volume(machine: Machine) -> None:
     """The command of the image, run twice with a fresh home, changes no row."""
     (text,) = blocks("dockerfile")
-    variables = dict(re.findall(r"(\w+)=(\S+)", re.search("^ENV (.*)$", text, re.MULTILINE)[1]))
+    variables = dict(
+        re.findall(r"(\w+)=(\S+)", re.search("^ENV (.*)$", text, re.MULTILINE)[1])
+    )
     words = json.loads(re.search("^ENTRYPOINT (.*)$", text, re.MULTILINE)[1])
     words += json.loads(re.search("^CMD (.*)$", text, re.MULTILINE)[1])
-    given = {name: machine.here(value) for name, value in variables.items()} | machine.variables
+    given = {
+        name: machine.here(value) for name, value in variables.items()
+    } | machine.variables
     del given["TOOLKIT_MASKING_KEY"]
     ran = [machine.run(machine.here(" ".join(words)), **given) for _ in range(2)]
     assert [done.returncode for done in ran] == [0, 0]
     assert "0 added, 0 changed, 0 gone" in ran[1].stdout
     assert (machine.folder / "state" / "config").is_dir()
     (machine.folder / "state" / "config").rename(machine.folder / "lost")
-    assert "0 added, 0 changed" not in machine.run(machine.here(" ".join(words)), **given).stdout
+    assert (
+        "0 added, 0 changed"
+        not in machine.run(machine.here(" ".join(words)), **given).stdout
+    )
 
 
 @pytest.fixture
 def synced(machine: Machine) -> Machine:
     """The machine after a sync, in whose folder the recipes run."""
-    assert machine.run("toolkit snapshot failures failures", **machine.variables).returncode == 0
+    assert (
+        machine.run(
+            "toolkit snapshot failures failures", **machine.variables
+        ).returncode
+        == 0
+    )
     return machine
 
 
@@ -261,21 +325,29 @@ def test_the_recipe_for_sendmail_and_the_one_for_a_webhook_send(
     synced: Machine, server: ScriptedServer, request: pytest.FixtureRequest
 ) -> None:
     """The mail arrives at the program; the webhook gets JSON with a short text and its one link."""
-    mail = next(text for text in blocks("sh", "sendmail -t <") if "toolkit-nightly" not in text)
+    mail = next(
+        text for text in blocks("sh", "sendmail -t <") if "toolkit-nightly" not in text
+    )
     sent: Callable[..., subprocess.CompletedProcess[str]] = synced.run
     assert sent(mail, **synced.variables).returncode == 0
     assert b"MIME-Version" in (synced.folder / "sent.eml").read_bytes()
     (chat,) = blocks("sh", "WEBHOOK_URL")
     server.always(b"{}")
-    done = sent(chat, **synced.variables, WEBHOOK_URL=f"{server.url}/hook", no_proxy="127.0.0.1")
+    done = sent(
+        chat, **synced.variables, WEBHOOK_URL=f"{server.url}/hook", no_proxy="127.0.0.1"
+    )
     assert done.returncode == 0, done.stderr
     text = json.loads(server.requests[-1].body)["text"]
     assert len(text) <= 1_500
-    assert re.findall(r"https?://\S+", text) == ["https://reports.example.com/latest.html"]
+    assert re.findall(r"https?://\S+", text) == [
+        "https://reports.example.com/latest.html"
+    ]
 
 
 @pytest.mark.slow
-def test_a_signal_is_only_sent_after_a_complete_sync(machine: Machine, server: ScriptedServer) -> None:
+def test_a_signal_is_only_sent_after_a_complete_sync(
+    machine: Machine, server: ScriptedServer
+) -> None:
     """A failed sync sends none, so that the service which expects it alarms."""
     (text,) = blocks("sh", "PING_URL")
     ping = {"PING_URL": f"{server.url}/ping", "no_proxy": "127.0.0.1"}

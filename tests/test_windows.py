@@ -76,7 +76,9 @@ print("status", main(["serve", "--port", "0", "--data-dir", "data"]))
 @pytest.fixture
 def run(sample_service: tk.Service, tmp_path: Path):
     """Run a script where Windows' lacks are, in a folder with a snapshot of this service's failures."""
-    tk.write_snapshot(tk.load_failures(sample_service, progress=False), tmp_path / "given")
+    tk.write_snapshot(
+        tk.load_failures(sample_service, progress=False), tmp_path / "given"
+    )
     queue, vector = sample_service.need("queue"), sample_service.need("vector")
     environ = os.environ | {
         "TOOLKIT_QUEUE_URL": queue.url,
@@ -147,7 +149,11 @@ def test_posix_names_are_used_only_where_they_are_looked_for():
         if path.is_relative_to(_TESTS.parent / "toolkit" / "local"):
             continue
         for node in ast.parse(path.read_text("utf-8")).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else []
+            )
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             wrong += [f"{path.name}: {name}" for name in names if name in MODULES]
     assert wrong == []

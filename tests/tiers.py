@@ -69,7 +69,9 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def _mark_most_cases(items: Iterable[pytest.Item]) -> None:
-    by_function: defaultdict[tuple[Path, str], list[pytest.Function]] = defaultdict(list)
+    by_function: defaultdict[tuple[Path, str], list[pytest.Function]] = defaultdict(
+        list
+    )
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             by_function[item.path, item.originalname].append(item)

@@ -15,13 +15,70 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty")
+MODULES = (
+    "fcntl",
+    "grp",
+    "posix",
+    "pty",
+    "pwd",
+    "readline",
+    "resource",
+    "syslog",
+    "termios",
+    "tty",
+)
 NAMES = (
-    *("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK", "O_CLOEXEC", "O_SYNC", "O_DSYNC", "O_NOATIME"),
-    *("fork", "forkpty", "getuid", "geteuid", "getgid", "getegid", "getpgid", "getpgrp", "setsid", "killpg"),
-    *("fchmod", "fchown", "chown", "lchown", "fdatasync", "pread", "pwrite", "preadv", "pwritev"),
-    *("sysconf", "sysconf_names", "statvfs", "fstatvfs", "mkfifo", "openpty", "uname", "wait", "nice"),
-    *("posix_fallocate", "posix_fadvise", "sched_getaffinity", "getloadavg", "register_at_fork", "pipe2"),
+    *(
+        "O_NOFOLLOW",
+        "O_DIRECTORY",
+        "O_NONBLOCK",
+        "O_CLOEXEC",
+        "O_SYNC",
+        "O_DSYNC",
+        "O_NOATIME",
+    ),
+    *(
+        "fork",
+        "forkpty",
+        "getuid",
+        "geteuid",
+        "getgid",
+        "getegid",
+        "getpgid",
+        "getpgrp",
+        "setsid",
+        "killpg",
+    ),
+    *(
+        "fchmod",
+        "fchown",
+        "chown",
+        "lchown",
+        "fdatasync",
+        "pread",
+        "pwrite",
+        "preadv",
+        "pwritev",
+    ),
+    *(
+        "sysconf",
+        "sysconf_names",
+        "statvfs",
+        "fstatvfs",
+        "mkfifo",
+        "openpty",
+        "uname",
+        "wait",
+        "nice",
+    ),
+    *(
+        "posix_fallocate",
+        "posix_fadvise",
+        "sched_getaffinity",
+        "getloadavg",
+        "register_at_fork",
+        "pipe2",
+    ),
 )
 
 
@@ -31,7 +88,9 @@ def take_away() -> None:
         sys.modules[name] = None  # type: ignore[assignment]
     real = os.open
 
-    def opened(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+    def opened(
+        path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
+    ) -> int:
         if dir_fd is not None:
             raise NotImplementedError("dir_fd unavailable on this platform")
         if Path(path).is_dir():
@@ -44,7 +103,11 @@ def take_away() -> None:
     poor.name = "nt"  # type: ignore[attr-defined]
     sys.modules["os"] = poor
     kept = {"SIGINT", "SIGTERM", "SIGABRT", "SIGFPE", "SIGILL", "SIGSEGV"}
-    others = [name for name in dir(signal) if name.startswith("SIG") and name.isupper() and name not in kept]
+    others = [
+        name
+        for name in dir(signal)
+        if name.startswith("SIG") and name.isupper() and name not in kept
+    ]
     sys.modules["signal"] = _without(
         signal, [*others, "pthread_kill", "pthread_sigmask", "alarm", "setitimer"]
     )
@@ -53,7 +116,9 @@ def take_away() -> None:
 
 def _without(module: ModuleType, names: Any) -> ModuleType:
     poor = ModuleType(module.__name__)
-    vars(poor).update({name: value for name, value in vars(module).items() if name not in names})
+    vars(poor).update(
+        {name: value for name, value in vars(module).items() if name not in names}
+    )
     return poor
 
 
@@ -63,7 +128,12 @@ def _locks() -> ModuleType:
 
     def locking(handle: int, mode: int, count: int) -> None:
         assert mode == made.LK_NBLCK  # type: ignore[attr-defined]
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, count, os.lseek(handle, 0, os.SEEK_CUR))
+        fcntl.lockf(
+            handle,
+            fcntl.LOCK_EX | fcntl.LOCK_NB,
+            count,
+            os.lseek(handle, 0, os.SEEK_CUR),
+        )
 
     made.locking, made.LK_NBLCK = locking, 2  # type: ignore[attr-defined]
     return made

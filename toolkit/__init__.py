@@ -19,7 +19,9 @@ from pathlib import Path
 try:
     from toolkit import errors
     from toolkit.base.lazy_names import lazy_names
-    from toolkit.tables import vector_dtype as _registered  # pandas knows the type by its import
+    from toolkit.tables import (
+        vector_dtype as _registered,
+    )  # pandas knows the type by its import
     from toolkit.tables.receipt import (  # now, as the module and the function share their name
         Receipt,
         receipt,
@@ -30,7 +32,9 @@ except KeyboardInterrupt:
         raise SystemExit(130) from None  # the command, which shows no traceback
     raise
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, modules=("toolkit.analysis", "toolkit.errors"))
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__, modules=("toolkit.analysis", "toolkit.errors")
+)
 
 if "IPython" in sys.modules:
     import_module("toolkit.tables.frames").show_in_notebooks()

@@ -126,7 +126,9 @@ from toolkit.vectors.restoring import VectorRestore as VectorRestore
 from toolkit.vectors.restoring import restore_vectors as restore_vectors
 from toolkit.vectors.score_plots import plot_score_by_rank as plot_score_by_rank
 from toolkit.vectors.score_plots import plot_score_comparison as plot_score_comparison
-from toolkit.vectors.score_plots import plot_score_distribution as plot_score_distribution
+from toolkit.vectors.score_plots import (
+    plot_score_distribution as plot_score_distribution,
+)
 from toolkit.vectors.upserts import update_vectors as update_vectors
 from toolkit.vectors.upserts import upsert_vectors as upsert_vectors
 from toolkit.vectors.vector_changes import VectorChanges as VectorChanges
@@ -137,5 +139,7 @@ from toolkit.widgets.failure_filter import FailureFilterWidget as FailureFilterW
 from toolkit.widgets.failure_rows import FailureView as FailureView
 from toolkit.widgets.metadata_filter import MetadataFilterWidget as MetadataFilterWidget
 from toolkit.widgets.redrive_panel import RedrivePanel as RedrivePanel
-from toolkit.widgets.similarity_query import SimilarityQueryWidget as SimilarityQueryWidget
+from toolkit.widgets.similarity_query import (
+    SimilarityQueryWidget as SimilarityQueryWidget,
+)
 from toolkit.widgets.vector_map import VectorMap as VectorMap

@@ -22,7 +22,8 @@ MAX_MESSAGE: Final = 10 * 1024 * 1024
 RETENTION_MS: Final = 90 * DAY_MS
 """How long DLQ entries, ended runs and events are kept by default: the longest time of the public plans."""
 MAX_BODY: Final = 64 * 1024 * 1024  # bytes of a request
-REQUEST_TIMEOUT: Final = 30.0  # seconds within which a request, head and body, must have arrived
+# seconds within which a request, head and body, must have arrived
+REQUEST_TIMEOUT: Final = 30.0
 TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
 """Query parameters that may contain the token instead of the Authorization header."""
 
@@ -41,7 +42,8 @@ PATTERNS: Final = {
 T = TypeVar("T")
 _MAX_DIGITS: Final = 400  # of an integer; converting 5,000 digits is slow
 _MAX_DEPTH: Final = 200  # levels of arrays and objects
-_STRING: Final = r'"(?:[^"\\]|\\.)*+"'  # a JSON string, with an atomic repetition: no backtracking
+# a JSON string, with an atomic repetition: no backtracking
+_STRING: Final = r'"(?:[^"\\]|\\.)*+"'
 _SHOWN: Final = 80  # characters of a value in a message
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
@@ -88,7 +90,9 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise invalid("body too large", f"more than {limit} bytes", "at most that", status=413)
+            raise invalid(
+                "body too large", f"more than {limit} bytes", "at most that", status=413
+            )
     return bytes(body)
 
 
@@ -117,10 +121,14 @@ def parse_json(body: bytes) -> Any:
         )
     except json.JSONDecodeError as error:
         got = repr(text[error.pos]) if error.pos < len(text) else "its end"
-        raise invalid("body is not JSON", f"{got} at offset {error.pos}", f"JSON: {error.msg}") from None
+        raise invalid(
+            "body is not JSON", f"{got} at offset {error.pos}", f"JSON: {error.msg}"
+        ) from None
     except RecursionError:
         got = f"deeper nesting at offset {_depth_offset(text)}"
-        raise invalid("body is nested too deep", got, f"at most {_MAX_DEPTH} levels") from None
+        raise invalid(
+            "body is nested too deep", got, f"at most {_MAX_DEPTH} levels"
+        ) from None
     # "\ud800" alone is valid JSON, but no text that can be stored or sent
     if _SURROGATE.search(text):
         _check_surrogates(document)
@@ -134,7 +142,9 @@ def _utf_8(body: bytes) -> str:
         got = f"byte {body[error.start]:#04x} at offset {error.start}"
         raise invalid("body is not UTF-8", got, "JSON in UTF-8") from None
     if text.startswith("\ufeff"):
-        raise invalid("body is not JSON", "a byte order mark at offset 0", "plain UTF-8")
+        raise invalid(
+            "body is not JSON", "a byte order mark at offset 0", "plain UTF-8"
+        )
     return text
 
 
@@ -152,7 +162,11 @@ class _Hooks:
         result = dict(pairs)
         if len(result) != len(pairs):
             name, offset = _duplicate_name(self._text)
-            raise invalid("body is ambiguous", f"{name[:80]!r} a second time at offset {offset}", "it once")
+            raise invalid(
+                "body is ambiguous",
+                f"{name[:80]!r} a second time at offset {offset}",
+                "it once",
+            )
         return result
 
     def whole_number(self, digits: str) -> int:
@@ -166,7 +180,9 @@ class _Hooks:
         """Return a float; NaN, Infinity and 1e400 are errors."""
         number = float(digits)
         if not math.isfinite(number):
-            raise _number_error(self._text, digits, digits[:40], "finite 64-bit numbers")
+            raise _number_error(
+                self._text, digits, digits[:40], "finite 64-bit numbers"
+            )
         return number
 
 
@@ -174,7 +190,9 @@ def _check_surrogates(document: Any) -> None:
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise invalid("body is not text", "a lone surrogate", "text that UTF-8 can encode") from None
+        raise invalid(
+            "body is not text", "a lone surrogate", "text that UTF-8 can encode"
+        ) from None
 
 
 def _depth_offset(text: str) -> int:
@@ -216,7 +234,9 @@ def _number_error(text: str, literal: str, got: str, expected: str) -> ApiError:
     matches = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
     offsets = (match.start() for match in matches if not match[0].startswith('"'))
     offset = next(offsets, len(text))
-    return invalid("body contains an unusable number", f"{got} at offset {offset}", expected)
+    return invalid(
+        "body contains an unusable number", f"{got} at offset {offset}", expected
+    )
 
 
 def read_as(document: Any, kind: type[T], source: str = "body") -> T:
@@ -228,7 +248,9 @@ def read_as(document: Any, kind: type[T], source: str = "body") -> T:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
-        raise ApiError(400, _explained(document, kind, problem, path.strip("`."), source)) from None
+        raise ApiError(
+            400, _explained(document, kind, problem, path.strip("`."), source)
+        ) from None
 
 
 def _explained(document: Any, kind: Any, problem: str, path: str, source: str) -> str:
@@ -266,7 +288,9 @@ def _at_path(document: Any, path: str) -> Any:
 
 def _choices(kind: Any, path: str) -> list[str]:
     """Return the values of the Literal type of a field, which may be None as well."""
-    field = next(field for field in msgspec.structs.fields(kind) if field.encode_name == path)
+    field = next(
+        field for field in msgspec.structs.fields(kind) if field.encode_name == path
+    )
     choices: list[str] = []
     for option in get_args(field.type):
         choices += get_args(option)
@@ -307,7 +331,9 @@ def invalid(problem: str, got: str, expected: str, *, status: int = 400) -> ApiE
 def checked_name(text: str, source: str) -> str:
     """Return the text if it is a valid name. Otherwise raise an `ApiError` that names `source`."""
     if not NAMES.fullmatch(text):
-        expected = "letters, digits, '-', '_' and '.', at most 256, and more than '.' or '..'"
+        expected = (
+            "letters, digits, '-', '_' and '.', at most 256, and more than '.' or '..'"
+        )
         raise invalid(f"{source} is not usable", repr(text[:80]), expected)
     return text
 

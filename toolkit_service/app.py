@@ -43,7 +43,9 @@ from toolkit_service.vectors.specs import IndexSpec
 from toolkit_service.vectors.vector_index import IndexRegistry
 from toolkit_service.vectors.vector_routes import vector_operations
 
-_WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # without a token they show no stored data
+_WITHOUT_TOKEN: Final = frozenset(
+    {"/", "/openapi.json"}
+)  # without a token they show no stored data
 _OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
 _BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")
@@ -63,7 +65,11 @@ class Interception(Protocol):
 
 
 def build_app(
-    queue: Queue, registry: IndexRegistry, token: Secret, *, interception: Interception | None = None
+    queue: Queue,
+    registry: IndexRegistry,
+    token: Secret,
+    *,
+    interception: Interception | None = None,
 ) -> ASGIApp:
     """Return the application: the queue at the root, and each index at ``/vector/<name>``.
 
@@ -96,7 +102,14 @@ def all_operations(
     of_interception = () if interception is None else interception.operations()
     operations = [
         status_operation(queue, registry),
-        _public("GET", "/openapi.json", "document", "Return this document.", described, dict[str, Any]),
+        _public(
+            "GET",
+            "/openapi.json",
+            "document",
+            "Return this document.",
+            described,
+            dict[str, Any],
+        ),
         *of_interception,
         *message_operations.of(queue),
         *dlq_operations(queue),
@@ -110,7 +123,9 @@ def all_operations(
     return operations
 
 
-def error_handlers(registry: IndexRegistry, queue: Queue | None = None) -> dict[Any, Any]:
+def error_handlers(
+    registry: IndexRegistry, queue: Queue | None = None
+) -> dict[Any, Any]:
     """Return the functions with which Starlette turns errors into responses.
 
     If an error is unexpected, the database is checked, so that the response can name a damaged value.
@@ -149,7 +164,10 @@ def _allowed_methods(request: Request) -> str:
     """Return the methods of a path, over all routes that match it."""
     methods: set[str] = set()
     for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+        if (
+            isinstance(route, Route)
+            and route.matches(request.scope)[0] is not Match.NONE
+        ):
             methods |= {*(route.methods or ()), "OPTIONS"}
     return ", ".join(sorted(methods))
 
@@ -166,7 +184,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: Secret) -> None:
         self._app = app
-        self._secret = token  # a reference: while it exists, the token is masked in all responses
+        # a reference: while it exists, the token is masked in all responses
+        self._secret = token
         self._token = token.reveal().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -179,14 +198,18 @@ class Guard:
         async def watched(message: Message) -> None:
             nonlocal begun, ended
             begun = True
-            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            ended = message["type"] == "http.response.body" and not message.get(
+                "more_body", False
+            )
             await send(message)
 
         try:
             self._check(scope)
             await self._app(scope, receive, watched)
         except ApiError as error:
-            await _error_response(scope["path"], error.status, error.message)(scope, receive, watched)
+            await _error_response(scope["path"], error.status, error.message)(
+                scope, receive, watched
+            )
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - any error; the service continues
@@ -194,7 +217,9 @@ class Guard:
             if begun and not ended:
                 raise Abort from None
             if not begun:
-                await _error_response(scope["path"], 500, INTERNAL_ERROR)(scope, receive, watched)
+                await _error_response(scope["path"], 500, INTERNAL_ERROR)(
+                    scope, receive, watched
+                )
 
     def _check(self, scope: Scope) -> None:
         """Raise an `ApiError` if the request is too large, from elsewhere or without a valid token."""
@@ -203,7 +228,9 @@ class Guard:
         _check_hosts(headers)
         # all tokens are compared, so that the duration reveals nothing
         tokens = _tokens(scope, headers)
-        is_right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
+        is_right = [
+            hmac.compare_digest(token.encode(), self._token) for token in tokens
+        ]
         scope[KNOWN] = any(is_right)
         if scope[KNOWN]:
             caller = scope.get("extensions", {}).get(CALLER)
@@ -230,7 +257,9 @@ def _check_size(scope: Scope) -> None:
     for name, text in scope["headers"]:
         head += len(name) + len(text) + 4
     if head > MAX_HEAD:
-        raise invalid("headers too large", f"{head} bytes", f"at most {MAX_HEAD}", status=431)
+        raise invalid(
+            "headers too large", f"{head} bytes", f"at most {MAX_HEAD}", status=431
+        )
 
 
 def _check_hosts(headers: Headers) -> None:
@@ -239,10 +268,17 @@ def _check_hosts(headers: Headers) -> None:
     ours = "127.0.0.1 or localhost"
     if _hostname(f"//{host}") not in _OUR_HOSTS:
         # quoted only if it is a host name: the value can include a folded line with other data
-        got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is not a host name"
+        got = (
+            repr(host)[:80] if _HOST.fullmatch(host) else "text that is not a host name"
+        )
         raise invalid("Host is not this machine", got, ours, status=403)
     if origin is not None and _hostname(origin) not in _OUR_HOSTS:
-        raise invalid("Origin is not this machine", repr(origin)[:80], f"none, or {ours}", status=403)
+        raise invalid(
+            "Origin is not this machine",
+            repr(origin)[:80],
+            f"none, or {ours}",
+            status=403,
+        )
 
 
 def _tokens(scope: Scope, headers: Headers) -> list[str]:
@@ -299,15 +335,23 @@ def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
     ).get_template("status.html")
 
     def vector_counts() -> list[tuple[IndexSpec, int]]:
-        return [(spec, sum(registry.get(spec.name).namespaces().values())) for spec in registry.specs()]
+        return [
+            (spec, sum(registry.get(spec.name).namespaces().values()))
+            for spec in registry.specs()
+        ]
 
     async def page(request: Request, _: Query) -> Response:
         counts = await queue.store.read(_counted, queue.store.expired_before)
         indexes = await registry.run(vector_counts)
-        counts += [("vector indexes", len(indexes)), ("vectors", sum(count for _, count in indexes))]
+        counts += [
+            ("vector indexes", len(indexes)),
+            ("vectors", sum(count for _, count in indexes)),
+        ]
         # names of indexes are shown to authenticated callers only
         shown_indexes = indexes if request.scope.get(KNOWN) else None
-        html = template.render(counts=counts, version=__version__, indexes=shown_indexes)
+        html = template.render(
+            counts=counts, version=__version__, indexes=shown_indexes
+        )
         return HTMLResponse(html, headers=_HEADERS)
 
     return _public("GET", "/", "status", "Return the status page.", page, str)

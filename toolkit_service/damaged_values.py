@@ -50,7 +50,8 @@ class _Column(NamedTuple):
 
 
 def damaged_value(
-    connection: sqlite3.Connection, readers: Mapping[tuple[str, str], tuple[Reader, str]]
+    connection: sqlite3.Connection,
+    readers: Mapping[tuple[str, str], tuple[Reader, str]],
 ) -> DamagedValue | None:
     """Return the first damaged value of a database, or None if there is none or the search takes too long.
 
@@ -68,7 +69,9 @@ def damaged_value(
 
 
 def _damaged_values(
-    connection: sqlite3.Connection, readers: Mapping[tuple[str, str], tuple[Reader, str]], until: float
+    connection: sqlite3.Connection,
+    readers: Mapping[tuple[str, str], tuple[Reader, str]],
+    until: float,
 ) -> Iterator[DamagedValue]:
     tables = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
@@ -87,14 +90,20 @@ def _damaged_values(
                     return
                 if stored is not None and not _is_readable(read, stored):
                     got = "a value that cannot be read"
-                    yield DamagedValue(table, _row(key, keys), column.name, got, expected)
+                    yield DamagedValue(
+                        table, _row(key, keys), column.name, got, expected
+                    )
 
 
-def _described(connection: sqlite3.Connection, table: str) -> tuple[list[_Column], list[str]]:
+def _described(
+    connection: sqlite3.Connection, table: str
+) -> tuple[list[_Column], list[str]]:
     """Return the typed columns of a table and the columns of the key."""
     columns: list[_Column] = []
     key: list[tuple[int, str]] = []
-    for _, name, declared, not_null, _, place in connection.execute(f"PRAGMA table_info({table})"):
+    for _, name, declared, not_null, _, place in connection.execute(
+        f"PRAGMA table_info({table})"
+    ):
         if place:
             key.append((place, name))
         if declared in _TYPES:
@@ -108,16 +117,21 @@ def _of_another_type(
     allowed = f"typeof({column.name}) = '{column.type.lower()}'"
     if column.may_be_null:
         allowed = f"({allowed} OR {column.name} IS NULL)"
-    if table == "kept":  # bytes and the version, a number; both are checked when the file is opened
+    if (
+        table == "kept"
+    ):  # bytes and the version, a number; both are checked when the file is opened
         allowed = "1"
     found = connection.execute(
         f"SELECT {', '.join(key)}, typeof({column.name}), length({column.name}) FROM {table} "  # noqa: S608 - names of the tables
         f"WHERE NOT {allowed} OR length({column.name}) > {LONGEST} LIMIT 1"
     )
     for *keys, stored_type, length in found:
-        got = {"null": "NULL", "real": "a fraction", "blob": "bytes", "integer": "a number"}.get(
-            stored_type, "text"
-        )
+        got = {
+            "null": "NULL",
+            "real": "a fraction",
+            "blob": "bytes",
+            "integer": "a number",
+        }.get(stored_type, "text")
         if stored_type == column.type.lower():
             got = f"{length:,} bytes or characters"
         expected = {"INTEGER": "a number", "TEXT": "text", "BLOB": "bytes"}[column.type]
@@ -133,5 +147,10 @@ def _is_readable(read: Reader, stored: object) -> bool:
 
 
 def _row(key: list[str], values: list[object]) -> str:
-    shown = [repr(value) if not isinstance(value, str) else repr(value[:80]) for value in values]
-    return " AND ".join(f"{name} = {value}" for name, value in zip(key, shown, strict=True))
+    shown = [
+        repr(value) if not isinstance(value, str) else repr(value[:80])
+        for value in values
+    ]
+    return " AND ".join(
+        f"{name} = {value}" for name, value in zip(key, shown, strict=True)
+    )

@@ -6,7 +6,16 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, partial
-from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+)
 
 import msgspec
 from msgspec import Meta, inspect
@@ -15,7 +24,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolkit.version import __version__
-from toolkit_service.api import TOKEN_PARAMETERS, ErrorBody, VectorErrorBody, invalid, shown
+from toolkit_service.api import (
+    TOKEN_PARAMETERS,
+    ErrorBody,
+    VectorErrorBody,
+    invalid,
+    shown,
+)
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
@@ -26,7 +41,13 @@ Texts: TypeAlias = Annotated[tuple[str, ...], Meta(description="Any of these.")]
 """A parameter that may be repeated, or hold several values separated by commas."""
 
 Timestamp: TypeAlias = Annotated[
-    int, Meta(ge=0, le=2**63 - 1, description="Unix milliseconds.", extra_json_schema={"format": "int64"})
+    int,
+    Meta(
+        ge=0,
+        le=2**63 - 1,
+        description="Unix milliseconds.",
+        extra_json_schema={"format": "int64"},
+    ),
 ]
 
 
@@ -65,8 +86,15 @@ class Operation:
         async def endpoint(request: Request) -> Response:
             raw: bytes = request.scope["raw_path"]
             # a slash within a name must not lead to what another path names: a%2Fpause is not a/pause
-            if b"%2f" in raw.lower() and not (":path}" in self.path and raw.endswith(end)):
-                raise invalid("path not found", "an encoded slash", "names without slashes", status=404)
+            if b"%2f" in raw.lower() and not (
+                ":path}" in self.path and raw.endswith(end)
+            ):
+                raise invalid(
+                    "path not found",
+                    "an encoded slash",
+                    "names without slashes",
+                    status=404,
+                )
             query = None if self.query is None else read_query(request, self.query)
             return await self.endpoint(request, query)
 
@@ -77,7 +105,9 @@ class Declared(Generic[T]):
     """Operations declared by decorating handlers, which get their subject (such as the queue) first."""
 
     def __init__(self) -> None:
-        self._declared: list[tuple[Callable[[T, Request, Any], Awaitable[Response]], partial[Operation]]] = []
+        self._declared: list[
+            tuple[Callable[[T, Request, Any], Awaitable[Response]], partial[Operation]]
+        ] = []
 
     def __call__(
         self, method: str, path: str, name: str, returns: Any = None, **described: Any
@@ -86,7 +116,9 @@ class Declared(Generic[T]):
 
         def declare(handler: H) -> H:
             summary = (handler.__doc__ or "").partition("\n")[0]
-            made = partial(Operation, method, path, name, summary, returns=returns, **described)
+            made = partial(
+                Operation, method, path, name, summary, returns=returns, **described
+            )
             self._declared.append((handler, made))
             return handler
 
@@ -94,7 +126,9 @@ class Declared(Generic[T]):
 
     def of(self, subject: T) -> list[Operation]:
         """The operations on this."""
-        return [made(endpoint=partial(handler, subject)) for handler, made in self._declared]
+        return [
+            made(endpoint=partial(handler, subject)) for handler, made in self._declared
+        ]
 
 
 class Parameter(NamedTuple):
@@ -119,14 +153,18 @@ def parameters_of(query: type[Query]) -> tuple[Parameter, ...]:
 
 def _parameter(field: inspect.Field) -> Parameter:
     kind = field.type
-    if isinstance(kind, inspect.UnionType):  # with None, the default of an absent parameter
+    if isinstance(
+        kind, inspect.UnionType
+    ):  # with None, the default of an absent parameter
         kind = kind.types[0]
     schema, extra = dict[str, Any](), dict[str, Any]()
     if isinstance(kind, inspect.Metadata):
         schema, extra, kind = kind.extra_json_schema or {}, kind.extra or {}, kind.type
     column = f"{field.name} IN ({{}})" if isinstance(kind, inspect.VarTupleType) else ""
     is_timestamp = schema.get("format") == "int64"
-    return Parameter(field.encode_name, field.name, kind, is_timestamp, extra.get("sql", column))
+    return Parameter(
+        field.encode_name, field.name, kind, is_timestamp, extra.get("sql", column)
+    )
 
 
 def read_query(request: Request, query: type[Query]) -> Any:
@@ -208,15 +246,23 @@ def document(operations: Iterable[Operation]) -> Node:
     described = tuple(operations)
     types: list[Any] = [ErrorBody, VectorErrorBody]
     for operation in described:
-        types += [kind for kind in (operation.returns, operation.body) if kind is not None]
-    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+        types += [
+            kind for kind in (operation.returns, operation.body) if kind is not None
+        ]
+    schemas, components = msgspec.json.schema_components(
+        types, ref_template="#/components/schemas/{name}"
+    )
     for component in components.values():
-        if "description" in component:  # a docstring: the first paragraph is for callers, too
+        if (
+            "description" in component
+        ):  # a docstring: the first paragraph is for callers, too
             component["description"] = component["description"].partition("\n\n")[0]
     paths: dict[str, Node] = {}
     for operation in described:
         methods = paths.setdefault(operation.path.replace(":path}", "}"), {})
-        methods[operation.method.lower()] = _operation(operation, lambda kind: schemas[types.index(kind)])
+        methods[operation.method.lower()] = _operation(
+            operation, lambda kind: schemas[types.index(kind)]
+        )
     schemes: Node = {"bearer": {"type": "http", "scheme": "bearer"}}
     for name in TOKEN_PARAMETERS:
         schemes[name] = {"type": "apiKey", "in": "query", "name": name}
@@ -242,26 +288,45 @@ def _operation(operation: Operation, schema_of: Callable[[Any], Node]) -> Node:
         media = "text/html" if operation.returns is str else "application/json"
         schema = schema_of(operation.returns)
         if on_vectors:
-            schema = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+            schema = {
+                "type": "object",
+                "properties": {"result": schema},
+                "required": ["result"],
+            }
         done["content"] = {media: {"schema": schema}}
-    content = {"application/json": {"schema": schema_of(VectorErrorBody if on_vectors else ErrorBody)}}
-    statuses = sorted({*_ALWAYS, *operation.errors, *((413,) if operation.body is not None else ())})
+    content = {
+        "application/json": {
+            "schema": schema_of(VectorErrorBody if on_vectors else ErrorBody)
+        }
+    }
+    statuses = sorted(
+        {*_ALWAYS, *operation.errors, *((413,) if operation.body is not None else ())}
+    )
     described: Node = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
         "responses": {
             str(operation.status): done,
-            **{str(status): {"description": _ERRORS[status], "content": content} for status in statuses},
+            **{
+                str(status): {"description": _ERRORS[status], "content": content}
+                for status in statuses
+            },
         },
     }
     if parameters := _parameters(operation):
         described["parameters"] = parameters
     if operation.body is bytes:
-        described["requestBody"] = {"required": False, "content": {"*/*": {"schema": {}}}}
+        described["requestBody"] = {
+            "required": False,
+            "content": {"*/*": {"schema": {}}},
+        }
     elif operation.body is not None:
         json = {"application/json": {"schema": schema_of(operation.body)}}
-        described["requestBody"] = {"required": operation.body_required, "content": json}
+        described["requestBody"] = {
+            "required": operation.body_required,
+            "content": json,
+        }
     if operation.without_token:
         described["security"] = [{}, {"bearer": []}]
     return described
@@ -269,14 +334,22 @@ def _operation(operation: Operation, schema_of: Callable[[Any], Node]) -> Node:
 
 def _parameters(operation: Operation) -> list[Node]:
     def described(name: str, place: str, schema: Node, text: str, **more: Any) -> Node:
-        return {"name": name, "in": place, **more, "schema": schema, "description": text}
+        return {
+            "name": name,
+            "in": place,
+            **more,
+            "schema": schema,
+            "description": text,
+        }
 
     parameters = []
     for part in operation.path.split("/"):
         if part.startswith("{"):
             name = part.partition(":")[0].strip("{}")
             named: Node = {"type": "string", "minLength": 1}
-            parameters.append(described(name, "path", named, _PATH_PARAMETERS[name], required=True))
+            parameters.append(
+                described(name, "path", named, _PATH_PARAMETERS[name], required=True)
+            )
     for wanted in msgspec.structs.fields(operation.query) if operation.query else ():
         schema = msgspec.json.schema(wanted.type)
         if "anyOf" in schema:  # with null, which a query cannot express
@@ -284,4 +357,6 @@ def _parameters(operation: Operation) -> list[Node]:
         text = schema.pop("description", "")
         parameters.append(described(wanted.encode_name, "query", schema, text))
     headers = operation.headers.items()
-    return parameters + [described(name, "header", {"type": "string"}, text) for name, text in headers]
+    return parameters + [
+        described(name, "header", {"type": "string"}, text) for name, text in headers
+    ]

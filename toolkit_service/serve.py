@@ -24,8 +24,19 @@ from starlette.types import ASGIApp
 
 from toolkit.base.children import end_with_parent
 from toolkit.base.errors import LocalServiceError
-from toolkit.base.private_files import check_private, make_folder, open_private, user_folder
-from toolkit.base.serving import ACCEPTED_AT_ONCE, BoundedHttp, Strangers, listen, listen_longer
+from toolkit.base.private_files import (
+    check_private,
+    make_folder,
+    open_private,
+    user_folder,
+)
+from toolkit.base.serving import (
+    ACCEPTED_AT_ONCE,
+    BoundedHttp,
+    Strangers,
+    listen,
+    listen_longer,
+)
 from toolkit.secrets.redaction import Secret
 from toolkit_service.api import error_body
 from toolkit_service.app import Interception, build_app
@@ -37,7 +48,9 @@ from toolkit_service.vectors.vector_index import IndexRegistry
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
 """Adds sample history to a service that is about to start."""
-Application: TypeAlias = Callable[[str, Secret], AbstractContextManager[Mapping[str, int]]]
+Application: TypeAlias = Callable[
+    [str, Secret], AbstractContextManager[Mapping[str, int]]
+]
 """Runs the application of the sample, from address and token of the queue. The value has ports by host."""
 
 _FOLDERS: Final = ("queue", "vectors")  # in the data folder; none of them may be a link
@@ -46,13 +59,21 @@ _SWITCH_INTERVAL: Final = 0.0005
 
 
 def run(
-    options: argparse.Namespace, *, fill: Fill, application: Application, interception: Interception
+    options: argparse.Namespace,
+    *,
+    fill: Fill,
+    application: Application,
+    interception: Interception,
 ) -> int:
     """Run the service until SIGTERM, SIGINT or the end of standard input, and return the exit status.
 
     `fill` and `application` are for ``--sample``.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)s %(name)s %(message)s",
+    )
     sys.setswitchinterval(_SWITCH_INTERVAL)
     # Arrow's own pool keeps about 14 MB per thread that ever wrote numbers: 560 MB with 40 threads
     pa.set_memory_pool(pa.system_memory_pool())
@@ -62,7 +83,11 @@ def run(
         token, token_file = read_token(options.token_file or folder / "token")
         listening = opened.enter_context(listen(options.port))
         queue_folder, vectors_folder = (folder / name for name in _FOLDERS)
-        store = Store(queue_folder, retention_ms=options.retention, signing_keys=read_signing_keys())
+        store = Store(
+            queue_folder,
+            retention_ms=options.retention,
+            signing_keys=read_signing_keys(),
+        )
         opened.callback(store.close)
         registry = IndexRegistry(
             vectors_folder,
@@ -161,7 +186,9 @@ def _serve(
 
     # uvicorn sets other handlers while it serves, and then raises the signal again for these handlers
     signals = (signal.SIGTERM, signal.SIGINT)
-    previous_handlers = {number: signal.signal(number, lambda *_: None) for number in signals}
+    previous_handlers = {
+        number: signal.signal(number, lambda *_: None) for number in signals
+    }
     try:
         asyncio.run(serve())
     finally:
@@ -169,14 +196,20 @@ def _serve(
             signal.signal(number, handler)
     if not server.started:
         raise LocalServiceError(
-            "starting the embedded service", got="an internal error", expected="a running service"
+            "starting the embedded service",
+            got="an internal error",
+            expected="a running service",
         )
 
 
-def _announce(registry: IndexRegistry, listening: socket.socket, token_file: Path | None) -> None:
+def _announce(
+    registry: IndexRegistry, listening: socket.socket, token_file: Path | None
+) -> None:
     """Write addresses and the token file to standard output, as one line of JSON."""
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    vector_urls = {spec.name: f"{address}/vector/{spec.name}" for spec in registry.specs()}
+    vector_urls = {
+        spec.name: f"{address}/vector/{spec.name}" for spec in registry.specs()
+    }
     line = {
         "queue_url": address,
         "vector_urls": vector_urls,
@@ -190,23 +223,33 @@ def _announce(registry: IndexRegistry, listening: socket.socket, token_file: Pat
         sys.stderr.flush()
 
 
-def _exports(address: str, vector_urls: Mapping[str, str], token_file: Path | None) -> list[str]:
+def _exports(
+    address: str, vector_urls: Mapping[str, str], token_file: Path | None
+) -> list[str]:
     """Return the lines of a shell that lead to this service. They read the token from its file."""
-    token = f'"$(cat {shlex.quote(str(token_file))})"' if token_file else '"$TOOLKIT_SERVE_TOKEN"'
+    token = (
+        f'"$(cat {shlex.quote(str(token_file))})"'
+        if token_file
+        else '"$TOOLKIT_SERVE_TOKEN"'
+    )
     lines = [
         "To use it, export these lines in another terminal:",
         f"export TOOLKIT_QUEUE_URL={address} TOOLKIT_QUEUE_TOKEN={token}",
     ]
     first_index = next(iter(vector_urls.values()), None)
     if first_index is not None:
-        lines.append(f"export TOOLKIT_VECTOR_URL={first_index} TOOLKIT_VECTOR_TOKEN={token}")
+        lines.append(
+            f"export TOOLKIT_VECTOR_URL={first_index} TOOLKIT_VECTOR_TOKEN={token}"
+        )
     return lines
 
 
 def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
     """Return the data folder. A temporary folder is removed at the end."""
     if options.temporary:
-        temporary = tempfile.TemporaryDirectory(prefix="toolkit-local-", ignore_cleanup_errors=True)
+        temporary = tempfile.TemporaryDirectory(
+            prefix="toolkit-local-", ignore_cleanup_errors=True
+        )
         return Path(opened.enter_context(temporary))
     folder: Path = options.data_dir or user_folder("data") / "local"
     try:
@@ -216,7 +259,9 @@ def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
             # a link is allowed here: the user named it
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise _unusable(folder, str(error.strerror), "a folder this user may write") from None
+        raise _unusable(
+            folder, str(error.strerror), "a folder this user may write"
+        ) from None
     return folder
 
 
@@ -240,15 +285,21 @@ def _lock(folder: Path, opened: ExitStack) -> None:
         check_private(*folder.glob("*/*.sqlite*"), *folder.glob("*/*.f32"))
     except OSError as error:
         got = f"{Path(error.filename).name!r}: {error.strerror}"
-        raise _unusable(folder, got, "files and folders of this user alone, and no links") from None
+        raise _unusable(
+            folder, got, "files and folders of this user alone, and no links"
+        ) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         got = "a folder that another embedded service uses"
-        raise _unusable(folder, got, "one service per folder", ", or end the other service") from None
+        raise _unusable(
+            folder, got, "one service per folder", ", or end the other service"
+        ) from None
 
 
-def _unusable(folder: Path, got: str, expected: str, other: str = "") -> LocalServiceError:
+def _unusable(
+    folder: Path, got: str, expected: str, other: str = ""
+) -> LocalServiceError:
     return LocalServiceError(
         f"opening the data folder {str(folder)!r}",
         got=got,

@@ -14,7 +14,9 @@ QUEUE_FILE: Final = "queue/queue.sqlite"
 """The file of the queue in the data folder."""
 INTERNAL_ERROR: Final = "the service failed; got an internal error; expected a response"
 """The message of an error that nothing explains."""
-_FULL: Final = "got a full disk; expected free space; free some, then send the request again"
+_FULL: Final = (
+    "got a full disk; expected free space; free some, then send the request again"
+)
 _TOO_LARGE: Final = (
     "got a limit on the size of files ({limit:,} bytes); expected room for a larger file; "
     "raise the limit (ulimit -f), then start the service again"
@@ -27,11 +29,15 @@ _DAMAGED: Final = (
     "got a damaged database; expected one of this service; stop the service, and put a copy of the file back "
     "or start it with another --data-dir"
 )
-_UNUSABLE: Final = "got an error of SQLite ({name}); expected a file that can be read and written"
-_REMOVE_ROW: Final = (
-    "stop the service, and put a copy of the file back, or correct or remove that row with an SQLite shell"
+_UNUSABLE: Final = (
+    "got an error of SQLite ({name}); expected a file that can be read and written"
 )
-_LEAST_ROOM: Final = 64 * 1024  # bytes: SQLite needs room for some pages of 4 or 8 KB at once
+_REMOVE_ROW: Final = (
+    "stop the service, and put a copy of the file back,"
+    " or correct or remove that row with an SQLite shell"
+)
+# bytes: SQLite needs room for some pages of 4 or 8 KB at once
+_LEAST_ROOM: Final = 64 * 1024
 
 
 def storage_problem(error: sqlite3.Error, file: str, path: Path) -> str:
@@ -52,7 +58,11 @@ def may_be_a_damaged_value(error: Exception) -> bool:
     if not isinstance(error, sqlite3.Error):
         return True
     # JSON and functions of this package inside SQL fail with the general code, as do comparisons of types
-    return _primary_code(error) in {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG}
+    return _primary_code(error) in {
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_TOOBIG,
+    }
 
 
 def damaged_file(path: Path, got: object) -> LocalServiceError:

@@ -18,8 +18,16 @@ from matplotlib.figure import Figure
 import toolkit as tk
 from toolkit.drawing.style import THEMES
 
-QUESTIONS = ["the certificate has expired", "the pool has no free connection", "how to bake bread"]
-REWORDED = ["a certificate is out of date", "no connection is free in the pool", "baking bread"]
+QUESTIONS = [
+    "the certificate has expired",
+    "the pool has no free connection",
+    "how to bake bread",
+]
+REWORDED = [
+    "a certificate is out of date",
+    "no connection is free in the pool",
+    "baking bread",
+]
 EVENTS = pd.DataFrame(
     [
         (f"2026-11-20 10:{minute}", f"msg_{number}", state)
@@ -27,11 +35,16 @@ EVENTS = pd.DataFrame(
             (("00:00", "00:01"), ("00:02", "01:10", "03:20"), ("03:21", "03:24")), 1
         )
         for minute, state in zip(
-            minutes, ("CREATED", *["RETRY"] * (len(minutes) - 2), "DELIVERED"), strict=True
+            minutes,
+            ("CREATED", *["RETRY"] * (len(minutes) - 2), "DELIVERED"),
+            strict=True,
         )
     ],
     columns=["time", "message_id", "state"],
-).assign(workflow_run_id="wfr_1", time=lambda events: pd.to_datetime(events["time"], utc=True))
+).assign(
+    workflow_run_id="wfr_1",
+    time=lambda events: pd.to_datetime(events["time"], utc=True),
+)
 """A run of three steps, the second at its second attempt: the sample's runs were written, not delivered."""
 NOISE = np.random.default_rng(1)
 
@@ -45,7 +58,9 @@ def plots(service: tk.Service) -> dict[str, Draw]:
     reworded = tk.query_text(service, REWORDED, namespace="runbooks", top_k=60)
     vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
     changed = vectors.assign(
-        vector=list(tk.as_matrix(vectors) + NOISE.normal(0, 0.02, tk.as_matrix(vectors).shape))
+        vector=list(
+            tk.as_matrix(vectors) + NOISE.normal(0, 0.02, tk.as_matrix(vectors).shape)
+        )
     )
     runs = tk.load_runs(service, progress=False)
     now = failures["failed_at"].max().to_pydatetime()
@@ -59,22 +74,34 @@ def plots(service: tk.Service) -> dict[str, Draw]:
         "FailureGroups": groups.plot,
         "FailureClasses": lambda **more: tk.classify_failures(failures).plot(**more),
         "Explanation": tk.explain_spike(failures).plot,
-        "FailureComparison": tk.compare_failures(failures[~recent], failures[recent], exposure=13).plot,
+        "FailureComparison": tk.compare_failures(
+            failures[~recent], failures[recent], exposure=13
+        ).plot,
         "plot_failure_trend, facets": lambda **more: tk.plot_failure_trend(
             failures, by="workflow_url", top=6, layout="facets", **more
         ),
         "plot_failure_trend, ranked": lambda **more: tk.plot_failure_trend(
             failures, by="workflow_url", layout="ranked", **more
         ),
-        "plot_failure_calendar": lambda **more: tk.plot_failure_calendar(failures, **more),
-        "plot_failure_matrix": lambda **more: tk.plot_failure_matrix(failures, top=8, **more),
-        "plot_time_to_failure": lambda **more: tk.plot_time_to_failure(failures, **more),
+        "plot_failure_calendar": lambda **more: tk.plot_failure_calendar(
+            failures, **more
+        ),
+        "plot_failure_matrix": lambda **more: tk.plot_failure_matrix(
+            failures, top=8, **more
+        ),
+        "plot_time_to_failure": lambda **more: tk.plot_time_to_failure(
+            failures, **more
+        ),
         "plot_retries_used": lambda **more: tk.plot_retries_used(failures, **more),
-        "plot_callback_states": lambda **more: tk.plot_callback_states(failures, **more),
+        "plot_callback_states": lambda **more: tk.plot_callback_states(
+            failures, **more
+        ),
         "plot_expiry": lambda **more: tk.plot_expiry(failures, "14d", now=now, **more),
         "plot_success_rates": lambda **more: tk.plot_success_rates(runs, **more),
         "plot_run_timeline": lambda **more: tk.plot_run_timeline(EVENTS, **more),
-        "plot_score_distribution": lambda **more: tk.plot_score_distribution(hits, **more),
+        "plot_score_distribution": lambda **more: tk.plot_score_distribution(
+            hits, **more
+        ),
         "plot_score_distribution, shares": lambda **more: tk.plot_score_distribution(
             hits, kind="ecdf", **more
         ),
@@ -82,12 +109,16 @@ def plots(service: tk.Service) -> dict[str, Draw]:
         "plot_score_comparison": lambda **more: tk.plot_score_comparison(
             hits, reworded, names=("as asked", "reworded"), **more
         ),
-        "plot_vector_map": lambda **more: tk.plot_vector_map(vectors, color="topic", **more),
+        "plot_vector_map": lambda **more: tk.plot_vector_map(
+            vectors, color="topic", **more
+        ),
         "VectorAudit": tk.audit_vectors(vectors).plot,
         "RecallAudit": tk.audit_recall(service, vectors, sample=50).plot,
         "Calibration": tk.calibrate_threshold(vectors).plot,
         "VectorChanges": tk.compare_vectors(vectors, changed).plot,
-        "VectorProjection": lambda **more: tk.project_vectors(vectors).plot(color="topic", **more),
+        "VectorProjection": lambda **more: tk.project_vectors(vectors).plot(
+            color="topic", **more
+        ),
         "plot_vector_norms": lambda **more: tk.plot_vector_norms(vectors, **more),
     }
 
@@ -100,9 +131,13 @@ def main(folder: Path) -> None:
             if "," in name:
                 continue
             for theme in THEMES:
-                figure = Figure(figsize=(8, 4), layout="constrained", facecolor=THEMES[theme].paper)
+                figure = Figure(
+                    figsize=(8, 4), layout="constrained", facecolor=THEMES[theme].paper
+                )
                 draw(ax=figure.add_subplot(), theme=theme)
-                figure.savefig(folder / f"{name}-{theme}.png", dpi=100, metadata={"Software": None})
+                figure.savefig(
+                    folder / f"{name}-{theme}.png", dpi=100, metadata={"Software": None}
+                )
 
 
 if __name__ == "__main__":

@@ -33,12 +33,19 @@ PAGES = {
 
 
 def sheet(
-    drawings: dict[str, Draw], path: Path, *, columns: int, size: tuple[float, float], theme: ThemeName
+    drawings: dict[str, Draw],
+    path: Path,
+    *,
+    columns: int,
+    size: tuple[float, float],
+    theme: ThemeName,
 ) -> None:
     """Several plots on one picture."""
     rows = -(-len(drawings) // columns)
     figure = Figure(
-        figsize=(size[0] * columns, size[1] * rows), layout="constrained", facecolor=THEMES[theme].paper
+        figsize=(size[0] * columns, size[1] * rows),
+        layout="constrained",
+        facecolor=THEMES[theme].paper,
     )
     parts = figure.subfigures(rows, columns, squeeze=False)
     for part in parts.flat:
@@ -50,7 +57,9 @@ def sheet(
 
 def nothing(service: tk.Service) -> dict[str, Draw]:
     """Plots of frames without rows."""
-    none = tk.load_failures(service, tk.FailureFilter(label="no such label"), progress=False)
+    none = tk.load_failures(
+        service, tk.FailureFilter(label="no such label"), progress=False
+    )
     return {
         "trend": lambda **more: tk.plot_failure_trend(none, **more),
         "calendar": lambda **more: tk.plot_failure_calendar(none, **more),
@@ -75,8 +84,12 @@ def huge(service: tk.Service, times: int = 60) -> dict[str, Draw]:
     many = pd.concat(copies, ignore_index=True)
     now = failures["failed_at"].max().to_pydatetime()
     return {
-        "trend": lambda **more: tk.plot_failure_trend(many, by="workflow_url", top=4, **more),
-        "ranked": lambda **more: tk.plot_failure_trend(many, by="workflow_url", layout="ranked", **more),
+        "trend": lambda **more: tk.plot_failure_trend(
+            many, by="workflow_url", top=4, **more
+        ),
+        "ranked": lambda **more: tk.plot_failure_trend(
+            many, by="workflow_url", layout="ranked", **more
+        ),
         "calendar": lambda **more: tk.plot_failure_calendar(many, **more),
         "matrix": lambda **more: tk.plot_failure_matrix(many, top=8, **more),
         "time": lambda **more: tk.plot_time_to_failure(many, **more),
@@ -88,15 +101,24 @@ def report_pages(service: tk.Service, out: Path, **arguments: Any) -> None:
     """The report as a browser shows it."""
     failures = tk.load_failures(service, progress=False)
     now = datetime.now(UTC)
-    full = tk.failure_report(failures, retention="30d", now=now, redactor=service.redactor)
+    full = tk.failure_report(
+        failures, retention="30d", now=now, redactor=service.redactor
+    )
     empty = tk.failure_report(failures.iloc[:0], now=now, redactor=service.redactor)
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
-        paths = {True: empty.save(f"{folder}/empty.html"), False: full.save(f"{folder}/full.html")}
+        paths = {
+            True: empty.save(f"{folder}/empty.html"),
+            False: full.save(f"{folder}/full.html"),
+        }
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"], **arguments
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox", "--disable-gpu"],
+            **arguments,
         )
         for name, ((width, height), scheme, media) in PAGES.items():
-            context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
+            context = browser.new_context(
+                color_scheme=scheme, viewport={"width": width, "height": height}
+            )
             page = context.new_page()
             page.emulate_media(media=media, color_scheme=scheme)
             page.goto(paths[name.endswith("empty")].as_uri())
@@ -115,12 +137,30 @@ def main(out: Path) -> None:
     with tk.connect("local") as service:
         drawings = plots(service)
         trend = {"trend": drawings["plot_failure_trend"]}
-        sheet(drawings, out / "plots-light.png", columns=3, size=(5.2, 3.0), theme="light")
-        sheet(drawings, out / "plots-dark.png", columns=3, size=(5.2, 3.0), theme="dark")
-        sheet(drawings, out / "plots-small.png", columns=5, size=(3.0, 2.2), theme="light")
+        sheet(
+            drawings, out / "plots-light.png", columns=3, size=(5.2, 3.0), theme="light"
+        )
+        sheet(
+            drawings, out / "plots-dark.png", columns=3, size=(5.2, 3.0), theme="dark"
+        )
+        sheet(
+            drawings, out / "plots-small.png", columns=5, size=(3.0, 2.2), theme="light"
+        )
         sheet(trend, out / "trend-wide.png", columns=1, size=(14, 3.6), theme="light")
-        sheet(nothing(service), out / "plots-empty.png", columns=3, size=(3.6, 2.0), theme="light")
-        sheet(huge(service), out / "plots-huge.png", columns=3, size=(5.2, 3.0), theme="light")
+        sheet(
+            nothing(service),
+            out / "plots-empty.png",
+            columns=3,
+            size=(3.6, 2.0),
+            theme="light",
+        )
+        sheet(
+            huge(service),
+            out / "plots-huge.png",
+            columns=3,
+            size=(5.2, 3.0),
+            theme="light",
+        )
         report_pages(service, out)
 
 

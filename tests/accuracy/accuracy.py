@@ -69,7 +69,10 @@ def drained(texts: Sequence[str]) -> list[Any]:
     for text in texts:
         miner.add_log_message(text.replace("\n", " "))
     found = [miner.match(text.replace("\n", " ")) for text in texts]
-    return [text if one is None else one.cluster_id for text, one in zip(texts, found, strict=True)]
+    return [
+        text if one is None else one.cluster_id
+        for text, one in zip(texts, found, strict=True)
+    ]
 
 
 def traces(seed: int) -> dict[str, tuple[list[str], list[int]]]:
@@ -80,7 +83,11 @@ def traces(seed: int) -> dict[str, tuple[list[str], list[int]]]:
             "1,200 traces of Node": javascript_traces(30, Path(folder), seed=seed),
         }
     for language in WRITTEN:
-        what = "reports of sanitizers" if language == "sanitizers" else f"traces of {language}, written"
+        what = (
+            "reports of sanitizers"
+            if language == "sanitizers"
+            else f"traces of {language}, written"
+        )
         sets[f"900 {what}"] = written_traces(language, 30, seed=seed)
     return sets
 
@@ -99,7 +106,9 @@ def trace_rates(seed: int) -> Iterator[str]:
     yield "| texts | distinct texts a second of processor time, median of three processes |"
     yield "|---|---|"
     for name, texts in sets.items():
-        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
+        with ProcessPoolExecutor(
+            1, get_context("spawn"), max_tasks_per_child=1
+        ) as processes:
             rates = list(processes.map(rate, [texts] * 3))
         yield f"| {name} | {median(rates):,.0f} |"
 
@@ -129,7 +138,10 @@ def signatures(seed: int) -> Iterator[str]:
     yield f"Ids of 1,000 lines that are the same with 19,000 more: {same:.3f}. "
     rng = random.Random(seed)
     letters = [
-        " ".join("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 9))) for _ in range(10))
+        " ".join(
+            "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 9)))
+            for _ in range(10)
+        )
         for _ in range(20_000)
     ]
     yield f"{rate(texts):,.0f} distinct texts a second of processor time; {rate(letters):,.0f} where"
@@ -143,10 +155,28 @@ def systems(seed: int) -> Iterator[str]:
     rows = []
     for name in SYSTEMS:
         texts, labels = system_log(name, seed=seed)
-        ours, theirs = (agreement(group(texts), labels) for group in (error_signatures, drained))
-        rows.append((ours.grouping, ours.of_groups, ours.precision, theirs.grouping, theirs.of_groups))
-        yield f"| {name} | {ours.labels} | " + " | ".join(f"{share:.3f}" for share in rows[-1]) + " |"
-    yield "| mean | | " + " | ".join(f"{share:.3f}" for share in np.mean(rows, axis=0)) + " |"
+        ours, theirs = (
+            agreement(group(texts), labels) for group in (error_signatures, drained)
+        )
+        rows.append(
+            (
+                ours.grouping,
+                ours.of_groups,
+                ours.precision,
+                theirs.grouping,
+                theirs.of_groups,
+            )
+        )
+        yield (
+            f"| {name} | {ours.labels} | "
+            + " | ".join(f"{share:.3f}" for share in rows[-1])
+            + " |"
+        )
+    yield (
+        "| mean | | "
+        + " | ".join(f"{share:.3f}" for share in np.mean(rows, axis=0))
+        + " |"
+    )
 
 
 def changes(seed: int) -> Iterator[str]:
@@ -154,7 +184,10 @@ def changes(seed: int) -> Iterator[str]:
     yield "| 90 quiet days of hourly counts | changes found, mean of 50 |"
     yield "|---|---|"
     for name, made in _quiet().items():
-        found = [len(change_points(made(np.random.default_rng([seed, run])))) for run in range(50)]
+        found = [
+            len(change_points(made(np.random.default_rng([seed, run]))))
+            for run in range(50)
+        ]
         yield f"| {name} | {np.mean(found):.2f} |"
     placed = 0
     for run in range(300):
@@ -176,7 +209,9 @@ def _quiet() -> dict[str, Callable[[np.random.Generator], Any]]:
 
     return {
         "Poisson, 20 an hour": lambda rng: rng.poisson(20, HOURS),
-        "negative binomial, 20 an hour, dispersion 7.7": lambda rng: rng.negative_binomial(3, 3 / 23, HOURS),
+        "negative binomial, 20 an hour, dispersion 7.7": lambda rng: (
+            rng.negative_binomial(3, 3 / 23, HOURS)
+        ),
         "bursts of 40 retries, twice a day": retries,
         "a daily wave of 70 %": lambda rng: rng.poisson(
             20 * (1 + 0.7 * np.sin(np.arange(HOURS) * 2 * np.pi / 24))
@@ -189,11 +224,18 @@ def explanations(seed: int) -> Iterator[str]:
     first = three = quiet = 0
     for run in range(135):
         case = incident(seed * 1000 + run)
-        found = explain_change(case.after, case.before, weight="n", exposure=case.exposure).frame
-        right = [matches(row.condition, row.alternatives, case.root or {}) for row in found.itertuples()]
+        found = explain_change(
+            case.after, case.before, weight="n", exposure=case.exposure
+        ).frame
+        right = [
+            matches(row.condition, row.alternatives, case.root or {})
+            for row in found.itertuples()
+        ]
         first, three = first + (right[:1] == [True]), three + any(right[:3])
         calm = incident(500_000 + seed * 1000 + run, quiet=True)
-        quiet += not explain_change(calm.after, calm.before, weight="n", exposure=calm.exposure).stands_out
+        quiet += not explain_change(
+            calm.after, calm.before, weight="n", exposure=calm.exposure
+        ).stands_out
     yield f"First condition right {first / 135:.3f}, among three {three / 135:.3f}, of 135 incidents;"
     yield f"nothing stands out in {quiet / 135:.3f} of 135 quiet windows."
 
@@ -203,8 +245,13 @@ def few_columns(seed: int) -> Iterator[str]:
     for count in (1, 2):
         quiet, loud = [], []
         for run in range(135):
-            calm, case = incident(500_000 + seed * 1000 + run, quiet=True), incident(seed * 1000 + run)
-            columns = np.random.default_rng([seed, run]).choice(calm.before.columns.drop("n"), count, False)
+            calm, case = (
+                incident(500_000 + seed * 1000 + run, quiet=True),
+                incident(seed * 1000 + run),
+            )
+            columns = np.random.default_rng([seed, run]).choice(
+                calm.before.columns.drop("n"), count, False
+            )
             quiet.append(not _by(calm, list(columns)).stands_out)
             if case.root is not None and len(case.root) == count:
                 loud.append(_by(case, list(case.root)).stands_out)
@@ -213,7 +260,9 @@ def few_columns(seed: int) -> Iterator[str]:
 
 
 def _by(case: Incident, columns: list[str]) -> tk.Explanation:
-    return explain_change(case.after, case.before, attributes=columns, weight="n", exposure=case.exposure)
+    return explain_change(
+        case.after, case.before, attributes=columns, weight="n", exposure=case.exposure
+    )
 
 
 def comparisons(seed: int) -> Iterator[str]:
@@ -221,8 +270,13 @@ def comparisons(seed: int) -> Iterator[str]:
     wrong = seen = 0
     for run in range(40):
         rng = np.random.default_rng([seed, run])
-        weeks = [_week(rng, start, rate) for start, rate in ((0, 60), (168, 60), (168, 180))]
-        changed = [compare_failures(weeks[0], week).frame["change"].item() for week in weeks[1:]]
+        weeks = [
+            _week(rng, start, rate) for start, rate in ((0, 60), (168, 60), (168, 180))
+        ]
+        changed = [
+            compare_failures(weeks[0], week).frame["change"].item()
+            for week in weeks[1:]
+        ]
         wrong, seen = wrong + (changed[0] != "steady"), seen + (changed[1] == "growing")
     yield f"Of 40 pairs of weeks with bursts of 6 retries each, {wrong} look changed without a change, and"
     yield f"{seen} where three times as many failed."
@@ -243,7 +297,11 @@ def classes(seed: int) -> Iterator[str]:
     """Classes of labelled responses."""
     yield "| responses | number | macro-F1 | right | wrong class |"
     yield "|---|---|---|---|---|"
-    frozen = [(label, status, body) for label, listed in FROZEN.items() for status, body in listed]
+    frozen = [
+        (label, status, body)
+        for label, listed in FROZEN.items()
+        for status, body in listed
+    ]
     sets = {
         "the rules were written with": labelled_bodies(TUNED, seed),
         "the rules were generalised with": labelled_bodies(HELD_OUT, seed),
@@ -274,8 +332,13 @@ def incidents(seed: int) -> Iterator[str]:
             right = names_the_root([row["condition"], *row["alternatives"]], case)
             near = max((case.stop - case.start) / 4, np.timedelta64(30, "m"))
             ends = (row["from_at"], case.start), (row["until_at"], case.stop)
-            first, placed = first + right, placed + (right and all(abs(a - b) <= near for a, b in ends))
-        calm = find_incidents(history(500_000 + 1000 * (seed - 1) + run, quiet=True).failures)
+            first, placed = (
+                first + right,
+                placed + (right and all(abs(a - b) <= near for a, b in ends)),
+            )
+        calm = find_incidents(
+            history(500_000 + 1000 * (seed - 1) + run, quiet=True).failures
+        )
         quiet += calm.empty
     yield f"First explanation right {first / 60:.3f}, and its time, too, {placed / 60:.3f}, of 60 incidents;"
     yield f"no incident in {quiet} of 60 quiet histories."
@@ -294,14 +357,17 @@ def reports(seed: int) -> Iterator[str]:
             first += names_the_root([_condition(text) for text in texts if text], case)
         calm = _report(history(500_000 + 1000 * (seed - 1) + run, quiet=True).failures)
         quiet += (
-            all(one["name"] != "why" for one in calm["sections"]) and "explanation" not in calm["verdict"]
+            all(one["name"] != "why" for one in calm["sections"])
+            and "explanation" not in calm["verdict"]
         )
     yield f"First explanation right {first / 60:.3f} of the pages of 60 incidents;"
     yield f"no explanation on those of {quiet} of 60 quiet histories."
 
 
 def _report(failures: pd.DataFrame) -> dict[str, Any]:
-    return failure_report(failures.reindex(columns=FAILURES.names), now=END.to_pydatetime()).to_dict()
+    return failure_report(
+        failures.reindex(columns=FAILURES.names), now=END.to_pydatetime()
+    ).to_dict()
 
 
 def _condition(text: str) -> dict[str, str]:
@@ -319,20 +385,30 @@ def similar(seed: int) -> Iterator[str]:
     texts, history, rows = duplicates(400, seed=seed)
     yield "| 400 traces seen before, 400 new | first right | mean reciprocal rank | AUC of seen or new |"
     yield "|---|---|---|---|"
-    lexical = similar_texts(texts, history, k=20).rename(columns={"similarity": "score"})
+    lexical = similar_texts(texts, history, k=20).rename(
+        columns={"similarity": "score"}
+    )
     yield _row("words and frames (`similar_texts`)", lexical, rows)
     heads = "the error and the 8 frames next to it"
-    indexes = ["dense:dense:1024:COSINE:hashing", "hybrid:hybrid:1024:COSINE:hashing+bm25"]
+    indexes = [
+        "dense:dense:1024:COSINE:hashing",
+        "hybrid:hybrid:1024:COSINE:hashing+bm25",
+    ]
     mask = Redactor().text
     with LocalService(indexes=indexes) as local:
         for name in ("dense", "hybrid"):
-            service = tk.connect(vector_url=local.vector_urls[name], vector_token=local.token)
+            service = tk.connect(
+                vector_url=local.vector_urls[name], vector_token=local.token
+            )
             for what, lines in (("the whole trace", None), (heads, 9)):
                 old, new = (
-                    ["\n".join(mask(text).split("\n")[:lines]) for text in some] for some in (history, texts)
+                    ["\n".join(mask(text).split("\n")[:lines]) for text in some]
+                    for some in (history, texts)
                 )
                 namespace = what.split()[1]
-                frame = pd.DataFrame({"id": [str(row) for row in range(len(old))], "data": old})
+                frame = pd.DataFrame(
+                    {"id": [str(row) for row in range(len(old))], "data": old}
+                )
                 tk.upsert_vectors(service, frame, namespace=namespace, progress=False)
                 strategy = None if name == "dense" else "IDF"
                 hits = pd.concat(
@@ -343,20 +419,28 @@ def similar(seed: int) -> Iterator[str]:
                     for first in range(0, len(new), 100)
                 )  # fmt: skip
                 model = "hashing" if name == "dense" else "hashing and BM25"
-                yield _row(f"index with {model}: {what}", hits.assign(row=hits["id"].astype(int)), rows)
+                yield _row(
+                    f"index with {model}: {what}",
+                    hits.assign(row=hits["id"].astype(int)),
+                    rows,
+                )
 
 
 def _row(name: str, found: pd.DataFrame, rows: Sequence[int | None]) -> str:
     """How often the first of each query is its own, and how well its score tells seen from new."""
     best = found[found["rank"] == 1].set_index("query").reindex(range(len(rows)))
     known = [query for query, row in enumerate(rows) if row is not None]
-    right = found[found["query"] == found["row"]].set_index("query")["rank"].astype(float)
+    right = (
+        found[found["query"] == found["row"]].set_index("query")["rank"].astype(float)
+    )
     scores = best["score"].astype(float).fillna(0)
     old = scores[known].to_numpy()
     new = scores[[query for query, row in enumerate(rows) if row is None]].to_numpy()
     auc = ((old[:, None] > new) + 0.5 * (old[:, None] == new)).mean()
     first = np.mean([best.loc[one, "row"] == one for one in known])
-    return f"| {name} | {first:.3f} | {(1 / right).sum() / len(known):.3f} | {auc:.3f} |"
+    return (
+        f"| {name} | {first:.3f} | {(1 / right).sum() / len(known):.3f} | {auc:.3f} |"
+    )
 
 
 def vectors(seed: int) -> Iterator[str]:
@@ -367,8 +451,12 @@ def vectors(seed: int) -> Iterator[str]:
         held = 0
         for run in range(300):
             rng = np.random.default_rng([seed, run])
-            right = rng.random((40, 10)) < rng.beta(quality * 4, (1 - quality) * 4, (40, 1))
-            found = [[n if ok else 100 + n for n, ok in enumerate(row)] for row in right]
+            right = rng.random((40, 10)) < rng.beta(
+                quality * 4, (1 - quality) * 4, (40, 1)
+            )
+            found = [
+                [n if ok else 100 + n for n, ok in enumerate(row)] for row in right
+            ]
             told = recall(found, [list(range(10))] * 40, seed=run)
             held += told.low <= quality <= told.high
         yield f"| 95 % interval of a recall of {quality}, 40 queries, 300 times | {held / 300:.3f} |"
@@ -376,15 +464,25 @@ def vectors(seed: int) -> Iterator[str]:
     for run in range(300):
         rng = np.random.default_rng([seed, run])
         labels = rng.random(21_000) < 0.4
-        scores = np.where(labels, rng.normal(0.7, 0.12, 21_000), rng.normal(0.4, 0.12, 21_000))
-        value = threshold_for_precision(scores[:1000], labels[:1000], precision=0.9, seed=run).value
+        scores = np.where(
+            labels, rng.normal(0.7, 0.12, 21_000), rng.normal(0.4, 0.12, 21_000)
+        )
+        value = threshold_for_precision(
+            scores[:1000], labels[:1000], precision=0.9, seed=run
+        ).value
         if value is not None:
-            given, kept = given + 1, kept + bool(labels[1000:][scores[1000:] >= value].mean() >= 0.9)
+            given, kept = (
+                given + 1,
+                kept + bool(labels[1000:][scores[1000:] >= value].mean() >= 0.9),
+            )
     yield f"| precision of 0.9 promised from 1,000 labels, {given} of 300 repetitions | {kept / given:.3f} |"
     false = 0
     for run in range(100):
         rng = np.random.default_rng([seed, run])
-        false += drift(rng.normal(size=(80, 8)), rng.normal(size=(80, 8)), seed=run).p_value < 0.05
+        false += (
+            drift(rng.normal(size=(80, 8)), rng.normal(size=(80, 8)), seed=run).p_value
+            < 0.05
+        )
     yield f"| p of drift below 0.05 without drift, 100 repetitions | {false / 100:.3f} |"
 
 
@@ -394,14 +492,24 @@ def health(seed: int) -> Iterator[str]:
     yield "|---|---|---|---|"
     planted, found, other = Counter[str](), Counter[str](), Counter[str]()
     for run in range(20):
-        frame, rows = ill_frame(2000, seed=1000 * seed + run, defects=dict.fromkeys(DEFECTS, 6))
+        frame, rows = ill_frame(
+            2000, seed=1000 * seed + run, defects=dict.fromkeys(DEFECTS, 6)
+        )
         findings = audit_vectors(frame).frame
         named = dict(
-            zip(findings["finding"], zip(findings["count"], findings["ids"], strict=True), strict=True)
+            zip(
+                findings["finding"],
+                zip(findings["count"], findings["ids"], strict=True),
+                strict=True,
+            )
         )
         for defect, ids in rows.items():
             count, keys = named.pop(defect, (0, ()))
-            right = min(count, len(ids)) if defect == "field missing" else len(ids & set(keys))
+            right = (
+                min(count, len(ids))
+                if defect == "field missing"
+                else len(ids & set(keys))
+            )
             planted[defect] += len(ids)
             found[defect] += right
             other[defect] += count - right
@@ -409,7 +517,8 @@ def health(seed: int) -> Iterator[str]:
     for defect in sorted(planted | other):
         yield f"| {defect} | {planted[defect]} | {found[defect]} | {other[defect]} |"
     alarms = sum(
-        len(audit_vectors(to_frame(healthy_rows(1500, seed=1000 * seed + run))).frame) for run in range(20)
+        len(audit_vectors(to_frame(healthy_rows(1500, seed=1000 * seed + run))).frame)
+        for run in range(20)
     )
     yield f"| none, in 20 healthy indexes of 1,500 rows | | | {alarms} findings |"
 
@@ -427,11 +536,18 @@ def outliers(seed: int) -> Iterator[str]:
                 for run in range(runs):
                     number = 1000 * seed + run
                     matrix = healthy_matrix(shape, rows, dimension, seed=number)
-                    indexes, alarms = indexes + 1, alarms + ("outlier" in _named(matrix))
+                    indexes, alarms = (
+                        indexes + 1,
+                        alarms + ("outlier" in _named(matrix)),
+                    )
                     if dimension > 8 and run < 5:
-                        matrix = healthy_matrix(shape, rows, dimension, seed=number, outliers=4)
+                        matrix = healthy_matrix(
+                            shape, rows, dimension, seed=number, outliers=4
+                        )
                         last = {str(key) for key in range(rows - 4, rows)}
-                        found[dimension] += len(last & set(_named(matrix).get("outlier", ())))
+                        found[dimension] += len(
+                            last & set(_named(matrix).get("outlier", ()))
+                        )
                         planted += 4
         every, wrong = every + indexes, wrong + alarms
         half = planted // 2
@@ -460,9 +576,15 @@ def fusions(seed: int) -> Iterator[str]:
                 true = float((pair[:, 0] - pair[:, 1]).mean())
                 held = helps = harms = 0
                 for run in range(300):
-                    drawn = pair[np.random.default_rng([seed, run]).integers(0, len(pair), 60)]
+                    drawn = pair[
+                        np.random.default_rng([seed, run]).integers(0, len(pair), 60)
+                    ]
                     _, low, high = paired_difference(drawn[:, 0], drawn[:, 1], seed=run)
-                    held, helps, harms = held + (low <= true <= high), helps + (low > 0), harms + (high < 0)
+                    held, helps, harms = (
+                        held + (low <= true <= high),
+                        helps + (low > 0),
+                        harms + (high < 0),
+                    )
                 said = (helps, 300 - helps - harms, harms)
                 shares = " | ".join(f"{count / 300:.3f}" for count in said)
                 yield f"| {name} | {fusion} | {true:+.3f} | {held / 300:.3f} | {shares} |"
@@ -476,7 +598,9 @@ def fusions(seed: int) -> Iterator[str]:
                 scores = compare_fusion(service, asked, depth=len(rows)).scores
                 for row in scores.itertuples():
                     inferred = "" if row.rank_base is pd.NA else row.rank_base
-                    told = f"{row.hits} | {row.same:.3f} | {row.largest:.1e} | {inferred}"
+                    told = (
+                        f"{row.hits} | {row.same:.3f} | {row.largest:.1e} | {inferred}"
+                    )
                     yield f"| {base} | {row.fusion} | {told} |"
 
 
@@ -504,9 +628,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--part", choices=PARTS, action="append", help="a table (default: all, or none with --public)"
+        "--part",
+        choices=PARTS,
+        action="append",
+        help="a table (default: all, or none with --public)",
     )
-    parser.add_argument("--public", type=Path, help="a folder of labelled data from elsewhere")
+    parser.add_argument(
+        "--public", type=Path, help="a folder of labelled data from elsewhere"
+    )
     arguments = parser.parse_args()
     seed = arguments.seed
     logging.disable(logging.CRITICAL)
@@ -517,7 +646,11 @@ def main() -> None:
         print("\n".join(map(without_saturated, PARTS[title](seed))), "\n", flush=True)
     if arguments.public is not None:
         print("## Public data\n")
-        print("\n".join(map(without_saturated, public_tables(arguments.public))), "\n", flush=True)
+        print(
+            "\n".join(map(without_saturated, public_tables(arguments.public))),
+            "\n",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -116,22 +116,32 @@ def _run_python(name: str, body: str, rng: random.Random) -> str:
     padding = f"    kept = {rng.randrange(10**6)}\n" * rng.randrange(4)
     code = body % rng.randrange(10, 10**9) if "%s" in body else body
     kind = rng.choice(
-        ["plain", "lambda", "nested"] if name == "recursion" else ["plain", "async", "lambda", "nested"]
+        ["plain", "lambda", "nested"]
+        if name == "recursion"
+        else ["plain", "async", "lambda", "nested"]
     )
     depth = rng.randrange(1, 6)
     lines = [filler, *(f"class {error}(Exception):\n    pass\n" for error in _ERRORS)]
-    lines.append(f"{'async ' if kind == 'async' else ''}def {name}(n=0):\n{padding}    {code}\n")
+    lines.append(
+        f"{'async ' if kind == 'async' else ''}def {name}(n=0):\n{padding}    {code}\n"
+    )
     call = f"{name}()"
     if kind == "async":
-        lines.append(f"async def step(n):\n    return await ({name}() if n == 0 else step(n - 1))\n")
+        lines.append(
+            f"async def step(n):\n    return await ({name}() if n == 0 else step(n - 1))\n"
+        )
         lines.append(f"import asyncio\nasyncio.run(step({depth}))\n")
     else:
-        inner = {"plain": call, "lambda": f"(lambda: {call})()", "nested": f"[{call} for _ in range(1)]"}[
-            kind
-        ]
+        inner = {
+            "plain": call,
+            "lambda": f"(lambda: {call})()",
+            "nested": f"[{call} for _ in range(1)]",
+        }[kind]
         lines.append(f"def step(n):\n    return {inner} if n == 0 else step(n - 1)\n")
         lines.append(f"step({depth})\n")
-    folder = rng.choice(["/srv/app", "/home/deploy/releases/" + str(rng.randrange(10**9)), "C:\\app"])
+    folder = rng.choice(
+        ["/srv/app", "/home/deploy/releases/" + str(rng.randrange(10**9)), "C:\\app"]
+    )
     try:
         exec(compile("".join(lines), f"{folder}/jobs.py", "exec"), {"__name__": "jobs"})  # noqa: S102 - the programs above
     except Exception:  # noqa: BLE001 - whatever they raise
@@ -139,7 +149,9 @@ def _run_python(name: str, body: str, rng: random.Random) -> str:
     raise AssertionError(name)
 
 
-def javascript_traces(variations: int, folder: Path, *, seed: int = 0) -> tuple[list[str], list[str]]:
+def javascript_traces(
+    variations: int, folder: Path, *, seed: int = 0
+) -> tuple[list[str], list[str]]:
     """Traces of the JavaScript programs, run by Node, and the program of each."""
     rng = random.Random(seed)
     jobs, labels = [], []
@@ -155,7 +167,11 @@ def javascript_traces(variations: int, folder: Path, *, seed: int = 0) -> tuple[
         "  }\n  console.log(JSON.stringify(out));\n})();\n"
     )
     done = subprocess.run(
-        ["node", str(runner)], input=json.dumps(jobs), capture_output=True, text=True, check=True
+        ["node", str(runner)],
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout), labels
 
@@ -164,7 +180,9 @@ def _write_javascript(folder: Path, name: str, body: str, rng: random.Random) ->
     code = body.replace("%s", str(rng.randrange(10, 10**9))).replace("%%", "%")
     kind = rng.choice(["plain", "async", "arrow", "method"])
     minified = rng.random() < 0.2
-    own = {"name": name, "step": "step"} | ({"name": rng.choice("etr"), "step": "i"} if minified else {})
+    own = {"name": name, "step": "step"} | (
+        {"name": rng.choice("etr"), "step": "i"} if minified else {}
+    )
     code = code.replace(f"{name}(", f"{own['name']}(")
     waits = "await " if kind == "async" else ""
     define = f"{'async ' if waits else ''}function {own['name']}(n = 0) {{ {code} }}"
@@ -174,9 +192,7 @@ def _write_javascript(folder: Path, name: str, body: str, rng: random.Random) ->
         "arrow": f"(() => {own['name']}())()",
         "method": f"new (class T {{ run() {{ return {own['name']}() }} }})().run()",
     }[kind]
-    step = (
-        f"async function {own['step']}(n) {{ return n === 0 ? {waits}{call} : {waits}{own['step']}(n - 1) }}"
-    )
+    step = f"async function {own['step']}(n) {{ return n === 0 ? {waits}{call} : {waits}{own['step']}(n - 1) }}"
     head = "class PaymentError extends Error { constructor(m) { super(m); this.name = 'PaymentError' } }"
     lines = [
         "\n" * rng.randrange(30),
@@ -186,6 +202,8 @@ def _write_javascript(folder: Path, name: str, body: str, rng: random.Random) ->
         f"module.exports = () => {own['step']}({rng.randrange(1, 6)})",
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (f"jobs.{rng.randrange(16**8):08x}.min.js" if minified else f"jobs_{name}.js")
+    path = folder / (
+        f"jobs.{rng.randrange(16**8):08x}.min.js" if minified else f"jobs_{name}.js"
+    )
     path.write_text((" " * 400 + ";".join(lines[1:])) if minified else "\n".join(lines))
     return path

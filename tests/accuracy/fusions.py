@@ -26,7 +26,10 @@ def documents(seed: int) -> tuple[list[dict[str, object]], np.ndarray]:
     """Documents whose dense and sparse vectors are the same numbers, and these."""
     topics = np.random.default_rng([seed, 0]).standard_normal((DOCUMENTS, DIMENSION))
     indices = list(range(DIMENSION))
-    return [{"id": f"d{n}", "vector": row, "sparse": (indices, row)} for n, row in enumerate(topics)], topics
+    return [
+        {"id": f"d{n}", "vector": row, "sparse": (indices, row)}
+        for n, row in enumerate(topics)
+    ], topics
 
 
 def queries(
@@ -35,20 +38,33 @@ def queries(
     """Queries that each have one relevant document, seen through noise in either leg; and judgements."""
     rng = np.random.default_rng([seed, 1])
     wanted = rng.integers(0, DOCUMENTS, count)
-    dense, sparse = (topics[wanted] + scale * rng.standard_normal((count, DIMENSION)) for scale in noise)
+    dense, sparse = (
+        topics[wanted] + scale * rng.standard_normal((count, DIMENSION))
+        for scale in noise
+    )
     indices = list(range(DIMENSION))
-    made = [tk.VectorQuery(vector=one, sparse=(indices, two)) for one, two in zip(dense, sparse, strict=True)]
+    made = [
+        tk.VectorQuery(vector=one, sparse=(indices, two))
+        for one, two in zip(dense, sparse, strict=True)
+    ]
     return made, pd.DataFrame({"query": range(count), "id": [f"d{n}" for n in wanted]})
 
 
 @contextmanager
-def hybrid_index(rows: list[dict[str, object]], *, rank_start: int = 1) -> Iterator[tk.Service]:
+def hybrid_index(
+    rows: list[dict[str, object]], *, rank_start: int = 1
+) -> Iterator[tk.Service]:
     """A hybrid index of the embedded service with these rows, which counts ranks from a number."""
     with LocalService(indexes=[]) as running:
         url = f"{running.url}/vector/fusions"
         requests.put(
             url,
-            json={"kind": "hybrid", "dimension": DIMENSION, "similarity": "COSINE", "rank_start": rank_start},
+            json={
+                "kind": "hybrid",
+                "dimension": DIMENSION,
+                "similarity": "COSINE",
+                "rank_start": rank_start,
+            },
             headers={"Authorization": f"Bearer {running.token}"},
             timeout=10,
         ).raise_for_status()

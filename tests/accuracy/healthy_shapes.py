@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 Matrix = npt.NDArray[Any]
-_LEAST = 5  # rows of a topic: a single row on a subject of its own is an outlier by any rule
+# rows of a topic: a single row on a subject of its own is an outlier by any rule
+_LEAST = 5
 
 
 def _topics(rng: np.random.Generator, rows: int, dimension: int) -> Matrix:
@@ -27,9 +28,13 @@ def _many_topics(rng: np.random.Generator, rows: int, dimension: int) -> Matrix:
     return centres[topic] + width[topic, None] * rng.normal(size=(rows, dimension))
 
 
-def _members(rng: np.random.Generator, rows: int, weights: Matrix) -> npt.NDArray[np.int64]:
+def _members(
+    rng: np.random.Generator, rows: int, weights: Matrix
+) -> npt.NDArray[np.int64]:
     first = np.repeat(np.arange(len(weights)), _LEAST)
-    return np.concatenate([first, rng.choice(len(weights), rows - len(first), p=weights / weights.sum())])
+    return np.concatenate(
+        [first, rng.choice(len(weights), rows - len(first), p=weights / weights.sum())]
+    )
 
 
 def _nested_topics(rng: np.random.Generator, rows: int, dimension: int) -> Matrix:
@@ -37,7 +42,9 @@ def _nested_topics(rng: np.random.Generator, rows: int, dimension: int) -> Matri
     fields = rng.normal(size=(4, dimension))
     topics = fields[np.arange(20) % 4] + 0.6 * rng.normal(size=(20, dimension))
     width = rng.uniform(0.35, 0.65, (rows, 1))
-    return topics[_members(rng, rows, np.ones(20))] + width * rng.normal(size=(rows, dimension))
+    return topics[_members(rng, rows, np.ones(20))] + width * rng.normal(
+        size=(rows, dimension)
+    )
 
 
 def _documents(rng: np.random.Generator, rows: int, dimension: int) -> Matrix:
@@ -45,14 +52,19 @@ def _documents(rng: np.random.Generator, rows: int, dimension: int) -> Matrix:
     topics, found = rng.normal(size=(8, dimension)), []
     while len(found) < rows:
         document = topics[rng.integers(8)] + 0.8 * rng.normal(size=dimension)
-        found += [document + 0.4 * rng.normal(size=dimension) for _ in range(rng.integers(1, 13))]
+        found += [
+            document + 0.4 * rng.normal(size=dimension)
+            for _ in range(rng.integers(1, 13))
+        ]
     return np.array(found[:rows])
 
 
 def _surface(rng: np.random.Generator, rows: int, dimension: int) -> Matrix:
     """A curved surface of ten parameters, with a little noise."""
     bent = rng.uniform(-1, 1, (rows, 10)) @ rng.normal(size=(10, dimension)) * 0.5
-    return np.tanh(bent + rng.normal(size=dimension)) + 0.05 * rng.normal(size=(rows, dimension))
+    return np.tanh(bent + rng.normal(size=dimension)) + 0.05 * rng.normal(
+        size=(rows, dimension)
+    )
 
 
 SHAPES: dict[str, Callable[[np.random.Generator, int, int], Matrix]] = {
@@ -61,7 +73,9 @@ SHAPES: dict[str, Callable[[np.random.Generator, int, int], Matrix]] = {
     "falling spectrum": lambda rng, rows, dimension: (
         rng.normal(size=(rows, dimension)) * np.arange(1, dimension + 1) ** -0.4 + 0.1
     ),
-    "heavy tails": lambda rng, rows, dimension: rng.standard_t(4, size=(rows, dimension)),
+    "heavy tails": lambda rng, rows, dimension: rng.standard_t(
+        4, size=(rows, dimension)
+    ),
     "topics": _topics,
     "many topics": _many_topics,
     "nested topics": _nested_topics,
@@ -71,7 +85,9 @@ SHAPES: dict[str, Callable[[np.random.Generator, int, int], Matrix]] = {
 """By name: what makes so many vectors of a dimension."""
 
 
-def healthy_matrix(shape: str, rows: int, dimension: int, *, seed: int, outliers: int = 0) -> Matrix:
+def healthy_matrix(
+    shape: str, rows: int, dimension: int, *, seed: int, outliers: int = 0
+) -> Matrix:
     """Unit vectors of a shape; the last `outliers` of them have random directions."""
     rng = np.random.default_rng([seed, rows, dimension])
     matrix = SHAPES[shape](rng, rows, dimension)

@@ -46,25 +46,38 @@ def history(seed: int, *, quiet: bool = False) -> History:
             rng.dirichlet(np.ones(workflows)),
         ),
         "caller_ip": ([f"192.0.2.{n}" for n in range(1, 8)], rng.dirichlet(np.ones(7))),
-        "flow_control_key": ([None, *(f"tenant-{n}" for n in range(6))], rng.dirichlet(np.ones(7))),
+        "flow_control_key": (
+            [None, *(f"tenant-{n}" for n in range(6))],
+            rng.dirichlet(np.ones(7)),
+        ),
         "label": ([None, "eu", "us", "batch", "priority"], rng.dirichlet(np.ones(5))),
         "region": (["fra", "iad", "sin"], rng.dirichlet(np.ones(3))),
         "plan": (["free", "team", "company"], rng.dirichlet(np.ones(3))),
     }
-    own = [rng.choice(len(_MESSAGES), int(rng.integers(1, 5)), replace=False) for _ in range(workflows)]
+    own = [
+        rng.choice(len(_MESSAGES), int(rng.integers(1, 5)), replace=False)
+        for _ in range(workflows)
+    ]
     events = int(np.exp(rng.uniform(np.log(150), np.log(5000))))
     burst, wave = float(rng.choice([1, 1, 2, 5])), float(rng.choice([0, 0.4, 0.8]))
     number = max(int(events / burst), 3)
     at = rng.random(8 * number) * seconds
-    at = at[rng.random(at.size) * (1 + wave) < 1 + wave * np.cos(at / (24 * _HOUR) * 2 * np.pi)][:number]
+    at = at[
+        rng.random(at.size) * (1 + wave)
+        < 1 + wave * np.cos(at / (24 * _HOUR) * 2 * np.pi)
+    ][:number]
     rows = pd.DataFrame(
         {name: np.array(values, dtype=object)[rng.choice(len(values), at.size, p=shares)]
          for name, (values, shares) in draws.items()}
     )  # fmt: skip
     codes = [int(url.rsplit("/", 1)[1]) for url in rows["workflow_url"]]
     rows = rows.assign(error=[int(rng.choice(own[code])) for code in codes], at=at)
-    rows = rows.loc[np.repeat(rows.index, rng.geometric(1 / burst, len(rows)))].reset_index(drop=True)
-    rows["at"] = (rows["at"] + rng.exponential(300, len(rows)) * (burst > 1)).clip(0, seconds - 1)
+    rows = rows.loc[
+        np.repeat(rows.index, rng.geometric(1 / burst, len(rows)))
+    ].reset_index(drop=True)
+    rows["at"] = (rows["at"] + rng.exponential(300, len(rows)) * (burst > 1)).clip(
+        0, seconds - 1
+    )
     root: dict[str, str] = {}
     start = stop = None
     new = False
@@ -72,11 +85,20 @@ def history(seed: int, *, quiet: bool = False) -> History:
         some = rows.iloc[int(rng.integers(len(rows)))]
         named = [name for name in draws if isinstance(some[name], str)]
         depth = int(rng.choice([1, 1, 2, 2, 3]))
-        root = {name: some[name] for name in rng.choice(named, min(depth, len(named)), replace=False)}
-        inside = rows[np.logical_and.reduce([rows[name] == value for name, value in root.items()])]
+        root = {
+            name: some[name]
+            for name in rng.choice(named, min(depth, len(named)), replace=False)
+        }
+        inside = rows[
+            np.logical_and.reduce([rows[name] == value for name, value in root.items()])
+        ]
         length = float(np.exp(rng.uniform(np.log(_HOUR / 6), np.log(48 * _HOUR))))
         goes_on = bool(rng.random() < 0.4)
-        begin = seconds - length if goes_on else float(rng.uniform(0.1, 0.9)) * (seconds - length)
+        begin = (
+            seconds - length
+            if goes_on
+            else float(rng.uniform(0.1, 0.9)) * (seconds - length)
+        )
         factor = float(np.exp(rng.uniform(np.log(2.5), np.log(50))))
         added = int(rng.poisson(max(len(inside) * length / seconds, 6) * factor))
         more = inside.sample(added, replace=True, random_state=seed).assign(
@@ -86,11 +108,15 @@ def history(seed: int, *, quiet: bool = False) -> History:
         if new:
             more["error"] = -1
         rows = pd.concat([rows, more], ignore_index=True)
-        start, stop = (END - pd.Timedelta(seconds=seconds - one) for one in (begin, begin + length))
+        start, stop = (
+            END - pd.Timedelta(seconds=seconds - one) for one in (begin, begin + length)
+        )
     return History(_failures(rows, seconds, rng), root, start, stop, new)
 
 
-def _failures(rows: pd.DataFrame, seconds: float, rng: np.random.Generator) -> pd.DataFrame:
+def _failures(
+    rows: pd.DataFrame, seconds: float, rng: np.random.Generator
+) -> pd.DataFrame:
     rows = rows.sort_values("at", kind="stable").reset_index(drop=True)
     errors = [_NEW if code < 0 else _MESSAGES[code] for code in rows["error"]]
     numbers = rng.integers(1, 10**6, len(rows)).tolist()
@@ -100,14 +126,25 @@ def _failures(rows: pd.DataFrame, seconds: float, rng: np.random.Generator) -> p
             "dlq_id": [f"d{number}" for number in range(len(rows))],
             "failed_at": when,
             "created_at": when,
-            **{name: rows[name].astype("str") for name in ("workflow_url", "caller_ip", "flow_control_key")},
-            "labels": [json.dumps([one]) if isinstance(one, str) else None for one in rows["label"]],
+            **{
+                name: rows[name].astype("str")
+                for name in ("workflow_url", "caller_ip", "flow_control_key")
+            },
+            "labels": [
+                json.dumps([one]) if isinstance(one, str) else None
+                for one in rows["label"]
+            ],
             "headers": [json.dumps({"X-Region": [one]}) for one in rows["region"]],
             "body": [
-                json.dumps({"plan": plan, "order": n}) for plan, n in zip(rows["plan"], numbers, strict=True)
+                json.dumps({"plan": plan, "order": n})
+                for plan, n in zip(rows["plan"], numbers, strict=True)
             ],
-            "response_status": pd.Series([status for status, _ in errors], dtype="Int64"),
-            "response_body": [text.format(n=n) for (_, text), n in zip(errors, numbers, strict=True)],
+            "response_status": pd.Series(
+                [status for status, _ in errors], dtype="Int64"
+            ),
+            "response_body": [
+                text.format(n=n) for (_, text), n in zip(errors, numbers, strict=True)
+            ],
             "response_body_base64": pd.Series([None] * len(rows), dtype="str"),
         }
     )
@@ -129,6 +166,8 @@ def names_the_root(conditions: list[dict[str, str]], found: History) -> bool:
         rest = {name: value for name, value in plain.items() if name not in error}
         if not found.new_error:
             return plain == found.root
-        return rest.items() <= found.root.items() and (rest == found.root or "signature" in error)
+        return rest.items() <= found.root.items() and (
+            rest == found.root or "signature" in error
+        )
 
     return any(map(right, conditions))

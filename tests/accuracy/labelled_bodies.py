@@ -88,7 +88,10 @@ TUNED: Final[Templates] = {
             "asyncpg.exceptions.SerializationError: could not serialize access due to read/write dependencies among transactions",
         ),
         (500, "Net::ReadTimeout with #<TCPSocket:(closed)>"),
-        (500, "ActiveRecord::StaleObjectError: Attempted to update a stale object: Order."),
+        (
+            500,
+            "ActiveRecord::StaleObjectError: Attempted to update a stale object: Order.",
+        ),
         (500, "write tcp ~ip~:443: write: broken pipe"),
     ],
     "throttled": [
@@ -110,7 +113,10 @@ TUNED: Final[Templates] = {
             500,
             'Traceback (most recent call last):\n  File "/app/mail.py", line ~n~, in send\n    api.post(message)\n  File "/usr/lib/python3.11/site-packages/sdk/api.py", line 88, in post\n    raise TooManyRequests(retry_after)\nsdk.errors.TooManyRequests: retry after ~n~ seconds',
         ),
-        (500, "upstream ~service~ returned HTTP 429 Too Many Requests for tenant ~user~"),
+        (
+            500,
+            "upstream ~service~ returned HTTP 429 Too Many Requests for tenant ~user~",
+        ),
         (
             429,
             '{"code": 20429, "message": "Too Many Requests", "more_info": "https://www.twilio.com/docs/errors/20429", "status": 429}',
@@ -127,7 +133,10 @@ TUNED: Final[Templates] = {
             403,
             '{"message": "API rate limit exceeded for ~ip~. (But here\'s the good news: Authenticated requests get a higher rate limit.)", "documentation_url": "https://docs.github.com"}',
         ),
-        (529, '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'),
+        (
+            529,
+            '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}',
+        ),
         (
             500,
             "Google.Apis.Requests.RequestError: Quota exceeded for quota metric 'Read requests' and limit 'Read requests per minute per user'",
@@ -137,20 +146,29 @@ TUNED: Final[Templates] = {
             "slack_sdk.errors.SlackApiError: The request to the Slack API failed. The server responded with: {'ok': False, 'error': 'ratelimited'}",
         ),
         (500, "stripe.error.RateLimitError: Request rate limit exceeded"),
-        (400, '{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "TotalRequests Limit exceeded."}'),
+        (
+            400,
+            '{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "TotalRequests Limit exceeded."}',
+        ),
         (429, '{"errors": [{"status": "429", "title": "Throttled"}]}'),
         (
             500,
             "Azure.RequestFailedException: Operations per second is over the account limit.\nStatus: 503 (Server Busy)\nErrorCode: ServerBusy",
         ),
-        (500, "rpc error: code = ResourceExhausted desc = quota exceeded for ~service~"),
+        (
+            500,
+            "rpc error: code = ResourceExhausted desc = quota exceeded for ~service~",
+        ),
     ],
     "poison input": [
         (
             422,
             '{"detail": [{"loc": ["body", "amount"], "msg": "value is not a valid integer", "type": "type_error.integer"}]}',
         ),
-        (400, '{"error": "ValidationError", "message": "\\"email\\" must be a valid email"}'),
+        (
+            400,
+            '{"error": "ValidationError", "message": "\\"email\\" must be a valid email"}',
+        ),
         (
             500,
             "SyntaxError: Unexpected token < in JSON at position 0\n    at JSON.parse (<anonymous>)\n    at readOrder (/srv/app/src/orders.js:~n~:17)",
@@ -167,7 +185,10 @@ TUNED: Final[Templates] = {
             413,
             "<html><head><title>413 Request Entity Too Large</title></head><body><center><h1>413 Request Entity Too Large</h1></center><hr><center>nginx</center></body></html>",
         ),
-        (500, 'duplicate key value violates unique constraint "orders_pkey" (order ~id~)'),
+        (
+            500,
+            'duplicate key value violates unique constraint "orders_pkey" (order ~id~)',
+        ),
         (500, 'invalid input syntax for type uuid: "~user~"'),
         (
             400,
@@ -181,7 +202,10 @@ TUNED: Final[Templates] = {
             500,
             'java.lang.NumberFormatException: For input string: "12,5"\n\tat java.base/java.lang.Integer.parseInt(Integer.java:652)\n\tat com.acme.cart.Line.quantity(Line.java:~n~)',
         ),
-        (500, "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (
+            500,
+            "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        ),
         (
             400,
             '{"error": {"type": "card_error", "code": "incorrect_number", "message": "Your card number is incorrect.", "param": "number"}}',
@@ -197,23 +221,35 @@ TUNED: Final[Templates] = {
             'org.xml.sax.SAXParseException; lineNumber: ~n~; columnNumber: 3; The element type "item" must be terminated by the matching end-tag',
         ),
         (400, '{"errors": {"amount": ["must be greater than 0"]}}'),
-        (500, 'ERROR: null value in column "customer_id" of relation "orders" violates not-null constraint'),
+        (
+            500,
+            'ERROR: null value in column "customer_id" of relation "orders" violates not-null constraint',
+        ),
         (500, 'strconv.Atoi: parsing "~word~": invalid syntax'),
         (422, "Unprocessable Entity"),
     ],
     "contract drift": [
-        (500, "psycopg2.errors.UndefinedColumn: column orders.~service~_ref does not exist"),
+        (
+            500,
+            "psycopg2.errors.UndefinedColumn: column orders.~service~_ref does not exist",
+        ),
         (
             500,
             'com.fasterxml.jackson.databind.exc.UnrecognizedPropertyException: Unrecognized field "discount" (class com.acme.Order), not marked as ignorable\n\tat com.fasterxml.jackson.databind.exc.UnrecognizedPropertyException.from(UnrecognizedPropertyException.java:61)\n\tat com.acme.orders.Reader.read(Reader.java:~n~)',
         ),
-        (404, "<!DOCTYPE html><html><body><pre>Cannot POST /api/v1/orders/~id~</pre></body></html>"),
+        (
+            404,
+            "<!DOCTYPE html><html><body><pre>Cannot POST /api/v1/orders/~id~</pre></body></html>",
+        ),
         (405, '{"detail": "Method Not Allowed"}'),
         (
             410,
             '{"error": {"code": "api_version_sunset", "message": "API version 2019-05 is no longer supported"}}',
         ),
-        (500, "rpc error: code = Unimplemented desc = unknown method ChargeV1 for service pay.~service~"),
+        (
+            500,
+            "rpc error: code = Unimplemented desc = unknown method ChargeV1 for service pay.~service~",
+        ),
         (
             500,
             "org.apache.avro.AvroTypeException: Found com.acme.Order, expecting com.acme.Order, missing required field currency",
@@ -239,15 +275,27 @@ TUNED: Final[Templates] = {
             404,
             "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1><p>The requested URL /v1/charge was not found; this API was retired, use /v3.</p></body></html>",
         ),
-        (500, "SQLSTATE[42S22]: Column not found: 1054 Unknown column 'orders.vat' in 'field list'"),
+        (
+            500,
+            "SQLSTATE[42S22]: Column not found: 1054 Unknown column 'orders.vat' in 'field list'",
+        ),
         (500, "TypeError: charge() got an unexpected keyword argument 'currency'"),
-        (400, '{"error": {"message": "Unsupported API version: 2021-01", "code": "UnsupportedApiVersion"}}'),
+        (
+            400,
+            '{"error": {"message": "Unsupported API version: 2021-01", "code": "UnsupportedApiVersion"}}',
+        ),
         (500, "ERROR: function ~service~_total(integer) does not exist"),
         (415, '{"title": "Unsupported Media Type", "status": 415}'),
-        (500, "google.protobuf.message.DecodeError: Wrong wire type in tag; schema of ~service~ changed"),
+        (
+            500,
+            "google.protobuf.message.DecodeError: Wrong wire type in tag; schema of ~service~ changed",
+        ),
     ],
     "authentication": [
-        (401, '{"error": "invalid_token", "error_description": "The access token expired"}'),
+        (
+            401,
+            '{"error": "invalid_token", "error_description": "The access token expired"}',
+        ),
         (
             403,
             "<Error><Code>AccessDenied</Code><Message>Access Denied</Message><RequestId>~hex~</RequestId></Error>",
@@ -261,8 +309,14 @@ TUNED: Final[Templates] = {
             400,
             '{"__type": "UnrecognizedClientException", "message": "The security token included in the request is invalid."}',
         ),
-        (500, "AADSTS7000222: The provided client secret keys for app '~uuid~' are expired."),
-        (500, "rpc error: code = PermissionDenied desc = caller does not have permission on ~service~"),
+        (
+            500,
+            "AADSTS7000222: The provided client secret keys for app '~uuid~' are expired.",
+        ),
+        (
+            500,
+            "rpc error: code = PermissionDenied desc = caller does not have permission on ~service~",
+        ),
         (401, ""),
         (
             401,
@@ -270,7 +324,10 @@ TUNED: Final[Templates] = {
         ),
         (403, '{"message": "Missing Authentication Token"}'),
         (500, "botocore.exceptions.NoCredentialsError: Unable to locate credentials"),
-        (500, "ERROR 1045 (28000): Access denied for user '~user~'@'~ip~' (using password: YES)"),
+        (
+            500,
+            "ERROR 1045 (28000): Access denied for user '~user~'@'~ip~' (using password: YES)",
+        ),
         (500, "NOAUTH Authentication required."),
         (
             500,
@@ -286,7 +343,10 @@ TUNED: Final[Templates] = {
         ),
         (500, "MongoServerError: bad auth : Authentication failed."),
         (500, "jwt.exceptions.ExpiredSignatureError: Signature has expired"),
-        (400, '{"error": "invalid_client", "error_description": "Client authentication failed"}'),
+        (
+            400,
+            '{"error": "invalid_client", "error_description": "Client authentication failed"}',
+        ),
         (
             403,
             '{"Code": "AuthorizationError", "Message": "User: ~user~ is not authorized to perform: SNS:Publish"}',
@@ -294,7 +354,10 @@ TUNED: Final[Templates] = {
         (500, "git@~host~: Permission denied (publickey)."),
     ],
     "configuration": [
-        (500, "KeyError: 'STRIPE_API_KEY' is not set: environment variable missing on ~host~"),
+        (
+            500,
+            "KeyError: 'STRIPE_API_KEY' is not set: environment variable missing on ~host~",
+        ),
         (
             500,
             "Traceback (most recent call last):\n  File \"/app/main.py\", line ~n~, in <module>\n    import pandas\nModuleNotFoundError: No module named 'pandas'",
@@ -312,7 +375,10 @@ TUNED: Final[Templates] = {
             "<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist</Message><BucketName>~service~-~word~</BucketName></Error>",
         ),
         (500, 'FATAL: database "~service~_prod" does not exist'),
-        (500, "django.core.exceptions.ImproperlyConfigured: The SECRET_KEY setting must not be empty."),
+        (
+            500,
+            "django.core.exceptions.ImproperlyConfigured: The SECRET_KEY setting must not be empty.",
+        ),
         (
             500,
             "Error: getaddrinfo ENOTFOUND ~service~-db.internal\n    at GetAddrInfoReqWrap.onlookup [as oncomplete] (node:dns:107:26)",
@@ -325,21 +391,39 @@ TUNED: Final[Templates] = {
             500,
             "java.lang.ClassNotFoundException: com.mysql.cj.jdbc.Driver\n\tat java.base/jdk.internal.loader.BuiltinClassLoader.loadClass(BuiltinClassLoader.java:641)\n\tat com.acme.Db.open(Db.java:~n~)",
         ),
-        (500, "PrismaClientInitializationError: error: Environment variable not found: DATABASE_URL."),
-        (500, "tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+        (
+            500,
+            "PrismaClientInitializationError: error: Environment variable not found: DATABASE_URL.",
+        ),
+        (
+            500,
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+        ),
         (
             400,
             '{"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "The specified queue does not exist."}',
         ),
-        (500, "FileNotFoundError: [Errno 2] No such file or directory: '/etc/~service~/config.yaml'"),
+        (
+            500,
+            "FileNotFoundError: [Errno 2] No such file or directory: '/etc/~service~/config.yaml'",
+        ),
         (500, "ImportError: cannot import name 'Order' from 'models' (/app/models.py)"),
         (500, "dial tcp: lookup ~service~.internal: no such host"),
         (500, "Runtime.HandlerNotFound: index.handler is undefined or not exported"),
-        (500, "Could not resolve placeholder '~service~.url' in value \"${~service~.url}\""),
-        (500, "sqlalchemy.exc.NoSuchModuleError: Can't load plugin: sqlalchemy.dialects:postgres"),
+        (
+            500,
+            "Could not resolve placeholder '~service~.url' in value \"${~service~.url}\"",
+        ),
+        (
+            500,
+            "sqlalchemy.exc.NoSuchModuleError: Can't load plugin: sqlalchemy.dialects:postgres",
+        ),
     ],
     "resource exhaustion": [
-        (500, "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"),
+        (
+            500,
+            "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+        ),
         (
             500,
             "java.lang.OutOfMemoryError: Java heap space\n\tat java.base/java.util.Arrays.copyOf(Arrays.java:3537)\n\tat com.acme.export.Csv.rows(Csv.java:~n~)",
@@ -351,7 +435,10 @@ TUNED: Final[Templates] = {
             500,
             'Traceback (most recent call last):\n  File "/app/db.py", line ~n~, in session\n    return engine.connect()\nsqlalchemy.exc.TimeoutError: QueuePool limit of size 5 overflow 10 reached, connection timed out, timeout 30.00',
         ),
-        (502, '{"errorMessage": "2026-03-01T10:00:00Z ~uuid~ Task timed out after 30.03 seconds"}'),
+        (
+            502,
+            '{"errorMessage": "2026-03-01T10:00:00Z ~uuid~ Task timed out after 30.03 seconds"}',
+        ),
         (
             500,
             '{"errorType": "Runtime.ExitError", "errorMessage": "RequestId: ~uuid~ Error: Runtime exited with error: signal: killed"}',
@@ -365,17 +452,29 @@ TUNED: Final[Templates] = {
             500,
             "PHP Fatal error:  Allowed memory size of 134217728 bytes exhausted (tried to allocate ~n~ bytes)",
         ),
-        (500, "HikariPool-1 - Connection is not available, request timed out after 30000ms."),
+        (
+            500,
+            "HikariPool-1 - Connection is not available, request timed out after 30000ms.",
+        ),
         (500, "ERROR 1040 (HY000): Too many connections"),
         (
             500,
             "java.util.concurrent.RejectedExecutionException: Task java.util.concurrent.FutureTask@~hex~ rejected from java.util.concurrent.ThreadPoolExecutor[Running, pool size = 8, active threads = 8, queued tasks = 100]",
         ),
-        (504, "An error occurred with your deployment\n\nFUNCTION_INVOCATION_TIMEOUT\n\nfra1::~hex~"),
+        (
+            504,
+            "An error occurred with your deployment\n\nFUNCTION_INVOCATION_TIMEOUT\n\nfra1::~hex~",
+        ),
         (500, "container ~service~ terminated: OOMKilled (exit code 137)"),
         (500, "runtime: out of memory: cannot allocate ~n~-byte block"),
-        (500, "System.OutOfMemoryException: Insufficient memory to continue the execution of the program."),
-        (500, "ERROR 53300: remaining connection slots are reserved for superuser connections"),
+        (
+            500,
+            "System.OutOfMemoryException: Insufficient memory to continue the execution of the program.",
+        ),
+        (
+            500,
+            "ERROR 53300: remaining connection slots are reserved for superuser connections",
+        ),
         (500, "RuntimeError: can't start new thread"),
         (507, ""),
     ],
@@ -388,7 +487,10 @@ TUNED: Final[Templates] = {
             500,
             "Error: connect ECONNREFUSED ~ip~:5432\n    at TCPConnectWrap.afterConnect [as oncomplete] (node:net:1595:16)",
         ),
-        (503, "upstream connect error or disconnect/reset before headers. reset reason: connection failure"),
+        (
+            503,
+            "upstream connect error or disconnect/reset before headers. reset reason: connection failure",
+        ),
         (503, "no healthy upstream"),
         (
             500,
@@ -404,7 +506,10 @@ TUNED: Final[Templates] = {
             504,
             "<html><head><title>504 Gateway Time-out</title></head><body><center><h1>504 Gateway Time-out</h1></center></body></html>",
         ),
-        (500, "redis.exceptions.ConnectionError: Error 111 connecting to ~host~:6379. Connection refused."),
+        (
+            500,
+            "redis.exceptions.ConnectionError: Error 111 connecting to ~host~:6379. Connection refused.",
+        ),
         (
             500,
             "pymongo.errors.ServerSelectionTimeoutError: ~host~:27017: [Errno 111] Connection refused, Timeout: 30s",
@@ -426,7 +531,10 @@ TUNED: Final[Templates] = {
             "<!DOCTYPE html><html><head><title>~host~ | 521: Web server is down</title></head><body></body></html>",
         ),
         (500, "ORA-12541: TNS:no listener"),
-        (503, "<html><head><title>503 Service Temporarily Unavailable</title></head><body></body></html>"),
+        (
+            503,
+            "<html><head><title>503 Service Temporarily Unavailable</title></head><body></body></html>",
+        ),
         (500, "kafka.errors.NoBrokersAvailable: NoBrokersAvailable"),
         (500, "SQLSTATE[HY000] [2002] Connection refused"),
         (
@@ -520,9 +628,15 @@ TUNED: Final[Templates] = {
             "<html><head><title>500 Internal Server Error</title></head><body><h1>Internal Server Error</h1></body></html>",
         ),
         (200, '{"status": "done", "order": "~id~"}'),
-        (404, "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body></html>"),
+        (
+            404,
+            "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body></html>",
+        ),
         (500, "Error: ~word~"),
-        (500, "An unexpected error has occurred. Please contact support with reference ~uuid~."),
+        (
+            500,
+            "An unexpected error has occurred. Please contact support with reference ~uuid~.",
+        ),
         (500, "null"),
         (403, ""),
         (500, '{"status": "error", "code": "E~n~"}'),
@@ -541,7 +655,10 @@ HELD_OUT: Final[Templates] = {
             "reactor.netty.http.client.PrematureCloseException: Connection prematurely closed BEFORE response",
         ),
         (500, "ERROR: Lock wait timeout exceeded; try restarting transaction"),
-        (500, "com.google.cloud.spanner.AbortedException: ABORTED: Transaction was aborted."),
+        (
+            500,
+            "com.google.cloud.spanner.AbortedException: ABORTED: Transaction was aborted.",
+        ),
         (
             500,
             "System.IO.IOException: Unable to read data from the transport connection: An existing connection was forcibly closed by the remote host.",
@@ -554,7 +671,10 @@ HELD_OUT: Final[Templates] = {
             412,
             '{"error": {"code": "ConditionNotMet", "message": "The condition specified using HTTP conditional header(s) is not met."}}',
         ),
-        (500, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"),
+        (
+            500,
+            "context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+        ),
     ],
     "throttled": [
         (
@@ -565,13 +685,19 @@ HELD_OUT: Final[Templates] = {
             400,
             '{"error": {"code": 4, "message": "(#4) Application request limit reached", "type": "OAuthException"}}',
         ),
-        (500, "anthropic.RateLimitError: 429 {'type': 'error', 'error': {'type': 'rate_limit_error'}}"),
+        (
+            500,
+            "anthropic.RateLimitError: 429 {'type': 'error', 'error': {'type': 'rate_limit_error'}}",
+        ),
         (500, "HubspotError: You have reached your daily limit. policyName=DAILY"),
         (
             500,
             "Error: Request failed with status code 429\n    at createError (/srv/app/node_modules/axios/lib/core/createError.js:16:15)\n    at settle (/srv/app/src/crm.js:~n~:12)",
         ),
-        (500, "TooManyRequestsException: Rate Exceeded. Lambda concurrency for ~service~"),
+        (
+            500,
+            "TooManyRequestsException: Rate Exceeded. Lambda concurrency for ~service~",
+        ),
         (
             403,
             '{"reason": "quotaExceeded", "message": "The request cannot be completed because you have exceeded your quota."}',
@@ -580,14 +706,23 @@ HELD_OUT: Final[Templates] = {
     "poison input": [
         (500, "csv.Error: line contains NUL in row ~n~ of upload ~id~"),
         (500, "PIL.UnidentifiedImageError: cannot identify image file '/tmp/~id~.jpg'"),
-        (500, "decimal.InvalidOperation: [<class 'decimal.ConversionSyntax'>] while reading amount '~word~'"),
-        (400, '{"code": "INVALID_ARGUMENT", "message": "amount: value must be positive"}'),
+        (
+            500,
+            "decimal.InvalidOperation: [<class 'decimal.ConversionSyntax'>] while reading amount '~word~'",
+        ),
+        (
+            400,
+            '{"code": "INVALID_ARGUMENT", "message": "amount: value must be positive"}',
+        ),
         (422, '{"message": "Invalid request.\\n\\n\\"head\\" was not supplied."}'),
         (
             500,
             'MongoServerError: E11000 duplicate key error collection: shop.orders index: _id_ dup key: { _id: "~id~" }',
         ),
-        (500, 'ActiveRecord::NotNullViolation: PG::NotNullViolation: ERROR: null value in column "email"'),
+        (
+            500,
+            'ActiveRecord::NotNullViolation: PG::NotNullViolation: ERROR: null value in column "email"',
+        ),
         (413, '{"error": "payload_too_large"}'),
     ],
     "contract drift": [
@@ -595,7 +730,10 @@ HELD_OUT: Final[Templates] = {
             500,
             "pydantic.error_wrappers.ValidationError: 1 validation error for PaymentResponse\nresponse -> settled_at\n  field required (type=value_error.missing)",
         ),
-        (500, "Npgsql.PostgresException (0x80004005): 42703: column o.~service~_id does not exist"),
+        (
+            500,
+            "Npgsql.PostgresException (0x80004005): 42703: column o.~service~_id does not exist",
+        ),
         (404, '{"message": "no Route matched with those values"}'),
         (
             500,
@@ -605,7 +743,10 @@ HELD_OUT: Final[Templates] = {
             400,
             '{"error": {"message": "The model `text-davinci-003` has been deprecated", "code": "model_not_found"}}',
         ),
-        (500, "grpc: error while marshaling: proto: wrong type for field amount, schema version mismatch"),
+        (
+            500,
+            "grpc: error while marshaling: proto: wrong type for field amount, schema version mismatch",
+        ),
         (
             405,
             "<html><head><title>405 Not Allowed</title></head><body><center><h1>405 Not Allowed</h1></center></body></html>",
@@ -613,17 +754,26 @@ HELD_OUT: Final[Templates] = {
     ],
     "authentication": [
         (401, "Unauthorized"),
-        (500, "Error: Request failed with status code 401\n    at settle (/srv/app/src/crm.js:~n~:12)"),
+        (
+            500,
+            "Error: Request failed with status code 401\n    at settle (/srv/app/src/crm.js:~n~:12)",
+        ),
         (
             403,
             '{"error": {"code": 403, "message": "The caller does not have permission", "status": "PERMISSION_DENIED"}}',
         ),
-        (500, "smtplib.SMTPAuthenticationError: (535, b'5.7.8 Username and Password not accepted.')"),
+        (
+            500,
+            "smtplib.SMTPAuthenticationError: (535, b'5.7.8 Username and Password not accepted.')",
+        ),
         (
             500,
             'org.postgresql.util.PSQLException: FATAL: no pg_hba.conf entry for host "~ip~", user "~user~", database "shop", no encryption',
         ),
-        (400, '{"error": "invalid_grant", "error_description": "Bad Request: refresh token reused"}'),
+        (
+            400,
+            '{"error": "invalid_grant", "error_description": "Bad Request: refresh token reused"}',
+        ),
         (
             500,
             "com.amazonaws.services.s3.model.AmazonS3Exception: The AWS Access Key Id you provided does not exist in our records. (Status Code: 403; Error Code: InvalidAccessKeyId)",
@@ -634,20 +784,32 @@ HELD_OUT: Final[Templates] = {
         ),
     ],
     "configuration": [
-        (500, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'stripe' imported from /var/task/index.mjs"),
+        (
+            500,
+            "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'stripe' imported from /var/task/index.mjs",
+        ),
         (500, "socket.gaierror: [Errno -2] Name or service not known"),
         (500, "Error: supabaseUrl is required. Set SUPABASE_URL in the environment."),
         (
             500,
             "java.lang.IllegalStateException: Failed to load ApplicationContext\n\tat org.springframework.test.Load.run(Load.java:98)\nCaused by: org.springframework.beans.factory.BeanCreationException: Error creating bean with name 'mailer'\n\tat com.acme.App.main(App.java:~n~)",
         ),
-        (500, "x509: certificate is valid for ~service~.internal, not ~service~.example.net"),
+        (
+            500,
+            "x509: certificate is valid for ~service~.internal, not ~service~.example.net",
+        ),
         (500, "LoadError: cannot load such file -- ~service~_client"),
         (500, "Unknown database '~service~_live'"),
     ],
     "resource exhaustion": [
-        (500, "fork: retry: Resource temporarily unavailable; OSError: [Errno 11] cannot start process"),
-        (500, "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate ~n~ MiB"),
+        (
+            500,
+            "fork: retry: Resource temporarily unavailable; OSError: [Errno 11] cannot start process",
+        ),
+        (
+            500,
+            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate ~n~ MiB",
+        ),
         (500, 'ERROR: could not extend file "base/~n~/~n~": No space left on device'),
         (500, "accept tcp [::]:8080: accept4: too many open files"),
         (500, "psycopg2.pool.PoolError: connection pool exhausted"),
@@ -706,7 +868,10 @@ HELD_OUT: Final[Templates] = {
     ],
     "unknown": [
         (500, "Error"),
-        (500, '{"error": {"code": "internal_error", "message": "An error occurred. Request id ~uuid~"}}'),
+        (
+            500,
+            '{"error": {"code": "internal_error", "message": "An error occurred. Request id ~uuid~"}}',
+        ),
         (
             500,
             "<html><body><h1>Application error</h1><p>An error occurred in the application and your page could not be served.</p></body></html>",
@@ -744,6 +909,8 @@ def macro_f1(labels: list[str], found: list[str]) -> float:
     """The mean over classes of the harmonic mean of precision and recall."""
     scores = []
     for label in sorted(set(labels)):
-        both = sum(one == other == label for one, other in zip(labels, found, strict=True))
+        both = sum(
+            one == other == label for one, other in zip(labels, found, strict=True)
+        )
         scores.append(2 * both / (labels.count(label) + found.count(label)))
     return sum(scores) / len(scores)

@@ -35,7 +35,9 @@ def _hex(rng: random.Random, digits: int) -> str:
 FIELDS: dict[str, Callable[[random.Random], str]] = {
     "user": lambda r: r.choice(_FIRST),
     "service": lambda r: r.choice(_SERVICES),
-    "host": lambda r: f"{r.choice(_HOSTS)}-{r.randrange(40)}.{r.choice(_WORDS)}.example.net",
+    "host": lambda r: (
+        f"{r.choice(_HOSTS)}-{r.randrange(40)}.{r.choice(_WORDS)}.example.net"
+    ),
     "node": lambda r: f"R{r.randrange(64):02d}-M{r.randrange(2)}-N{r.randrange(16)}",
     "ip": lambda r: ".".join(str(r.randrange(1, 255)) for _ in range(4)),
     "port": lambda r: str(r.randrange(1024, 65_535)),
@@ -44,7 +46,9 @@ FIELDS: dict[str, Callable[[random.Random], str]] = {
     "ms": lambda r: r.choice(["{} ms", "{}ms"]).format(r.randrange(1, 90_000)),
     "id": lambda r: r.choice(["ord", "cus", "inv", "evt"]) + "_" + _hex(r, 14),
     "block": lambda r: f"blk_{r.choice(['', '-'])}{r.randrange(10**18)}",
-    "uuid": lambda r: f"{_hex(r, 8)}-{_hex(r, 4)}-{_hex(r, 4)}-{_hex(r, 4)}-{_hex(r, 12)}",
+    "uuid": lambda r: (
+        f"{_hex(r, 8)}-{_hex(r, 4)}-{_hex(r, 4)}-{_hex(r, 4)}-{_hex(r, 12)}"
+    ),
     "hex": lambda r: "0x" + _hex(r, r.randrange(2, 16)),
     "sha": lambda r: _hex(r, 40),
     "path": lambda r: (
@@ -58,7 +62,9 @@ FIELDS: dict[str, Callable[[random.Random], str]] = {
     "email": lambda r: f"{r.choice(_FIRST)}.{r.choice(_WORDS)}@example.com",
     "class": lambda r: r.choice(_CLASSES),
     "word": lambda r: r.choice(_WORDS),
-    "table": lambda r: r.choice(_WORDS) + "_" + r.choice(["items", "log", "state", "history"]),
+    "table": lambda r: (
+        r.choice(_WORDS) + "_" + r.choice(["items", "log", "state", "history"])
+    ),
     "time": lambda r: (
         f"2026-{r.randrange(1, 13):02d}-{r.randrange(1, 29):02d} {r.randrange(24):02d}:{r.randrange(60):02d}:{r.randrange(60):02d}"
     ),

@@ -27,8 +27,12 @@ def agreement(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> Agreeme
     """Compare groups with labels."""
     cells = Counter(zip(groups, labels, strict=True))
     sizes, truth = Counter(groups), Counter(labels)
-    right = sum(n == sizes[group] == truth[label] for (group, label), n in cells.items())
-    exact = sum(n for (group, label), n in cells.items() if n == sizes[group] == truth[label])
+    right = sum(
+        n == sizes[group] == truth[label] for (group, label), n in cells.items()
+    )
+    exact = sum(
+        n for (group, label), n in cells.items() if n == sizes[group] == truth[label]
+    )
 
     def pairs(counts: Counter[Hashable]) -> int:
         return sum(n * (n - 1) // 2 for n in counts.values())
@@ -44,7 +48,9 @@ def agreement(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> Agreeme
     )
 
 
-def differences(groups: Sequence[Hashable], labels: Sequence[Hashable], texts: Sequence[str]) -> list[str]:
+def differences(
+    groups: Sequence[Hashable], labels: Sequence[Hashable], texts: Sequence[str]
+) -> list[str]:
     """Labels that were split and groups that hold several labels, with examples."""
     by_label, by_group = defaultdict(dict), defaultdict(dict)
     for group, label, text in zip(groups, labels, texts, strict=True):

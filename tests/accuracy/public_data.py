@@ -63,9 +63,19 @@ def _groups(folder: Path) -> Iterator[str]:
         for path in sorted((folder / part).glob("*.json.gz")):
             texts, labels = zip(*_read(path), strict=True)
             measured = agreement(error_signatures(list(texts)), labels)
-            figures = (measured.grouping, measured.of_groups, measured.precision, measured.recall)
+            figures = (
+                measured.grouping,
+                measured.of_groups,
+                measured.precision,
+                measured.recall,
+            )
             name = f"{part}/{path.name.removesuffix('.json.gz')}"
-            cells = [name, f"{len(texts):,}", f"{measured.labels:,}", *map(_figure, figures)]
+            cells = [
+                name,
+                f"{len(texts):,}",
+                f"{measured.labels:,}",
+                *map(_figure, figures),
+            ]
             yield f"| {' | '.join(cells)} |"
 
 
@@ -78,18 +88,27 @@ def _incidents(path: Path) -> Iterator[str]:
             for condition in explained.frame["condition"].head(3)
         ]
         is_first.append(bool(conditions) and conditions[0] in case["roots"])
-        is_among_three.append(any(condition in case["roots"] for condition in conditions))
+        is_among_three.append(
+            any(condition in case["roots"] for condition in conditions)
+        )
         is_noticed.append(explained.stands_out)
-        is_quiet += [not _explained(case, window).stands_out for window in case["quiet"]]
+        is_quiet += [
+            not _explained(case, window).stands_out for window in case["quiet"]
+        ]
     yield "| public incidents | first right | among three | noticed | quiet windows left alone |"
     yield "|---|---|---|---|---|"
-    figures = [float(np.mean(values)) for values in (is_first, is_among_three, is_noticed, is_quiet)]
+    figures = [
+        float(np.mean(values))
+        for values in (is_first, is_among_three, is_noticed, is_quiet)
+    ]
     yield f"| {len(is_first)} | {' | '.join(map(_figure, figures))} |"
 
 
 def _explained(case: dict[str, Any], window: dict[str, Any]) -> Any:
     columns = ["minute", *case["attributes"], "value", "count"]
-    now, past = (pd.DataFrame(window[name], columns=columns) for name in ("now", "past"))
+    now, past = (
+        pd.DataFrame(window[name], columns=columns) for name in ("now", "past")
+    )
     return explain_change(
         after=now,
         before=past,
@@ -113,13 +132,22 @@ def _seen_before(path: Path) -> Iterator[str]:
         if others:
             best[position] = others[0].similarity
             error_of_best[position] = others[0].error_similarity
-        right = [rank for rank, other in enumerate(others, 1) if labels[other.row] == labels[position]]
+        right = [
+            rank
+            for rank, other in enumerate(others, 1)
+            if labels[other.row] == labels[position]
+        ]
         is_right[position] = right[:1] == [1]
         ranks[position] = 1 / right[0] if right else 0.0
     known, new = best[is_known, None], best[~is_known]
     area = float(np.mean((known > new) + 0.5 * (known == new)))
     never_seen = error_of_best < _SEEN
-    figures = [is_right[is_known].mean(), ranks[is_known].mean(), area, is_known[never_seen].mean()]
+    figures = [
+        is_right[is_known].mean(),
+        ranks[is_known].mean(),
+        area,
+        is_known[never_seen].mean(),
+    ]
     wrong = f"wrong of {never_seen.sum()} never seen"
     yield f"| public traces | first right | mean reciprocal rank | AUC | {wrong} |"
     yield "|---|---|---|---|---|"

@@ -43,7 +43,15 @@ def google(status: str, code: int, message: str, reason: str) -> str:
         "domain": "storage.googleapis.com",
     }
     return json.dumps(
-        {"error": {"code": code, "message": message, "status": status, "details": [info]}}, indent=2
+        {
+            "error": {
+                "code": code,
+                "message": message,
+                "status": status,
+                "details": [info],
+            }
+        },
+        indent=2,
     )
 
 
@@ -116,7 +124,14 @@ CLOUDS = (
                     "RATE_LIMIT_EXCEEDED",
                 )
             ],
-            "c": [google("UNAVAILABLE", 503, "The service is currently unavailable.", "BACKEND")],
+            "c": [
+                google(
+                    "UNAVAILABLE",
+                    503,
+                    "The service is currently unavailable.",
+                    "BACKEND",
+                )
+            ],
         },
         {
             "a": "does not have storage.objects.create access",
@@ -169,10 +184,22 @@ CLOUDS = (
         "S3 XML",
         {
             "a": [
-                s3("NoSuchKey", "The specified key does not exist.", f"in/{n}.csv", f"4442587FB7D0A2F{n}")
+                s3(
+                    "NoSuchKey",
+                    "The specified key does not exist.",
+                    f"in/{n}.csv",
+                    f"4442587FB7D0A2F{n}",
+                )
                 for n in (3, 9)
             ],
-            "b": [s3("SlowDown", "Please reduce your request rate.", "in/4.csv", "4442587FB7D0A2F9")],
+            "b": [
+                s3(
+                    "SlowDown",
+                    "Please reduce your request rate.",
+                    "in/4.csv",
+                    "4442587FB7D0A2F9",
+                )
+            ],
         },
         {"a": "key does not exist", "b": "reduce your request rate"},
         status=404,
@@ -181,7 +208,11 @@ CLOUDS = (
         "AWS query XML",
         {
             "a": [
-                aws_query("AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.", u)
+                aws_query(
+                    "AWS.SimpleQueueService.NonExistentQueue",
+                    "The specified queue does not exist.",
+                    u,
+                )
                 for u in UUIDS
             ],
             "b": [aws_query("Throttling", "Rate exceeded", UUIDS[0])],
@@ -197,7 +228,11 @@ CLOUDS = (
                 for p in ("7d9f8b6c5d-x2x4q", "66c8d4f7b9-p9k2m")
             ],
             "b": [
-                kubernetes('deployments.apps is forbidden: User "bot" cannot list resource', "Forbidden", 403)
+                kubernetes(
+                    'deployments.apps is forbidden: User "bot" cannot list resource',
+                    "Forbidden",
+                    403,
+                )
             ],
         },
         {"a": "not found", "b": "forbidden"},
@@ -235,7 +270,11 @@ def aspnet(errors: Mapping[str, Sequence[str]], trace: str) -> str:
 
 def fastapi(location: Sequence[str], message: str, kind: str, value: object) -> str:
     """Return FastAPI's validation list."""
-    return compact(detail=[{"type": kind, "loc": ["body", *location], "msg": message, "input": value}])
+    return compact(
+        detail=[
+            {"type": kind, "loc": ["body", *location], "msg": message, "input": value}
+        ]
+    )
 
 
 def rails(exception: str, message: str) -> str:
@@ -249,7 +288,11 @@ def rails(exception: str, message: str) -> str:
         status=404,
         error="Not Found",
         exception=f"#<{exception}: {message}>",
-        traces={"Application Trace": [line], "Framework Trace": [], "Full Trace": [line]},
+        traces={
+            "Application Trace": [line],
+            "Framework Trace": [],
+            "Full Trace": [line],
+        },
     )
 
 
@@ -268,7 +311,9 @@ def symfony(name: str, detail: str) -> str:
         status=500,
         detail=detail,
         **{"class": name},
-        trace=[{**frame, "file": "/srv/src/Billing/Ledger.php", "line": 77, "args": []}],
+        trace=[
+            {**frame, "file": "/srv/src/Billing/Ledger.php", "line": 77, "args": []}
+        ],
     )
 
 
@@ -307,10 +352,18 @@ FRAMEWORKS = (
         "Spring Boot",
         {
             "a": [
-                spring("com.acme.stock.OutOfStockException", f"No stock left for article {n}", f"/stock/{n}")
+                spring(
+                    "com.acme.stock.OutOfStockException",
+                    f"No stock left for article {n}",
+                    f"/stock/{n}",
+                )
                 for n in (12, 99041)
             ],
-            "b": [spring("java.lang.IllegalStateException", "Warehouse is closed", "/stock/4")],
+            "b": [
+                spring(
+                    "java.lang.IllegalStateException", "Warehouse is closed", "/stock/4"
+                )
+            ],
         },
         {"a": "No stock left", "b": "Warehouse is closed"},
     ),
@@ -318,7 +371,9 @@ FRAMEWORKS = (
         "ASP.NET validation",
         {
             "a": [
-                aspnet({"Postcode": ["The field Postcode must match the expression."]}, t)
+                aspnet(
+                    {"Postcode": ["The field Postcode must match the expression."]}, t
+                )
                 for t in (
                     "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
                     "a3ce929d0e0e47364bf92f3577b34da6-b7ad6b7169203331",
@@ -338,24 +393,46 @@ FRAMEWORKS = (
         "FastAPI validation",
         {
             "a": [
-                fastapi(["parcel", "weight"], "Input should be a valid number", "float_type", v)
+                fastapi(
+                    ["parcel", "weight"],
+                    "Input should be a valid number",
+                    "float_type",
+                    v,
+                )
                 for v in ("heavy", "n/a")
             ],
-            "b": [fastapi(["parcel", "depth"], "Input should be a valid number", "float_type", "deep")],
+            "b": [
+                fastapi(
+                    ["parcel", "depth"],
+                    "Input should be a valid number",
+                    "float_type",
+                    "deep",
+                )
+            ],
             "c": [fastapi(["parcel", "weight"], "Field required", "missing", None)],
         },
-        {"a": ("weight", "valid number"), "b": ("depth", "valid number"), "c": ("weight", "Field required")},
+        {
+            "a": ("weight", "valid number"),
+            "b": ("depth", "valid number"),
+            "c": ("weight", "Field required"),
+        },
         status=422,
     ),
     Form(
         "Rails JSON",
         {
             "a": [
-                rails("ActiveRecord::RecordNotFound", f"Couldn't find Parcel with 'id'={n}")
+                rails(
+                    "ActiveRecord::RecordNotFound",
+                    f"Couldn't find Parcel with 'id'={n}",
+                )
                 for n in (8, 77120)
             ],
             "b": [
-                rails("ActionController::ParameterMissing", "param is missing or the value is empty: parcel")
+                rails(
+                    "ActionController::ParameterMissing",
+                    "param is missing or the value is empty: parcel",
+                )
             ],
         },
         {"a": "find Parcel", "b": "param is missing"},
@@ -364,17 +441,38 @@ FRAMEWORKS = (
     Form(
         "Symfony JSON",
         {
-            "a": [symfony("App\\Billing\\LedgerClosed", f"Ledger {y} is closed.") for y in ("L-19", "L-207")],
-            "b": [symfony("Doctrine\\DBAL\\Exception\\ConnectionLost", "MySQL server has gone away")],
+            "a": [
+                symfony("App\\Billing\\LedgerClosed", f"Ledger {y} is closed.")
+                for y in ("L-19", "L-207")
+            ],
+            "b": [
+                symfony(
+                    "Doctrine\\DBAL\\Exception\\ConnectionLost",
+                    "MySQL server has gone away",
+                )
+            ],
         },
         {"a": "is closed", "b": "server has gone away"},
     ),
     Form(
         "Joi",
         {
-            "a": [joi('"iban" is not allowed to be empty', ["account", "iban"], "string.empty", "")] * 2,
+            "a": [
+                joi(
+                    '"iban" is not allowed to be empty',
+                    ["account", "iban"],
+                    "string.empty",
+                    "",
+                )
+            ]
+            * 2,
             "b": [
-                joi('"limit" must be less than or equal to 500', ["account", "limit"], "number.max", v)
+                joi(
+                    '"limit" must be less than or equal to 500',
+                    ["account", "limit"],
+                    "number.max",
+                    v,
+                )
                 for v in (501, 90000)
             ],
         },
@@ -385,7 +483,11 @@ FRAMEWORKS = (
         "Werkzeug page",
         {
             "a": [werkzeug("ZeroDivisionError", "division by zero", "split_bill")] * 2,
-            "b": [werkzeug("sqlite3.OperationalError", "no such table: ledger", "read_ledger")],
+            "b": [
+                werkzeug(
+                    "sqlite3.OperationalError", "no such table: ledger", "read_ledger"
+                )
+            ],
         },
         {"a": "division by zero", "b": "no such table"},
     ),
@@ -441,7 +543,11 @@ PROXIES = (
                 cloudflare(r, "Web server is down", 521, "shop.example.com")
                 for r in ("86a1b2c3d4e5f607", "91ffeeddccbbaa00")
             ],
-            "b": [cloudflare("86a1b2c3d4e5f607", "A timeout occurred", 524, "shop.example.com")],
+            "b": [
+                cloudflare(
+                    "86a1b2c3d4e5f607", "A timeout occurred", 524, "shop.example.com"
+                )
+            ],
         },
         {"a": "Web server is down", "b": "timeout occurred"},
         status=521,
@@ -451,9 +557,14 @@ PROXIES = (
         {
             "a": [
                 fastly("503", "backend read error", c, n)
-                for c, n in (("cache-fra-eddf8230045-FRA", 54113), ("cache-lcy-eglc8600031-LCY", 54113))
+                for c, n in (
+                    ("cache-fra-eddf8230045-FRA", 54113),
+                    ("cache-lcy-eglc8600031-LCY", 54113),
+                )
             ],
-            "b": [fastly("503", "first byte timeout", "cache-fra-eddf8230045-FRA", 54113)],
+            "b": [
+                fastly("503", "first byte timeout", "cache-fra-eddf8230045-FRA", 54113)
+            ],
         },
         {"a": "backend read error", "b": "first byte timeout"},
         status=503,
@@ -465,7 +576,9 @@ PROXIES = (
                 f"upstream connect error or disconnect/reset before headers. retried and the latest reset reason: remote connection failure, transport failure reason: delayed connect error: {n}"
                 for n in (111, 111)
             ],
-            "b": ["upstream connect error or disconnect/reset before headers. reset reason: overflow"],
+            "b": [
+                "upstream connect error or disconnect/reset before headers. reset reason: overflow"
+            ],
             "c": ["no healthy upstream"],
         },
         {"a": "connection failure", "b": "overflow", "c": "no healthy upstream"},
@@ -496,8 +609,12 @@ DATABASES = (
                 f"ERROR 1062 (23000): Duplicate entry '{v}' for key 'parcels.uq_barcode'"
                 for v in ("991", "40-17-3")
             ],
-            "b": ["ERROR 1213 (40001): Deadlock found when trying to get lock; try restarting transaction"],
-            "c": ["ERROR 1205 (HY000): Lock wait timeout exceeded; try restarting transaction"],
+            "b": [
+                "ERROR 1213 (40001): Deadlock found when trying to get lock; try restarting transaction"
+            ],
+            "c": [
+                "ERROR 1205 (HY000): Lock wait timeout exceeded; try restarting transaction"
+            ],
         },
         {"a": "Duplicate entry", "b": "Deadlock found", "c": "Lock wait timeout"},
     ),
@@ -528,7 +645,12 @@ DATABASES = (
                 )
             ]
             * 2
-            for c, state in (("a", "40P01"), ("b", "57014"), ("c", "53300"), ("d", "25P02"))
+            for c, state in (
+                ("a", "40P01"),
+                ("b", "57014"),
+                ("c", "53300"),
+                ("d", "25P02"),
+            )
         },
         {"a": "query failed", "d": "query failed"},
     ),
@@ -564,7 +686,10 @@ THIRD_PARTIES = (
                         "type": "invalid_request_error",
                     }
                 )
-                for c, r in (("cus_Q1w2E3r4T5y6U7", "req_aaBB11"), ("cus_Z9x8C7v6B5n4M3", "req_ccDD22"))
+                for c, r in (
+                    ("cus_Q1w2E3r4T5y6U7", "req_aaBB11"),
+                    ("cus_Z9x8C7v6B5n4M3", "req_ccDD22"),
+                )
             ],
             "b": [
                 compact(
@@ -617,9 +742,23 @@ THIRD_PARTIES = (
     Form(
         "Slack",
         {
-            "a": [compact(ok=False, error="channel_not_found", response_metadata={"messages": []})] * 2,
+            "a": [
+                compact(
+                    ok=False,
+                    error="channel_not_found",
+                    response_metadata={"messages": []},
+                )
+            ]
+            * 2,
             "b": [compact(ok=False, error="msg_too_long")],
-            "c": [compact(ok=False, error="missing_scope", needed="chat:write", provided="users:read")],
+            "c": [
+                compact(
+                    ok=False,
+                    error="missing_scope",
+                    needed="chat:write",
+                    provided="users:read",
+                )
+            ],
         },
         {
             "a": ("channel_not_found", "channel not found"),
@@ -634,7 +773,9 @@ THIRD_PARTIES = (
             "a": [
                 compact(
                     message="Validation Failed",
-                    errors=[{"resource": "Label", "code": "already_exists", "field": "name"}],
+                    errors=[
+                        {"resource": "Label", "code": "already_exists", "field": "name"}
+                    ],
                     documentation_url="https://docs.github.com/rest/issues/labels",
                     status="422",
                 )
@@ -643,13 +784,18 @@ THIRD_PARTIES = (
             "b": [
                 compact(
                     message="Validation Failed",
-                    errors=[{"resource": "Issue", "code": "missing_field", "field": "title"}],
+                    errors=[
+                        {"resource": "Issue", "code": "missing_field", "field": "title"}
+                    ],
                     documentation_url="https://docs.github.com/rest/issues/issues",
                     status="422",
                 )
             ],
         },
-        {"a": ("already_exists", "already exists"), "b": ("missing_field", "missing field", "title")},
+        {
+            "a": ("already_exists", "already exists"),
+            "b": ("missing_field", "missing field", "title"),
+        },
         status=422,
     ),
 )
@@ -677,7 +823,9 @@ LANGUAGES = (
                 f"book parcel {n}: open carrier session: dial tcp 10.2.0.{n % 200}:8443: i/o timeout"
                 for n in (14, 90221)
             ],
-            "b": ["book parcel 5: open carrier session: x509: certificate has expired or is not yet valid"],
+            "b": [
+                "book parcel 5: open carrier session: x509: certificate has expired or is not yet valid"
+            ],
         },
         {"a": "i/o timeout", "b": "certificate has expired"},
     ),
@@ -688,7 +836,9 @@ LANGUAGES = (
                 f"Error: could not render label\n\nCaused by:\n    0: template {t} is unreadable\n    1: No such file or directory (os error 2)"
                 for t in ("/srv/a/8812.svg", "/srv/b/17.svg")
             ],
-            "b": ["Error: could not render label\n\nCaused by:\n    Permission denied (os error 13)"],
+            "b": [
+                "Error: could not render label\n\nCaused by:\n    Permission denied (os error 13)"
+            ],
         },
         {
             "a": ("No such file", "could not render label"),
@@ -735,10 +885,17 @@ LANGUAGES = (
                     error_message="Failed to open TCP connection to printer:9100",
                     retry_count=n,
                 )
-                for j, n in (("b4a577edbccf1d805744efa9", 1), ("0011aa22bb33cc44dd55ee66", 24))
+                for j, n in (
+                    ("b4a577edbccf1d805744efa9", 1),
+                    ("0011aa22bb33cc44dd55ee66", 24),
+                )
             ],
         },
-        {"a": "stalled", "b": "Missing lock", "c": ("ECONNREFUSED", "Failed to open TCP connection")},
+        {
+            "a": "stalled",
+            "b": "Missing lock",
+            "c": ("ECONNREFUSED", "Failed to open TCP connection"),
+        },
     ),
     Form(
         "Python chain with notes",
@@ -774,10 +931,19 @@ OTHERS = (
         "refused in a field",
         {
             "a": [
-                compact(error={"message": f"Tax number of seller {n} was revoked", "retryable": False})
+                compact(
+                    error={
+                        "message": f"Tax number of seller {n} was revoked",
+                        "retryable": False,
+                    }
+                )
                 for n in (2, 5140)
             ],
-            "b": [compact(error={"message": "Rate service is warming up", "retryable": True})],
+            "b": [
+                compact(
+                    error={"message": "Rate service is warming up", "retryable": True}
+                )
+            ],
         },
         {"a": "was revoked", "b": "warming up"},
         status=500,
@@ -785,7 +951,11 @@ OTHERS = (
     ),
     Form(
         "refused by header",
-        {"a": [compact(message="Voucher was already redeemed", step=n) for n in (1, 8)]},
+        {
+            "a": [
+                compact(message="Voucher was already redeemed", step=n) for n in (1, 8)
+            ]
+        },
         {"a": "already redeemed"},
         status=489,
         headers={"Upstash-NonRetryable-Error": ["true"]},
@@ -793,4 +963,12 @@ OTHERS = (
     ),
 )
 
-FORMS = (*CLOUDS, *FRAMEWORKS, *PROXIES, *DATABASES, *THIRD_PARTIES, *LANGUAGES, *OTHERS)
+FORMS = (
+    *CLOUDS,
+    *FRAMEWORKS,
+    *PROXIES,
+    *DATABASES,
+    *THIRD_PARTIES,
+    *LANGUAGES,
+    *OTHERS,
+)

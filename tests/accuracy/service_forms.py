@@ -47,15 +47,25 @@ class Score:
 def read_forms(forms: Sequence[Form]) -> list[Case]:
     """Load the bodies from a queue, and return one case per body."""
     asked = [
-        (form, group, body) for form in forms for group, bodies in form.groups.items() for body in bodies
+        (form, group, body)
+        for form in forms
+        for group, bodies in form.groups.items()
+        for body in bodies
     ]
-    entries = [_entry(number, form, body) for number, (form, _, body) in enumerate(asked, 1)]
+    entries = [
+        _entry(number, form, body) for number, (form, _, body) in enumerate(asked, 1)
+    ]
     with _queue(json.dumps({"messages": entries, "cursor": ""}).encode()) as address:
         service = tk.connect(queue_url=address, queue_token="t", environ={})
         frame = tk.load_failures(service, progress=False)
-    frame = frame.set_index("dlq_id", drop=False).loc[[str(entry["dlqId"]) for entry in entries]]
+    frame = frame.set_index("dlq_id", drop=False).loc[
+        [str(entry["dlqId"]) for entry in entries]
+    ]
     groups = list(error_signatures(list(frame["response_body"])))
-    plan = {entry["dlq_id"]: entry for entry in json.loads(tk.plan_redrive(frame).to_json())["entries"]}
+    plan = {
+        entry["dlq_id"]: entry
+        for entry in json.loads(tk.plan_redrive(frame).to_json())["entries"]
+    }
     return [
         Case(
             form=form.name,
@@ -79,7 +89,9 @@ def wrong_groups(cases: Sequence[Case]) -> list[str]:
     for one, other in combinations(cases, 2):
         is_one_error = one.group == other.group
         if is_one_error != (one.found_group == other.found_group):
-            wrong.add(f"{'split' if is_one_error else 'merged'} {one.group}/{other.group}")
+            wrong.add(
+                f"{'split' if is_one_error else 'merged'} {one.group}/{other.group}"
+            )
     return sorted(wrong)
 
 
@@ -96,13 +108,21 @@ def is_planned(case: Case) -> bool:
 def scores(cases: Sequence[Case]) -> dict[str, Score]:
     """Count the forms grouped rightly, and the bodies whose error, title and plan are right."""
     forms = list(dict.fromkeys(case.form for case in cases))
-    grouped = [form for form in forms if not wrong_groups([case for case in cases if case.form == form])]
+    grouped = [
+        form
+        for form in forms
+        if not wrong_groups([case for case in cases if case.form == form])
+    ]
     named = [case for case in cases if case.error]
     planned = [case for case in cases if case.action]
     return {
         "forms grouped rightly": Score(len(grouped), len(forms)),
-        "column `error` right": Score(sum(names_error(case, case.found_error) for case in named), len(named)),
-        "titles right": Score(sum(names_error(case, case.found_title) for case in named), len(named)),
+        "column `error` right": Score(
+            sum(names_error(case, case.found_error) for case in named), len(named)
+        ),
+        "titles right": Score(
+            sum(names_error(case, case.found_title) for case in named), len(named)
+        ),
         "plans right": Score(sum(is_planned(case) for case in planned), len(planned)),
     }
 
@@ -110,7 +130,10 @@ def scores(cases: Sequence[Case]) -> dict[str, Score]:
 def faults(cases: Sequence[Case]) -> Iterator[str]:
     """Yield one line per form, error, title and plan that is wrong."""
     for form in dict.fromkeys(case.form for case in cases):
-        yield from (f"{form}: {pair}" for pair in wrong_groups([case for case in cases if case.form == form]))
+        yield from (
+            f"{form}: {pair}"
+            for pair in wrong_groups([case for case in cases if case.form == form])
+        )
     for case in cases:
         if case.error and not names_error(case, case.found_error):
             yield f"{case.form}: error of {case.group}: {case.found_error[:90]!r}"

@@ -373,7 +373,9 @@ proxy {host}:{port} is not available, switching to {host}:{port}
 }
 
 
-def system_log(name: str, count: int = 2000, *, seed: int = 0) -> tuple[list[str], list[int]]:
+def system_log(
+    name: str, count: int = 2000, *, seed: int = 0
+) -> tuple[list[str], list[int]]:
     """Lines of one kind of system and their labels, by Zipf's law, each label at least once."""
     rng = random.Random(f"{name} {seed}")
     templates = SYSTEMS[name].strip().splitlines()

@@ -18,7 +18,9 @@ def _write(path: Path, value: Any) -> None:
 
 def test_groups_incidents_and_seen_before_are_measured(tmp_path: Path) -> None:
     """Each kind of file gives a table with the figures of its rows."""
-    lines = [[f"no order {number}", "order"] for number in range(4)] + [["disk full", "disk"]]
+    lines = [[f"no order {number}", "order"] for number in range(4)] + [
+        ["disk full", "disk"]
+    ]
     _write(tmp_path / "logs" / "shop.json.gz", lines)
     trace = "java.lang.IllegalStateException: closed\n\tat com.acme.Fault{0}.step(Fault{0}.java:7)"
     traces = [[trace.format(number // 2), str(number // 2)] for number in range(6)]
@@ -26,7 +28,12 @@ def test_groups_incidents_and_seen_before_are_measured(tmp_path: Path) -> None:
     past = [[minute, region, 2, 2] for minute in range(20) for region in ("eu", "us")]
     window = {"now": [[0, "eu", 90, 90], [0, "us", 2, 2]], "past": past, "exposure": 20}
     quiet = {"now": [[0, "eu", 2, 2], [0, "us", 2, 2]], "past": past, "exposure": 20}
-    case = {"attributes": ["region"], "roots": [{"region": "eu"}], "incident": window, "quiet": [quiet]}
+    case = {
+        "attributes": ["region"],
+        "roots": [{"region": "eu"}],
+        "incident": window,
+        "quiet": [quiet],
+    }
     _write(tmp_path / "incidents" / "regions.json.gz", [case])
     rows = list(public_tables(tmp_path))
     assert "| logs/shop | 5 | 2 | 1.000 | 1.000 | 1.000 | 1.000 |" in rows

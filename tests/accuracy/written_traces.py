@@ -15,7 +15,18 @@ from typing import NamedTuple
 
 from tests.accuracy.log_lines import FIELDS
 
-_NOUNS = ("order", "invoice", "price", "stock", "mail", "user", "refund", "report", "coupon", "cart")
+_NOUNS = (
+    "order",
+    "invoice",
+    "price",
+    "stock",
+    "mail",
+    "user",
+    "refund",
+    "report",
+    "coupon",
+    "cart",
+)
 _VERBS = ("load", "save", "parse", "send", "check", "merge", "apply", "render")
 FAULTS = 30  # of each language
 
@@ -47,7 +58,11 @@ def _line(rng: random.Random) -> int:
 
 
 def _said(fault: Fault, rng: random.Random) -> str:
-    return fault.message.replace("%", FIELDS["id"](rng)) if "id" in FIELDS else fault.message
+    return (
+        fault.message.replace("%", FIELDS["id"](rng))
+        if "id" in FIELDS
+        else fault.message
+    )
 
 
 def _java(fault: Fault, rng: random.Random, language: str = "java") -> str:
@@ -55,10 +70,15 @@ def _java(fault: Fault, rng: random.Random, language: str = "java") -> str:
         return f"\tat com.acme.{owner}.{owner.title()}Service.{function}({owner.title()}Service.{language}:{_line(rng)})"
 
     head = f"{fault.kind}: {_said(fault, rng)}" if fault.message else fault.kind
-    inside = ["\tat java.base/java.util.ArrayList.forEach(ArrayList.java:1596)"] * (rng.random() < 0.3)
+    inside = ["\tat java.base/java.util.ArrayList.forEach(ArrayList.java:1596)"] * (
+        rng.random() < 0.3
+    )
     ways = [at(owner, function) for owner, function in _way(rng)]
     if language == "kt":
-        ways.insert(0, f"\tat com.acme.Flow$run${rng.randint(1, 9)}.invokeSuspend(Flow.kt:{_line(rng)})")
+        ways.insert(
+            0,
+            f"\tat com.acme.Flow$run${rng.randint(1, 9)}.invokeSuspend(Flow.kt:{_line(rng)})",
+        )
     ways.append(f"\tat java.base/java.lang.Thread.run(Thread.java:{_line(rng)})")
     own = [*inside, at(fault.owner, fault.function)]
     if fault.wrapped and rng.random() < 0.4:
@@ -71,15 +91,18 @@ def _java(fault: Fault, rng: random.Random, language: str = "java") -> str:
                 "\t... 7 more",
             ]
         )
-    start = f'Exception in thread "pool-{rng.randint(1, 9)}-thread-{rng.randint(1, 40)}" ' * (
-        rng.random() < 0.3
+    start = (
+        f'Exception in thread "pool-{rng.randint(1, 9)}-thread-{rng.randint(1, 40)}" '
+        * (rng.random() < 0.3)
     )
     return "\n".join([start + head, *own, *ways])
 
 
 def _dotnet(fault: Fault, rng: random.Random) -> str:
     def at(owner: str, function: str) -> str:
-        tail = f" in C:\\build\\{rng.randint(1, 99)}\\{owner}.cs:line {_line(rng)}" * (rng.random() < 0.8)
+        tail = f" in C:\\build\\{rng.randint(1, 99)}\\{owner}.cs:line {_line(rng)}" * (
+            rng.random() < 0.8
+        )
         return f"   at Acme.{owner.title()}.{owner.title()}Service.{function.title()}(String id){tail}"
 
     rows = [f"{fault.kind}: {_said(fault, rng)}", at(fault.owner, fault.function)]
@@ -95,7 +118,11 @@ def _go(fault: Fault, rng: random.Random) -> str:
             f"\t/build/{rng.randint(1, 99)}/{owner}/{owner}.go:{_line(rng)} +0x{rng.getrandbits(9):x}",
         ]
 
-    rows = [f"panic: {fault.kind}: {_said(fault, rng)}", "", f"goroutine {rng.randint(1, 90_000)} [running]:"]
+    rows = [
+        f"panic: {fault.kind}: {_said(fault, rng)}",
+        "",
+        f"goroutine {rng.randint(1, 90_000)} [running]:",
+    ]
     for owner, function in [(fault.owner, fault.function), *_way(rng)]:
         rows += at(owner, function)
     return "\n".join([*rows, "exit status 2"])
@@ -108,7 +135,9 @@ def _rust(fault: Fault, rng: random.Random) -> str:
         "             at /rustc/abc/library/std/src/panicking.rs:645:5",
         "   1: core::panicking::panic_fmt", "             at /rustc/abc/library/core/src/panicking.rs:72:14",
     ]  # fmt: skip
-    for number, (owner, function) in enumerate([(fault.owner, fault.function), *_way(rng)], 2):
+    for number, (owner, function) in enumerate(
+        [(fault.owner, fault.function), *_way(rng)], 2
+    ):
         rows += [
             f"   {number}: acme::{owner}::{function}::h{rng.getrandbits(64):016x}",
             f"             at ./src/{owner}.rs:{_line(rng)}:9",
@@ -119,7 +148,10 @@ def _rust(fault: Fault, rng: random.Random) -> str:
 def _ruby(fault: Fault, rng: random.Random) -> str:
     root = f"/srv/releases/{rng.randint(10**13, 10**14)}"
     ways = [(fault.owner, fault.function), *_way(rng)]
-    rows = [f"{root}/app/{owner}.rb:{_line(rng)}:in `{function}'" for owner, function in ways]
+    rows = [
+        f"{root}/app/{owner}.rb:{_line(rng)}:in `{function}'"
+        for owner, function in ways
+    ]
     rows[0] += f": {_said(fault, rng)} ({fault.kind})"
     gem = f"/usr/lib/ruby/gems/3.2.0/gems/rack-3.{rng.randint(0, 9)}/lib/rack.rb:{_line(rng)}:in `call'"
     return "\n\tfrom ".join([*rows, gem])
@@ -131,7 +163,9 @@ def _php(fault: Fault, rng: random.Random) -> str:
         f"PHP Fatal error:  Uncaught {fault.kind}: {_said(fault, rng)} in {root}/{fault.owner}.php:{_line(rng)}",
         "Stack trace:",
     ]
-    for number, (owner, function) in enumerate([(fault.owner, fault.function), *_way(rng)]):
+    for number, (owner, function) in enumerate(
+        [(fault.owner, fault.function), *_way(rng)]
+    ):
         rows.append(
             f"#{number} {root}/{owner}.php({_line(rng)}): Acme\\{owner.title()}->{function}('{_line(rng)}')"
         )
@@ -157,19 +191,36 @@ def _sanitizer(fault: Fault, rng: random.Random) -> str:
     pid, address = rng.randint(2, 90_000), f"0x{rng.getrandbits(44):012x}"
     if fault.kind == "undefined":
         frames = _native_frames(fault, rng)
-        return "\n".join([f"{fault.owner}.c:{_line(rng)}:7: runtime error: {_said(fault, rng)}", *frames])
+        return "\n".join(
+            [
+                f"{fault.owner}.c:{_line(rng)}:7: runtime error: {_said(fault, rng)}",
+                *frames,
+            ]
+        )
     if fault.kind == "valgrind":
-        rows = [f"=={pid}== Memcheck, a memory error detector", f"=={pid}== {_said(fault, rng)}"]
-        for number, (owner, function) in enumerate([(fault.owner, fault.function), *_way(rng)]):
+        rows = [
+            f"=={pid}== Memcheck, a memory error detector",
+            f"=={pid}== {_said(fault, rng)}",
+        ]
+        for number, (owner, function) in enumerate(
+            [(fault.owner, fault.function), *_way(rng)]
+        ):
             at = "by" if number else "at"
             rows.append(
                 f"=={pid}==    {at} 0x{rng.getrandbits(30):X}: {owner}_{function} ({owner}.c:{_line(rng)})"
             )
-        return "\n".join([*rows, f"=={pid}==  Address {address} is 0 bytes after a block of size 40 alloc'd"])
+        return "\n".join(
+            [
+                *rows,
+                f"=={pid}==  Address {address} is 0 bytes after a block of size 40 alloc'd",
+            ]
+        )
     if fault.kind == "leak":
         size = rng.randint(1, 9999)
         rows = [f"=={pid}==ERROR: LeakSanitizer: detected memory leaks", ""]
-        rows += [f"Direct leak of {size} byte(s) in {rng.randint(1, 9)} object(s) allocated from:"]
+        rows += [
+            f"Direct leak of {size} byte(s) in {rng.randint(1, 9)} object(s) allocated from:"
+        ]
         return "\n".join([*rows, *_native_frames(fault, rng, "__interceptor_malloc")])
     runtime = "__interceptor_memcpy" if fault.wrapped else ""
     return "\n".join(
@@ -184,7 +235,13 @@ def _sanitizer(fault: Fault, rng: random.Random) -> str:
     )  # fmt: skip
 
 
-_MESSAGES = ("no such row %", "", "value % is out of range", "connection to % lost", "state of % is not open")
+_MESSAGES = (
+    "no such row %",
+    "",
+    "value % is out of range",
+    "connection to % lost",
+    "state of % is not open",
+)
 _JVM = [
     (kind, message)
     for kind in (
@@ -218,11 +275,16 @@ WRITTEN = {
 }  # fmt: skip
 
 
-def written_traces(language: str, repeats: int, *, seed: int) -> tuple[list[str], list[int]]:
+def written_traces(
+    language: str, repeats: int, *, seed: int
+) -> tuple[list[str], list[int]]:
     """Occurrences of faults of one language, shuffled, and the fault of each."""
     rng = random.Random(f"{language} {seed}")
     places = rng.sample([(noun, verb) for noun in _NOUNS for verb in _VERBS], FAULTS)
-    faults = [Fault(*rng.choice(WRITTEN[language].errors), *place, rng.random() < 0.5) for place in places]
+    faults = [
+        Fault(*rng.choice(WRITTEN[language].errors), *place, rng.random() < 0.5)
+        for place in places
+    ]
     pairs = [
         (WRITTEN[language].write(fault, rng), number)
         for number, fault in enumerate(faults)

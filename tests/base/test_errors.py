@@ -28,7 +28,11 @@ from toolkit.errors import (
     TransportError,
 )
 
-CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ToolkitError)]
+CLASSES = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, ToolkitError)
+]
 
 
 @pytest.mark.parametrize(
@@ -57,14 +61,25 @@ def test_a_message_has_action_got_expected_and_next_step(parts, message):
 
 def test_a_service_error_names_its_request_and_a_response_error_its_status():
     """Method and address in the sentence; status and message also as attributes."""
-    error = NotFoundError("getting x", status=404, message="no such entry", request="GET https://q.example/x")
+    error = NotFoundError(
+        "getting x",
+        status=404,
+        message="no such entry",
+        request="GET https://q.example/x",
+    )
     assert str(error) == "getting x (GET https://q.example/x): got 404 'no such entry'"
-    assert (error.status, error.message, error.request) == (404, "no such entry", "GET https://q.example/x")
+    assert (error.status, error.message, error.request) == (
+        404,
+        "no such entry",
+        "GET https://q.example/x",
+    )
 
 
 def test_a_filter_error_has_its_position():
     """Text and position are attributes, the position is in the sentence."""
-    error = FilterSyntaxError("reading a filter", text="a = ", position=4, got="the end", expected="a value")
+    error = FilterSyntaxError(
+        "reading a filter", text="a = ", position=4, got="the end", expected="a value"
+    )
     assert (error.text, error.position) == ("a = ", 4)
     assert "at position 4: got the end; expected a value" in str(error)
 
@@ -113,7 +128,9 @@ def test_the_drawn_tree_is_the_real_one():
         ToolkitError("a", got="b", expected="c", next_step="D."),
         InputError("a", got="b"),
         FilterSyntaxError("a", text="x", position=1, got="b", expected="c"),
-        RateLimitError("a", status=429, message="slow down", request="GET /x", wait=1.5),
+        RateLimitError(
+            "a", status=429, message="slow down", request="GET /x", wait=1.5
+        ),
         DailyLimitError("a", status=429, message="tomorrow"),
         IncompleteLoadError("a", partial=[1, 2], got="b"),
         ServiceError("a", request="GET /x", got="b"),
@@ -122,7 +139,11 @@ def test_the_drawn_tree_is_the_real_one():
 def test_errors_survive_pickle_and_copy_with_all_they_know(error):
     """From a worker process comes the same error, with attributes and notes."""
     error.add_note("a note")
-    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301 - ours
+    for again in (
+        pickle.loads(pickle.dumps(error)),  # noqa: S301 - ours
+        copy.copy(error),
+        copy.deepcopy(error),
+    ):
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert vars(again) == vars(error)

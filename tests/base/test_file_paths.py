@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 import toolkit as tk
 from toolkit.errors import ToolkitError
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes, links and modes of POSIX")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="pipes, links and modes of POSIX"
+)
 
 ROWS = pd.DataFrame({"namespace": ["paths"], "id": ["a"]}, dtype="str")
 ROWS["vector"] = pd.array([[1.0, 2.0]], dtype="vector[float32, 2]")
@@ -46,7 +48,9 @@ WRITE: dict[str, Called] = {
     "rules.save": lambda path, _: tk.GroupRules("pin s1-5f0c9a3b12de").save(path),
     "write_snapshot": lambda path, _: tk.write_snapshot(ROWS, path),
     "sync_failures": lambda path, w: tk.sync_failures(w.service, path, progress=False),
-    "export_vectors": lambda path, w: tk.export_vectors(w.service, path, progress=False),
+    "export_vectors": lambda path, w: tk.export_vectors(
+        w.service, path, progress=False
+    ),
     "run_redrive": lambda path, w: tk.run_redrive(
         w.service, w.plan, ledger=path, confirm=w.plan.confirmation, progress=False
     ),
@@ -118,7 +122,9 @@ PATHS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def written(local_indexes: dict[str, tk.Service], sample_service: tk.Service) -> Written:
+def written(
+    local_indexes: dict[str, tk.Service], sample_service: tk.Service
+) -> Written:
     """An index of a vector, and a few failures."""
     failures = tk.load_failures(sample_service, limit=5, progress=False)
     plan = tk.plan_redrive(failures, actions="leave")
@@ -168,10 +174,20 @@ def test_odd_paths_have_a_result_or_a_clear_error(function, written, here):
     assert not [*here.rglob("*.part"), *here.rglob("*.tmp")]
 
 
-@pytest.mark.parametrize("function", ["to_csv", "to_excel", "report.save", "plan.save", "rules.save"])
-def test_a_path_that_cannot_be_written_to_is_named_with_what_to_do(function, written, here):
+@pytest.mark.parametrize(
+    "function", ["to_csv", "to_excel", "report.save", "plan.save", "rules.save"]
+)
+def test_a_path_that_cannot_be_written_to_is_named_with_what_to_do(
+    function, written, here
+):
     """A folder that is not there, a folder as file, a file as folder, a pipe: the error says which."""
-    for path in ("nowhere/file.md", "folder.md", "file.md/file.md", "pipe.md", "~/../../\n.md"):
+    for path in (
+        "nowhere/file.md",
+        "folder.md",
+        "file.md/file.md",
+        "pipe.md",
+        "~/../../\n.md",
+    ):
         error = attempt(function, path, written)
         assert error is not None
         assert repr(path) in str(error)
@@ -179,7 +195,9 @@ def test_a_path_that_cannot_be_written_to_is_named_with_what_to_do(function, wri
     assert (here / "file.md").read_text() == "something"
 
 
-@pytest.mark.parametrize("function", ["to_csv", "to_excel", "report.save", "plan.save", "rules.save"])
+@pytest.mark.parametrize(
+    "function", ["to_csv", "to_excel", "report.save", "plan.save", "rules.save"]
+)
 def test_a_file_is_replaced_as_a_whole_for_this_user_alone(function, written, here):
     """Not through a link, and not the other name of a file: only the name is replaced, mode 0600."""
     victim = here / "victim"
@@ -202,7 +220,11 @@ CHEAP = WRITE.keys() - {"run_redrive", "restore_vectors", "export_vectors", "rep
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from("/~.\\:%"), max_size=40))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @pytest.mark.filterwarnings("ignore::toolkit.errors.UnexpectedResultWarning")
 def test_any_text_as_a_path_has_a_result_or_a_clear_error(written, here, text):
     """Below a folder that is there, so that nothing is written elsewhere."""

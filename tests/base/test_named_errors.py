@@ -33,13 +33,17 @@ except ToolkitError as error:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", ["to_excel(frame, sys.argv[1])", "print_page('<p>' + 'a' * 99999)"])
+@pytest.mark.parametrize(
+    "call", ["to_excel(frame, sys.argv[1])", "print_page('<p>' + 'a' * 99999)"]
+)
 def test_a_full_disk_is_named(call, tmp_path):
     """For the temporary files of workbooks and of PDFs; a file that was there stays."""
     target = tmp_path / "file.xlsx"
     target.write_text("before")
     command = [sys.executable, "-c", FULL.format(call=call), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120
+    )
     assert "a full disk" in done.stdout, done.stderr
     assert not done.stderr
     assert target.read_text() == "before"
@@ -64,7 +68,21 @@ WHOLE = Receipt(
     what="failures", source="http://127.0.0.1", scope={},
     started_at="2026-01-01T00:00:00+00:00", ended_at="2026-01-01T00:00:02+00:00",
 ).to_dict()  # fmt: skip
-ODD = [None, True, -1, 1.5, float("nan"), 1 << 70, "x", "\ud800", pd.NA, range(3), [None], {1: 2}, object()]
+ODD = [
+    None,
+    True,
+    -1,
+    1.5,
+    float("nan"),
+    1 << 70,
+    "x",
+    "\ud800",
+    pd.NA,
+    range(3),
+    [None],
+    {1: 2},
+    object(),
+]
 
 
 def test_odd_receipts_are_errors_of_the_toolkit():

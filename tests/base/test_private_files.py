@@ -17,11 +17,18 @@ import pytest
 import toolkit as tk
 from toolkit.base.children import start_module
 from toolkit.base.private_files import user_folder
-from toolkit.errors import InputError, LocalServiceError, SettingsError, SnapshotDamagedError
+from toolkit.errors import (
+    InputError,
+    LocalServiceError,
+    SettingsError,
+    SnapshotDamagedError,
+)
 from toolkit.secrets.redaction import masking_key
 from toolkit_service.startup import read_token
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="modes and links of POSIX"
+)
 
 VICTIM = "alias ll='ls -l'\n"
 Put = Callable[[Path, Path], object]
@@ -52,7 +59,9 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_lock_that_is_a_second_name_of_a_file_leaves_it_as_it_is(tmp_path: Path, victim: Path) -> None:
+def test_a_lock_that_is_a_second_name_of_a_file_leaves_it_as_it_is(
+    tmp_path: Path, victim: Path
+) -> None:
     """A snapshot is written all the same, twice: copies made of hard links are a way to keep backups."""
     folder = tmp_path / "snapshot"
     folder.mkdir()
@@ -73,7 +82,9 @@ def test_a_lock_that_is_somebodys_file_keeps_its_content(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["a link", "a pipe"])
-def test_a_lock_that_is_a_link_or_a_pipe_is_refused(tmp_path: Path, victim: Path, name: str) -> None:
+def test_a_lock_that_is_a_link_or_a_pipe_is_refused(
+    tmp_path: Path, victim: Path, name: str
+) -> None:
     """Neither is written to, and nothing waits for a pipe."""
     folder = tmp_path / "snapshot"
     folder.mkdir()
@@ -112,7 +123,10 @@ def test_servers_that_start_at_once_have_one_token(tmp_path: Path) -> None:
     )
     racers = [
         subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(8)
     ]
@@ -140,17 +154,24 @@ def test_a_token_is_read_while_its_file_has_two_names(tmp_path: Path) -> None:
         "read_token(Path(sys.argv[1]))"
     )
     file = tmp_path / "token"
-    done = subprocess.run([sys.executable, "-c", code, str(file)], check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file)], check=False, timeout=60
+    )
     assert done.returncode == 9
     assert file.stat().st_nlink == 2
     (tmp_path / ".token.12345678.part").write_text("of another process")
     assert read_token(file)[0].reveal() == file.read_text().strip()
     assert file.stat().st_nlink == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"token", ".token.12345678.part"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "token",
+        ".token.12345678.part",
+    }
 
 
 @pytest.mark.parametrize("name", LINKS | OTHERS)
-def test_a_token_is_not_read_or_written_through_a_link(tmp_path: Path, victim: Path, name: str) -> None:
+def test_a_token_is_not_read_or_written_through_a_link(
+    tmp_path: Path, victim: Path, name: str
+) -> None:
     """A link, a second name, a pipe and a folder in its place are refused, full or empty."""
     for text in (VICTIM, ""):
         victim.write_text(text)
@@ -164,7 +185,10 @@ def test_a_token_is_not_read_or_written_through_a_link(tmp_path: Path, victim: P
         file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to become another user")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0,
+    reason="needs to become another user",
+)
 def test_another_users_file_is_not_ours() -> None:
     """Who owns a file knows what is in it, however private it looks."""
     code = (
@@ -179,7 +203,11 @@ def test_another_users_file_is_not_ours() -> None:
         file.chmod(0o644)
         Path(folder).chmod(0o755)
         done = subprocess.run(
-            [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False, timeout=60
+            [sys.executable, "-c", code, str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
     assert done.stdout == "another user's file\n", done.stderr
 
@@ -187,7 +215,13 @@ def test_another_users_file_is_not_ours() -> None:
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize(
     "file",
-    ["lock", "queue/queue.sqlite", "queue/queue.sqlite-wal", "vectors/a.sqlite", "vectors/a.1.f32"],
+    [
+        "lock",
+        "queue/queue.sqlite",
+        "queue/queue.sqlite-wal",
+        "vectors/a.sqlite",
+        "vectors/a.1.f32",
+    ],
 )
 def test_the_service_writes_no_file_through_a_link(
     tmp_path: Path, victim: Path, file: str, name: str
@@ -207,7 +241,9 @@ def test_the_service_writes_no_file_through_a_link(
 
 
 @pytest.mark.parametrize("name", LINKS | OTHERS)
-def test_a_log_is_not_written_through_a_link(tmp_path: Path, victim: Path, name: str) -> None:
+def test_a_log_is_not_written_through_a_link(
+    tmp_path: Path, victim: Path, name: str
+) -> None:
     """The standard error of a child goes to a file of this user alone, or the child is not started."""
     log = tmp_path / "serve.log"
     (LINKS | OTHERS)[name](log, victim)
@@ -220,7 +256,9 @@ def test_a_log_is_private(tmp_path: Path) -> None:
     """It is made for this user alone, whatever the umask says."""
     before = os.umask(0)
     try:
-        start_module("this", variables={}, log=tmp_path / "serve.log").communicate(timeout=60)
+        start_module("this", variables={}, log=tmp_path / "serve.log").communicate(
+            timeout=60
+        )
     finally:
         os.umask(before)
     assert _mode(tmp_path / "serve.log") == 0o600
@@ -247,14 +285,18 @@ def test_a_home_folder_that_is_none_is_an_error(path: str) -> None:
             call()
 
 
-def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in a shell."""
     monkeypatch.setenv("HOME", str(tmp_path))
     tk.write_snapshot(pd.DataFrame({"a": [1]}), "~/snapshot")
     assert (tmp_path / "snapshot" / "_manifest.json").is_file()
 
 
-@pytest.mark.parametrize(("kind", "usual"), [("config", ".config"), ("data", ".local/share")])
+@pytest.mark.parametrize(
+    ("kind", "usual"), [("config", ".config"), ("data", ".local/share")]
+)
 def test_folders_are_those_of_the_user(
     kind: Any, usual: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

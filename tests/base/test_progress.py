@@ -47,12 +47,21 @@ STEPS = (
 )
 
 
-def in_terminal(command: list[str], folder: Path, until: str, seconds: float = 400) -> str:
+def in_terminal(
+    command: list[str], folder: Path, until: str, seconds: float = 400
+) -> str:
     """What a command writes to a real terminal, until it writes this."""
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (30, 120))  # a terminal without a width has no room for a bar
+    termios.tcsetwinsize(
+        theirs, (30, 120)
+    )  # a terminal without a width has no room for a bar
     process = subprocess.Popen(
-        command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "120"}
+        command,
+        cwd=folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "COLUMNS": "120"},
     )
     os.close(theirs)
     written, end = b"", time.monotonic() + seconds
@@ -72,10 +81,17 @@ def in_terminal(command: list[str], folder: Path, until: str, seconds: float = 4
 def test_a_terminal_shows_each_step_and_a_pipe_nothing(tmp_path: Path) -> None:
     """Of the report, an explanation, an index report and a workbook."""
     code = SLOW_CALLS.replace("PROGRESS", "None")
-    shown = in_terminal([sys.executable, "-c", SLOW_CALLS.replace("PROGRESS", "True")], tmp_path, "done")
+    shown = in_terminal(
+        [sys.executable, "-c", SLOW_CALLS.replace("PROGRESS", "True")], tmp_path, "done"
+    )
     assert [step for step in STEPS if step not in shown] == []
     piped = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=400
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=400,
     )
     assert (piped.stdout, piped.stderr) == ("done\n", "")
 
@@ -83,7 +99,16 @@ def test_a_terminal_shows_each_step_and_a_pipe_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_serving_the_sample_tells_a_terminal_what_it_does(tmp_path: Path) -> None:
     """Before the address, which comes after some seconds."""
-    command = [sys.executable, "-m", "toolkit", "serve", "--temporary", "--port", "0", "--sample"]
+    command = [
+        sys.executable,
+        "-m",
+        "toolkit",
+        "serve",
+        "--temporary",
+        "--port",
+        "0",
+        "--sample",
+    ]
     shown = in_terminal(command, tmp_path, "http://")
     assert "sample history" in shown.partition("http://")[0]
 
@@ -100,15 +125,23 @@ def test_a_notebook_shows_each_step(tmp_path: Path) -> None:
             messages.append(json.dumps(msg["content"], default=str))
             return super().process_message(msg, *rest)
 
-    Listening(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    told = "\n".join(messages).replace("\\u2007", " ")  # the bar has spaces as wide as figures
+    Listening(
+        notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    told = "\n".join(messages).replace(
+        "\\u2007", " "
+    )  # the bar has spaces as wide as figures
     assert [step for step in STEPS if step not in told] == []
-    assert '"danger"' not in told  # a bar that ends before its total turns red, and stays
+    assert (
+        '"danger"' not in told
+    )  # a bar that ends before its total turns red, and stays
 
 
 def test_a_callable_gets_each_step() -> None:
     """With its number, how many there are, and its name; a wrong value is an error."""
-    frame = failures([{"workflow_url": "https://shop.example/pay", "response_body": "late"}] * 3)
+    frame = failures(
+        [{"workflow_url": "https://shop.example/pay", "response_body": "late"}] * 3
+    )
     told: list[tuple[int, int, str]] = []
     tk.failure_report(frame, progress=lambda *step: told.append(step))
     assert [number for number, _, _ in told] == list(range(6))

@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from toolkit import analysis
-from toolkit.base.python_code import Code, PublicCall, fill, joined, listed, literal, variable
+from toolkit.base.python_code import (
+    Code,
+    PublicCall,
+    fill,
+    joined,
+    listed,
+    literal,
+    variable,
+)
 from toolkit.errors import InputError
 from toolkit.filters import failure, query
 from toolkit.redrive import plan as redrive_plan
@@ -46,7 +54,9 @@ hostile = st.one_of(
     ]),
     st.text(max_size=12),
 )  # fmt: skip
-sendable = hostile.filter(lambda text: text.isascii() and "\0" not in text and text != "")
+sendable = hostile.filter(
+    lambda text: text.isascii() and "\0" not in text and text != ""
+)
 
 
 def check(code: str, *, variables: AbstractSet[str] = VARIABLES) -> None:
@@ -54,18 +64,25 @@ def check(code: str, *, variables: AbstractSet[str] = VARIABLES) -> None:
     tree = ast.parse(code)
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     imported = {
-        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
     assert assigned <= variables | imported, assigned - variables
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            assert called(node.func) in (*tk.__all__, *analysis.__all__, *METHODS), ast.dump(node.func)
+            assert called(node.func) in (*tk.__all__, *analysis.__all__, *METHODS), (
+                ast.dump(node.func)
+            )
             assert all(word.arg for word in node.keywords)
         elif isinstance(node, ast.ImportFrom):
             assert node.module in ("toolkit.analysis", "datetime")
         elif isinstance(node, ast.Import):
             assert [alias.name for alias in node.names] == ["toolkit"]
-        assert not isinstance(node, ast.JoinedStr | ast.While | ast.For | ast.FunctionDef | ast.NamedExpr)
+        assert not isinstance(
+            node, ast.JoinedStr | ast.While | ast.For | ast.FunctionDef | ast.NamedExpr
+        )
 
 
 def called(function: ast.expr) -> str:
@@ -108,11 +125,16 @@ values = st.recursive(
 def test_a_literal_is_the_value_again(value: object) -> None:
     """Alone, in a call and in a template; a text that looks like a place of the template is a text."""
     assert ast.literal_eval(literal(value)) == value
-    call = ast.parse(PublicCall("plan_redrive", ("actions",)).write(actions=value)).body[0]
+    call = ast.parse(
+        PublicCall("plan_redrive", ("actions",)).write(actions=value)
+    ).body[0]
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     assert ast.literal_eval(call.value.keywords[0].value) == value
-    assert ast.literal_eval(fill("[{ids}, {frame}]", ids=value, frame="x")) == [value, "x"]
+    assert ast.literal_eval(fill("[{ids}, {frame}]", ids=value, frame="x")) == [
+        value,
+        "x",
+    ]
     assert ast.literal_eval(listed([value, value])) == [value, value]
 
 
@@ -125,7 +147,9 @@ class Disguised(str):
         return PAYLOAD
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("-inf"), np.nan, pd.NA, pd.NaT, b"x", {1}, object()])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("-inf"), np.nan, pd.NA, pd.NaT, b"x", {1}, object()]
+)
 def test_what_no_literal_has_is_refused(value: object) -> None:
     """NaN, infinity, and objects whose repr is a call or a name; too many levels, too."""
     with pytest.raises(InputError, match="as code"):
@@ -150,7 +174,10 @@ def test_names_come_from_fixed_lists_only() -> None:
     with pytest.raises(InputError, match="piece of code"):
         joined([fill("x"), PAYLOAD])  # type: ignore[list-item]
     assert not isinstance(fill("a") + "b", Code)
-    assert literal([Disguised("a"), np.str_("b"), np.int64(3), np.float64(0.5)]) == "['a', 'b', 3, 0.5]"
+    assert (
+        literal([Disguised("a"), np.str_("b"), np.int64(3), np.float64(0.5)])
+        == "['a', 'b', 3, 0.5]"
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -158,7 +185,9 @@ def test_names_come_from_fixed_lists_only() -> None:
 def test_filters_queries_and_views(urls: list[str], error: str) -> None:
     """The code of each value is one call with literals, which makes the value again, masked as well."""
     chosen = tk.FailureFilter(workflow_url=urls, error=[error])
-    query = tk.VectorQuery(data=error, namespace=error, filter=f"x = {error!r}", top_k=3)
+    query = tk.VectorQuery(
+        data=error, namespace=error, filter=f"x = {error!r}", top_k=3
+    )
     view = tk.FailureView(search=error, selected=urls, groups=[error])
     for value in (chosen, query, view):
         (statement,) = ast.parse(value.to_code()).body
@@ -189,7 +218,9 @@ def failures_of(texts: list[str]) -> pd.DataFrame:
     })  # fmt: skip
 
 
-few = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @few
@@ -200,7 +231,9 @@ def test_plans_panels_and_browsers(texts: list[str]) -> None:
     plan = tk.plan_redrive(frame, changed=frame["workflow_url"].tolist(), history=None)
     check(plan.to_code(texts[0]))
     check(tk.RedrivePanel(None, frame, value=plan, ledger="no-such.sqlite").to_code())
-    browser = tk.FailureBrowser(frame, value=tk.FailureView(selected=frame["dlq_id"].tolist()))
+    browser = tk.FailureBrowser(
+        frame, value=tk.FailureView(selected=frame["dlq_id"].tolist())
+    )
     check(browser.selection_code())
     check(browser._grouping.code())
     check(Redactor().code(browser.selection_code()))
@@ -222,15 +255,26 @@ def test_maps_and_metadata_filters(texts: list[str]) -> None:
     check(panel.to_code())
     panel.select("x = 1 OR x != 1")
     check(panel.to_code())
-    chosen = tk.MetadataFilterWidget(frame, value=f"x = '{texts[0].replace(chr(39), '')}'")
+    chosen = tk.MetadataFilterWidget(
+        frame, value=f"x = '{texts[0].replace(chr(39), '')}'"
+    )
     assert ast.literal_eval(chosen.to_code()) == chosen.value
 
 
-def test_a_variable_of_the_notebook_is_an_identifier(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_of_the_notebook_is_an_identifier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Another name under which the frame is in the notebook's namespace is never written."""
     frame = failures_of(["a"])
-    names = {f"x; {PAYLOAD}": frame, PAYLOAD: frame, "lambda": frame, "kept_rows": frame}
-    monkeypatch.setattr("toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names))
+    names = {
+        f"x; {PAYLOAD}": frame,
+        PAYLOAD: frame,
+        "lambda": frame,
+        "kept_rows": frame,
+    }
+    monkeypatch.setattr(
+        "toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names)
+    )
     browser = tk.FailureBrowser(frame, value=tk.FailureView(selected=["a0"]))
     check(browser.selection_code(), variables=VARIABLES | {"kept_rows"})
     assert "kept_rows[" in browser.selection_code()
@@ -240,11 +284,22 @@ def test_reports() -> None:
     """Code in the sections of both reports, of hostile frames, calls public functions only."""
     texts = [f"'+{PAYLOAD}+'", f'"); {PAYLOAD} #', f"x\n{PAYLOAD}", "{ids}"]
     frame = failures_of(texts * 10)
-    frame["failed_at"] = pd.Timestamp("2026-11-20", tz="UTC") - pd.to_timedelta(np.arange(40) % 5, unit="h")
-    report = tk.failure_report(frame, frame.iloc[:20], now=pd.Timestamp("2026-11-20T01:00", tz="UTC"))
-    vectors = pd.DataFrame({"namespace": texts, "id": list("abcd"), "vector": [[0.0, 1.0], [1.0, 0.0]] * 2})
+    frame["failed_at"] = pd.Timestamp("2026-11-20", tz="UTC") - pd.to_timedelta(
+        np.arange(40) % 5, unit="h"
+    )
+    report = tk.failure_report(
+        frame, frame.iloc[:20], now=pd.Timestamp("2026-11-20T01:00", tz="UTC")
+    )
+    vectors = pd.DataFrame(
+        {"namespace": texts, "id": list("abcd"), "vector": [[0.0, 1.0], [1.0, 0.0]] * 2}
+    )
     index = tk.index_report(vectors, previous=vectors)
-    parts = [part for made in (report, index) for section in made.sections for part in section.parts]
+    parts = [
+        part
+        for made in (report, index)
+        for section in made.sections
+        for part in section.parts
+    ]
     pieces = [part.code for part in parts if isinstance(part, ReportCode)]
     assert len(pieces) > 10
     for piece in pieces:

@@ -55,7 +55,14 @@ def test_ages_count_back_from_now(age: Any, before: timedelta) -> None:
 
 
 @pytest.mark.parametrize(
-    "day", ["2026-11-20", "20261120", date(2026, 11, 20), np.datetime64("2026-11-20"), " 2026-11-20 "]
+    "day",
+    [
+        "2026-11-20",
+        "20261120",
+        date(2026, 11, 20),
+        np.datetime64("2026-11-20"),
+        " 2026-11-20 ",
+    ],
 )
 def test_a_date_is_its_start_for_since_and_its_end_for_until(day: Any) -> None:
     """Since and until the same date choose that whole day in UTC, to the millisecond."""
@@ -64,12 +71,16 @@ def test_a_date_is_its_start_for_since_and_its_end_for_until(day: Any) -> None:
     assert chosen.until == DAY + timedelta(days=1) - timedelta(milliseconds=1)
 
 
-@pytest.mark.parametrize(("word", "day"), [("today", NOW), ("Yesterday", NOW - timedelta(days=1))])
+@pytest.mark.parametrize(
+    ("word", "day"), [("today", NOW), ("Yesterday", NOW - timedelta(days=1))]
+)
 def test_words_for_days_are_dates(word: str, day: datetime) -> None:
     """Today and yesterday are days in UTC; now is a time."""
     start = day.replace(hour=0, minute=0, second=0, microsecond=0)
     assert parse_time(word, now=NOW) == start
-    assert parse_time(word, now=NOW, end=True) == start + timedelta(days=1) - timedelta(milliseconds=1)
+    assert parse_time(word, now=NOW, end=True) == start + timedelta(days=1) - timedelta(
+        milliseconds=1
+    )
     assert parse_time("now", now=NOW) == NOW
     with pytest.raises(InputError, match="not a whole day"):
         parse_time(word, now=NOW, exact=True)
@@ -115,7 +126,10 @@ def test_times_become_plain_utc_milliseconds(moment: datetime) -> None:
         moment.isoformat().replace("+00:00", "Z"),
     ):
         assert parse_time(form) == expected
-    assert datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds(expected)) == expected
+    assert (
+        datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds(expected))
+        == expected
+    )
     if moment.year > 1973:
         assert parse_time(milliseconds(expected)) == expected
     if moment.year < 2200:
@@ -158,7 +172,14 @@ def test_an_invalid_time_is_refused(value: Any, says: str) -> None:
         parse_time(value, now=NOW, name="the first end")
 
 
-@given(st.text(max_size=40) | st.integers() | st.floats() | st.timedeltas() | st.dates() | st.datetimes())
+@given(
+    st.text(max_size=40)
+    | st.integers()
+    | st.floats()
+    | st.timedeltas()
+    | st.dates()
+    | st.datetimes()
+)
 def test_anything_is_a_time_or_an_input_error(value: Any) -> None:
     """No other error, whatever is given; what is a time is one since 1970 in UTC."""
     try:

@@ -25,7 +25,9 @@ from toolkit.tables.schemas import FAILURES
 from toolkit.tables.spreadsheets import to_csv
 
 HOSTILE = "safe\u202egpj.exe \x1b[31mred\x07 \x9b2J \u2066x\u2069 \U000e0041"
-RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
+RAW = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
 
 
 @pytest.fixture
@@ -48,7 +50,9 @@ def failures():
 
 def test_frames_show_texts_escaped_and_keep_them(failures):
     """As text, as pandas' own HTML, as a column and as an index; also after selecting and sorting."""
-    derived = failures.assign(label=failures["error"]).sort_values("dlq_id", ascending=False)
+    derived = failures.assign(label=failures["error"]).sort_values(
+        "dlq_id", ascending=False
+    )
     shown = [
         derived.to_string(),
         derived.to_html(),
@@ -94,8 +98,17 @@ def test_results_are_printed_escaped(failures, show):
 def test_frames_of_results_are_printed_escaped(failures):
     """As text, as pandas' own HTML, and column by column: tables that are taken out of a result."""
     plan, groups = tk.plan_redrive(failures), tk.group_failures(failures)
-    frames = [plan.frame, plan.groups, groups.frame, tk.classify_failures(failures).frame]
-    frames += [tk.count_by(failures, "error"), tk.count_errors(failures), tk.expiring(failures)]
+    frames = [
+        plan.frame,
+        plan.groups,
+        groups.frame,
+        tk.classify_failures(failures).frame,
+    ]
+    frames += [
+        tk.count_by(failures, "error"),
+        tk.count_errors(failures),
+        tk.expiring(failures),
+    ]
     for frame in frames:
         shown = [repr(frame), frame.to_html(), frame._repr_html_()]
         shown += [repr(frame[name]) for name in frame.columns]
@@ -121,14 +134,30 @@ def test_errors_warnings_and_receipts_are_printed_escaped():
 
 def test_no_invisible_character_hides_a_formula(tmp_path):
     """Every format control, control, default-ignorable character and combining accent before ``=``."""
-    ignorable = [0x34F, 0x115F, 0x17B4, 0x180B, 0x3164, 0xFE00, 0xFFA0, 0xFFF0, 0xE0000, 0xE0FFF]
+    ignorable = [
+        0x34F,
+        0x115F,
+        0x17B4,
+        0x180B,
+        0x3164,
+        0xFE00,
+        0xFFA0,
+        0xFFF0,
+        0xE0000,
+        0xE0FFF,
+    ]
     named = [0xE0020, 0xFFF9, 0xE0100, 0x1D173]
     hidden = [
-        code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in {"Cf", "Cc", "Zs"}
+        code
+        for code in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(code)) in {"Cf", "Cc", "Zs"}
     ]
     texts = [f"{chr(code)}=1+1" for code in {*hidden, *ignorable, *named, 0x301}]
     to_csv(pd.DataFrame({"text": texts}), tmp_path / "texts.csv")
-    written = pd.read_csv(io.StringIO((tmp_path / "texts.csv").read_bytes().decode("utf-8-sig")), dtype=str)
+    written = pd.read_csv(
+        io.StringIO((tmp_path / "texts.csv").read_bytes().decode("utf-8-sig")),
+        dtype=str,
+    )
     bare = [text for text in written["text"] if not text.startswith(("'", "\\x"))]
     assert bare == []
 
@@ -164,7 +193,9 @@ def test_personal_data_is_masked_if_that_was_asked_for(kind):
     assert plain.text(text) == text
     personal = Redactor(key=b"k", mask_personal=True)
     for redactor in (personal, plain):
-        assert redactor.text(text).startswith(f"sent to [masked len={len(PERSONAL[kind])} ")
+        assert redactor.text(text).startswith(
+            f"sent to [masked len={len(PERSONAL[kind])} "
+        )
         column = ColumnMasker(redactor).texts(pa.array([text] * 40))
         assert column[0].as_py() == redactor.text(text)
     assert re.search(PERSONAL_HINT, text)
@@ -180,7 +211,11 @@ def test_other_numbers_are_no_personal_data():
 
 def test_connect_takes_the_option():
     """The redactor of the service has it; another type than bool is refused."""
-    chosen = {"queue_url": "http://127.0.0.1:1", "queue_token": "t0ken-of-mine", "environ": {}}
+    chosen = {
+        "queue_url": "http://127.0.0.1:1",
+        "queue_token": "t0ken-of-mine",
+        "environ": {},
+    }
     with tk.connect(**chosen, mask_personal=True) as service:
         assert service.redactor.masks_personal
         assert "ann@" not in service.redactor.text("ann@mail.example.org")

@@ -60,7 +60,11 @@ def generated(rows: int, seed: int = 7) -> Iterator[str]:
     from toolkit.snapshots.transaction import WriteOptions, begin  # noqa: PLC0415
 
     random = np.random.default_rng(seed)
-    texts = [f"{before}{number}{after}" for before, after in BODIES for number in (1, 22, 333)]
+    texts = [
+        f"{before}{number}{after}"
+        for before, after in BODIES
+        for number in (1, 22, 333)
+    ]
     ids = error_signatures(texts)[::3]
     learned = Learned().extended(sign(texts).values())
     with tempfile.TemporaryDirectory() as folder:
@@ -68,15 +72,35 @@ def generated(rows: int, seed: int = 7) -> Iterator[str]:
         with begin(store, "failures", WriteOptions()) as transaction:
             parts, entries = [], []
             for start in range(0, rows, BATCH):
-                table = failures(random, start, min(BATCH, rows - start), rows, ids, files.STORED_FAILURES)
+                table = failures(
+                    random,
+                    start,
+                    min(BATCH, rows - start),
+                    rows,
+                    ids,
+                    files.STORED_FAILURES,
+                )
                 if not parts or parts[-1].bytes >= files.PART_BYTES:
-                    parts.append(transaction.new_part(files.STORED_FAILURES, day=f"{END:%Y-%m-%d}"))
+                    parts.append(
+                        transaction.new_part(
+                            files.STORED_FAILURES, day=f"{END:%Y-%m-%d}"
+                        )
+                    )
                 parts[-1].write(table)
-                entries.append(np.frombuffer(random.bytes(table.num_rows * ENTRY.itemsize), dtype=ENTRY))
+                entries.append(
+                    np.frombuffer(
+                        random.bytes(table.num_rows * ENTRY.itemsize), dtype=ENTRY
+                    )
+                )
             source = "https://queue.example"
             parts = [part.finish() for part in parts]
             transaction.commit(
-                source=source, scope={}, receipt=None, parts=parts, index=entries, learned=learned
+                source=source,
+                scope={},
+                receipt=None,
+                parts=parts,
+                index=entries,
+                learned=learned,
             )
         size = sum(file.stat().st_size for file in Path(folder).rglob("*.parquet"))
         print(f"  {rows:>10,} failures: {size / 1e6:,.0f} MB of Parquet", flush=True)
@@ -84,11 +108,18 @@ def generated(rows: int, seed: int = 7) -> Iterator[str]:
 
 
 def failures(
-    random: np.random.Generator, start: int, count: int, rows: int, ids: list[str], schema: pa.Schema
+    random: np.random.Generator,
+    start: int,
+    count: int,
+    rows: int,
+    ids: list[str],
+    schema: pa.Schema,
 ) -> pa.Table:
     numbers = np.arange(start, start + count)
     kinds = random.choice(len(BODIES), count, p=[0.4, 0.3, 0.2, 0.1])
-    failed = int((END - timedelta(days=DAYS)).timestamp() * 1000) + numbers * (DAYS * 86_400_000 // rows)
+    failed = int((END - timedelta(days=DAYS)).timestamp() * 1000) + numbers * (
+        DAYS * 86_400_000 // rows
+    )
     failed += random.integers(0, 3_600_000, count)
     workflow = random.geometric(0.2, count) % 20
     values = {
@@ -98,7 +129,9 @@ def failures(
         "failed_at": pa.array(failed),
         "created_at": pa.array(failed - 60_000),
         "response_status": pa.array(random.choice([500, 503, 429], count)),
-        "response_body": pc.choose(kinds, *(_texts(before, numbers, after) for before, after in BODIES)),
+        "response_body": pc.choose(
+            kinds, *(_texts(before, numbers, after) for before, after in BODIES)
+        ),
         "labels": pa.array(['["eu"]', '["us","beta"]']).take(pa.array(numbers % 2)),
         "max_retries": pa.array(np.full(count, 3)),
         "first_seen_at": pa.array(np.full(count, int(END.timestamp() * 1000))),
@@ -106,13 +139,20 @@ def failures(
     }
     nothing = pa.nulls(count)
     return pa.table(
-        {field.name: values.get(field.name, nothing).cast(field.type) for field in schema}, schema
+        {
+            field.name: values.get(field.name, nothing).cast(field.type)
+            for field in schema
+        },
+        schema,
     )
 
 
 def _texts(*parts: Any) -> pa.Array:
     """Texts and numbers, joined row by row."""
-    found = [part if isinstance(part, str) else pa.array(part).cast(pa.string()) for part in parts]
+    found = [
+        part if isinstance(part, str) else pa.array(part).cast(pa.string())
+        for part in parts
+    ]
     return pc.binary_join_element_wise(*found, "")
 
 
@@ -123,7 +163,10 @@ def run(rows: int, path: str) -> tuple[float, float]:
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     seconds, peak = time.perf_counter() - begun, float(printed.split()[-1])
     cpu = printed.split()[-2]
-    print(f"  report  {rows:>12,}: {seconds:8.1f} s (CPU {cpu} s), peak {peak:,.0f} MB", flush=True)
+    print(
+        f"  report  {rows:>12,}: {seconds:8.1f} s (CPU {cpu} s), peak {peak:,.0f} MB",
+        flush=True,
+    )
     return seconds, peak
 
 

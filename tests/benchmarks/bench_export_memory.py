@@ -37,9 +37,21 @@ def peak(rows: int) -> float:
     site = Range(rows)
     with replaying(site) as server, tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        command = [sys.executable, __file__, "--export", server.url, str(rows), f"{folder}/snapshot"]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        took, size = time.perf_counter() - begun, sum(file.stat().st_size for file in Path(folder).rglob("*"))
+        command = [
+            sys.executable,
+            __file__,
+            "--export",
+            server.url,
+            str(rows),
+            f"{folder}/snapshot",
+        ]
+        said = subprocess.run(
+            command, check=True, capture_output=True, text=True
+        ).stdout
+        took, size = (
+            time.perf_counter() - begun,
+            sum(file.stat().st_size for file in Path(folder).rglob("*")),
+        )
     print(
         f"  {rows:>9,} x {site.dimension}: peak {said.strip()} MB, {size / 1e6:,.0f} MB kept, {took:.1f} s",
         flush=True,

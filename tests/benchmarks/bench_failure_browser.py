@@ -77,28 +77,53 @@ def main() -> None:
             cells = [PREPARE.format(rows=options.rows), OURS, THEIRS]
             with lab.open(chromium, f"round{number}", cells) as notebook:
                 notebook.run_cell()
-                for name, value in (*ours(notebook), *(() if options.alone else theirs(notebook))):
+                for name, value in (
+                    *ours(notebook),
+                    *(() if options.alone else theirs(notebook)),
+                ):
                     taken.setdefault(name, []).append(value)
-            latest = ", ".join(f"{name} {values[-1]:.0f}" for name, values in taken.items())
-            print(f"round {number + 1} of {options.rounds}: {latest}", file=sys.stderr, flush=True)
+            latest = ", ".join(
+                f"{name} {values[-1]:.0f}" for name, values in taken.items()
+            )
+            print(
+                f"round {number + 1} of {options.rounds}: {latest}",
+                file=sys.stderr,
+                flush=True,
+            )
         chromium.close()
-    print(f"{options.rows:,} failures, medians of {options.rounds} rounds, in milliseconds")
+    print(
+        f"{options.rows:,} failures, medians of {options.rounds} rounds, in milliseconds"
+    )
     for name, values in taken.items():
-        print(f"{name:<28}{statistics.median(values):9.0f}   ({min(values):.0f} to {max(values):.0f})")
+        print(
+            f"{name:<28}{statistics.median(values):9.0f}   ({min(values):.0f} to {max(values):.0f})"
+        )
 
 
 def ours(notebook: Notebook) -> list[tuple[str, float]]:
     """What the failure browser takes."""
     grid = "document.querySelector('.tk-grid')"
     row = f"{grid}.querySelector('.tk-grid-body [role=row]')"
-    found = [("first paint", shown(notebook, 1, f"{grid} && {row} && {row}.innerText.includes('20')"))]
+    found = [
+        (
+            "first paint",
+            shown(notebook, 1, f"{grid} && {row} && {row}.innerText.includes('20')"),
+        )
+    ]
     listed = "document.querySelectorAll('.tk-groups label svg').length"
     found.append(("groups listed", timed(notebook, "0", listed)))
     notebook.until("browser._rows._searched is not None")
     head = f"{grid}.querySelector('[data-name=workflow_url]')"
     sorted_ = f"{grid}.querySelector('[aria-sort=ascending]')?.innerText.startsWith('Workflow')"
     found.append(
-        ("sort", timed(notebook, f"{head}.click()", f"{sorted_} && {row}.innerText.includes('accounts')"))
+        (
+            "sort",
+            timed(
+                notebook,
+                f"{head}.click()",
+                f"{sorted_} && {row}.innerText.includes('accounts')",
+            ),
+        )
     )
     search = notebook.page.get_by_label("Search", exact=True)
     search.fill("SocketTimeout")
@@ -108,23 +133,41 @@ def ours(notebook: Notebook) -> list[tuple[str, float]]:
     found.append(
         (
             "search",
-            timed(notebook, enter, f"{said}.split(' of ')[0] !== {said}.split(' of ')[1].split(' ')[0]"),
+            timed(
+                notebook,
+                enter,
+                f"{said}.split(' of ')[0] !== {said}.split(' of ')[1].split(' ')[0]",
+            ),
         )
     )
     mark = f"{grid}.querySelectorAll('.tk-mark')[2]"
-    found.append(("selection", timed(notebook, f"{mark}.click()", f"{said}.includes('1 selected')")))
-    everything = (
-        f"{grid}.focus(), {grid}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'a', ctrlKey: true}}))"
+    found.append(
+        (
+            "selection",
+            timed(notebook, f"{mark}.click()", f"{said}.includes('1 selected')"),
+        )
     )
-    found.append(("selection of all found", timed(notebook, everything, f"!{said}.includes(' 1 selected')")))
+    control_a = "new KeyboardEvent('keydown', {key: 'a', ctrlKey: true})"
+    everything = f"{grid}.focus(), {grid}.dispatchEvent({control_a})"
+    found.append(
+        (
+            "selection of all found",
+            timed(notebook, everything, f"!{said}.includes(' 1 selected')"),
+        )
+    )
     box = "document.querySelectorAll('.tk-groups input[type=checkbox]')"
     notebook.do("browser.value = tk.FailureView()")
     whole = notebook.evaluate("f'{len(failures):,} of'")
     notebook.page.wait_for_function(f"{said}.startsWith('{whole}')")
     found.append(
-        ("a group is opened", timed(notebook, f"{box}[1].click()", f"!{said}.startsWith('{whole}')"))
+        (
+            "a group is opened",
+            timed(notebook, f"{box}[1].click()", f"!{said}.startsWith('{whole}')"),
+        )
     )
-    notebook.do("browser.value = browser.value.replace(groups=list(browser.groups().frame['group'][:2]))")
+    notebook.do(
+        "browser.value = browser.value.replace(groups=list(browser.groups().frame['group'][:2]))"
+    )
     merge = "[...document.querySelectorAll('.tk-panel button')].find((e) => e.innerText === 'Merge groups')"
     done = "document.querySelector('.tk-panel').innerText.includes('2 groups merged')"
     found.append(("two groups are merged", timed(notebook, f"{merge}.click()", done)))
@@ -136,7 +179,14 @@ def theirs(notebook: Notebook) -> list[tuple[str, float]]:
     table = "document.querySelector('.dt-container')"
     info = "document.querySelector('.dt-info')?.innerText"
     found = [
-        ("first paint", shown(notebook, 2, f"{table} && {table}.querySelector('tbody tr td:nth-child(2)')"))
+        (
+            "first paint",
+            shown(
+                notebook,
+                2,
+                f"{table} && {table}.querySelector('tbody tr td:nth-child(2)')",
+            ),
+        )
     ]
     head = f"[...{table}.querySelectorAll('thead th')].find((e) => e.innerText.startsWith('workflow_url'))"
     sorted_ = f"{head}.getAttribute('aria-sort') === 'ascending'"

@@ -46,8 +46,12 @@ ax.figure.savefig(sys.argv[2])
 def failures() -> pd.DataFrame:
     """Two weeks of failures of nine workflows."""
     some = np.random.default_rng(1)
-    when = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(some.uniform(0, 14, 5_000), unit="D")
-    names = [f"https://shop.example.com/flows/{name}" for name in some.integers(0, 9, 5_000)]
+    when = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(
+        some.uniform(0, 14, 5_000), unit="D"
+    )
+    names = [
+        f"https://shop.example.com/flows/{name}" for name in some.integers(0, 9, 5_000)
+    ]
     return pd.DataFrame({"failed_at": when, "created_at": when, "workflow_url": names})
 
 
@@ -55,7 +59,9 @@ def processor_seconds(code: str, *arguments: str) -> float:
     """What a process that runs this code uses."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONDONTWRITEBYTECODE": ""}
-    subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=environment)
+    subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=True, env=environment
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -82,8 +88,15 @@ def main() -> None:
     medians = {name: statistics.median(seconds) for name, seconds in spent.items()}
     for name, seconds in medians.items():
         print(f"  {name}: {seconds:.2f} s")
-    own, plain = (medians[name] - medians["libraries alone"] for name in ("toolkit", "pandas and matplotlib"))
-    against("first plot with the toolkit / with pandas and matplotlib", own / plain, at_most=0.9)
+    own, plain = (
+        medians[name] - medians["libraries alone"]
+        for name in ("toolkit", "pandas and matplotlib")
+    )
+    against(
+        "first plot with the toolkit / with pandas and matplotlib",
+        own / plain,
+        at_most=0.9,
+    )
 
 
 if __name__ == "__main__":

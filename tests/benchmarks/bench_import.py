@@ -34,11 +34,17 @@ def main() -> None:
     chosen = parser.parse_args()
     rounds = 3 if chosen.quick else chosen.rounds
     print(f"import toolkit, {rounds} rounds")
-    ways: dict[str, Callable[[], int]] = {name: running(code) for name, code in WAYS.items()}
+    ways: dict[str, Callable[[], int]] = {
+        name: running(code) for name, code in WAYS.items()
+    }
     medians = in_turns(ways, rounds, 0)
     bare = medians["nothing"]
     beside = medians["import pandas, pyarrow, requests"] - bare
-    against("import toolkit / the libraries", (medians["import toolkit"] - bare) / beside, at_most=1.3)
+    against(
+        "import toolkit / the libraries",
+        (medians["import toolkit"] - bare) / beside,
+        at_most=1.3,
+    )
     used = medians["import toolkit, and load with it"] - bare
     print(f"  with everything that loading needs: {used / beside:.2f}")
 
@@ -46,7 +52,11 @@ def main() -> None:
 def running(code: str) -> Callable[[], int]:
     """A way that runs this code in a new process; returns its exit status."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    return lambda: subprocess.run([sys.executable, "-c", code], check=True, env=environment).returncode
+    return lambda: (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, env=environment
+        ).returncode
+    )
 
 
 if __name__ == "__main__":

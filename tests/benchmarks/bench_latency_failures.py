@@ -57,18 +57,32 @@ def main() -> None:
             chosen.entries,
         )
     theirs = medians["requests + json + pandas"]
-    against("loop / load_failures, uniform", theirs / medians["load_failures, uniform"], at_least=8)
-    against("loop / load_failures, six bursts", theirs / medians["load_failures, six bursts"], at_least=6)
+    against(
+        "loop / load_failures, uniform",
+        theirs / medians["load_failures, uniform"],
+        at_least=8,
+    )
+    against(
+        "loop / load_failures, six bursts",
+        theirs / medians["load_failures, six bursts"],
+        at_least=6,
+    )
     against(
         "loop / load_failures, six normal bursts",
         theirs / medians["load_failures, six normal bursts"],
         at_least=6,
     )
     against(
-        "loop / load_failures, 100 requests/s", theirs / medians["load_failures, 100 requests/s"], at_least=3
+        "loop / load_failures, 100 requests/s",
+        theirs / medians["load_failures, 100 requests/s"],
+        at_least=3,
     )
-    against("share of requests refused, all rounds", sum(refused) / sum(asked), at_most=0.02)
-    print(f"  requests a load: {sorted(asked)} for {-(-chosen.entries // 100):,} pages, refused: {refused}")
+    against(
+        "share of requests refused, all rounds", sum(refused) / sum(asked), at_most=0.02
+    )
+    print(
+        f"  requests a load: {sorted(asked)} for {-(-chosen.entries // 100):,} pages, refused: {refused}"
+    )
 
 
 def load(server: Replay) -> object:

@@ -34,17 +34,27 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         ways: dict[str, Callable[[], int]] = {}
         for mode in ("WAL", "DELETE", "TRUNCATE", "PERSIST"):
-            ways[mode] = partial(store, database(Path(folder, mode), mode, chosen.entries), chosen.entries)
+            ways[mode] = partial(
+                store,
+                database(Path(folder, mode), mode, chosen.entries),
+                chosen.entries,
+            )
         plan = planned(chosen.entries)
         with closing(Ledger(Path(folder, "ledger"), make=True)) as ledger:
             ledger.add(plan)
             ways["the ledger, one thread"] = partial(intend, ledger, plan, 1)
-            ways[f"the ledger, {THREADS} threads"] = partial(intend, ledger, plan, THREADS)
+            ways[f"the ledger, {THREADS} threads"] = partial(
+                intend, ledger, plan, THREADS
+            )
             medians = in_turns(ways, chosen.rounds, chosen.entries)
     reference = medians["WAL"]
     for name in ("DELETE", "TRUNCATE", "PERSIST"):
         print(f"  {name} / WAL: {medians[name] / reference:.2f}")
-    against("the ledger, one thread / WAL", medians["the ledger, one thread"] / reference, at_most=6)
+    against(
+        "the ledger, one thread / WAL",
+        medians["the ledger, one thread"] / reference,
+        at_most=6,
+    )
     shared = medians[f"the ledger, {THREADS} threads"]
     against(f"the ledger, {THREADS} threads / WAL", shared / reference, at_most=2.5)
 
@@ -57,7 +67,8 @@ def database(path: Path, mode: str, entries: int) -> sqlite3.Connection:
     opened.execute("CREATE TABLE steps (id INTEGER PRIMARY KEY, step TEXT NOT NULL)")
     opened.execute("BEGIN")
     opened.executemany(
-        "INSERT INTO steps VALUES (?, ?)", ((number, " " * STEP_BYTES) for number in range(entries))
+        "INSERT INTO steps VALUES (?, ?)",
+        ((number, " " * STEP_BYTES) for number in range(entries)),
     )
     opened.execute("COMMIT")
     return opened
@@ -67,7 +78,10 @@ def store(opened: sqlite3.Connection, entries: int) -> int:
     """Store a step for each entry."""
     now = time.time_ns()  # SQLite does not write what is unchanged
     for number in range(entries):
-        opened.execute("UPDATE steps SET step = ? WHERE id = ?", (str(now).ljust(STEP_BYTES), number))
+        opened.execute(
+            "UPDATE steps SET step = ? WHERE id = ?",
+            (str(now).ljust(STEP_BYTES), number),
+        )
     return entries
 
 

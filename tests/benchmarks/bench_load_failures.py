@@ -38,8 +38,15 @@ def main() -> None:
             chosen.entries,
         )
     ours = medians["load_failures"]
-    against("load_failures / loop", ours / medians["requests + json + pandas"], at_most=1 / 3)
-    both = medians["load_failures, headers and labels"] / medians["the loop, headers and labels"]
+    against(
+        "load_failures / loop",
+        ours / medians["requests + json + pandas"],
+        at_most=1 / 3,
+    )
+    both = (
+        medians["load_failures, headers and labels"]
+        / medians["the loop, headers and labels"]
+    )
     against("load, headers and labels / loop that does the same", both, at_most=1 / 3)
     print(f"  load_failures / bare reading {ours / medians['bare reading']:.2f}")
 

@@ -30,7 +30,9 @@ def main() -> None:
     """Measure and print."""
     chosen = options(__doc__, entries=20_000, quick=4_000)
     site = Range(chosen.entries)
-    print(f"load_vectors: {chosen.entries:,} x {site.dimension}, {chosen.rounds} rounds")
+    print(
+        f"load_vectors: {chosen.entries:,} x {site.dimension}, {chosen.rounds} rounds"
+    )
     with replaying(site) as near, replaying(site, latency=LATENCY) as far:
         theirs = sdk_loop(near.url)
         same(theirs, load(near.url))
@@ -44,7 +46,9 @@ def main() -> None:
                 "bare reading": lambda: bare(near.url),
                 "upstash-vector range loop": lambda: len(sdk_loop(near.url)),
                 "load_vectors": lambda: len(load(near.url)),
-                "load_vectors without pysimdjson": lambda: len(load_without_pysimdjson(near.url)),
+                "load_vectors without pysimdjson": lambda: len(
+                    load_without_pysimdjson(near.url)
+                ),
                 "bare reading, 50 ms": lambda: bare(far.url),
                 "load_vectors, 50 ms": lambda: len(load(far.url)),
             },
@@ -52,16 +56,26 @@ def main() -> None:
             chosen.entries,
         )
     ours = medians["load_vectors"]
-    against("load_vectors / SDK loop", ours / medians["upstash-vector range loop"], at_most=1 / 3)
+    against(
+        "load_vectors / SDK loop",
+        ours / medians["upstash-vector range loop"],
+        at_most=1 / 3,
+    )
     without = medians["load_vectors without pysimdjson"]
-    against("without pysimdjson / SDK loop", without / medians["upstash-vector range loop"], at_most=1 / 3)
+    against(
+        "without pysimdjson / SDK loop",
+        without / medians["upstash-vector range loop"],
+        at_most=1 / 3,
+    )
     against("load_vectors / bare reading", ours / medians["bare reading"], at_most=2)
     waited = medians["load_vectors, 50 ms"] - ours
     one_after_another = pages * LATENCY
     print(
         f"  50 ms a request: {waited:.2f} s more for {pages} requests; one by one {one_after_another:.2f} s"
     )
-    against("share of the latency that is waited for", waited / one_after_another, at_most=1)
+    against(
+        "share of the latency that is waited for", waited / one_after_another, at_most=1
+    )
 
 
 def load(address: str) -> pd.DataFrame:
@@ -85,7 +99,11 @@ def sdk_loop(address: str) -> pd.DataFrame:
     index = Index(url=address, token=TOKEN)
     while True:
         found = index.range(
-            cursor=cursor, limit=PAGE, include_vectors=True, include_metadata=True, include_data=True
+            cursor=cursor,
+            limit=PAGE,
+            include_vectors=True,
+            include_metadata=True,
+            include_data=True,
         )
         rows += found.vectors
         cursor = found.next_cursor

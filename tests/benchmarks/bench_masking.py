@@ -46,7 +46,9 @@ def main() -> None:
         print(json.dumps(measured()))
         return
     if options.other is None:
-        for name, lowest_time in lowest([run(HERE) for _ in range(options.rounds)]).items():
+        for name, lowest_time in lowest(
+            [run(HERE) for _ in range(options.rounds)]
+        ).items():
             print(f"  {name:<34}{lowest_time * 1e3:8.2f} ms")
         return
     here, other = in_pairs(options.other.resolve(), options.rounds)
@@ -54,7 +56,9 @@ def main() -> None:
         against(name, lowest_time / other[name], at_most=AT_MOST)
 
 
-def in_pairs(other_tree: Path, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+def in_pairs(
+    other_tree: Path, rounds: int
+) -> tuple[dict[str, float], dict[str, float]]:
     """Return the best times of both trees, measured in turns."""
     here: list[dict[str, float]] = []
     other: list[dict[str, float]] = []
@@ -66,7 +70,9 @@ def in_pairs(other_tree: Path, rounds: int) -> tuple[dict[str, float], dict[str,
 
 def lowest(measurements: list[dict[str, float]]) -> dict[str, float]:
     """Return the lowest time of each name."""
-    return {name: min(times[name] for times in measurements) for name in measurements[0]}
+    return {
+        name: min(times[name] for times in measurements) for name in measurements[0]
+    }
 
 
 def run(tree: Path) -> dict[str, float]:
@@ -94,15 +100,25 @@ def measured() -> dict[str, float]:
     redactor = Redactor(key=b"benchmark")
     draw = random.Random(1)
     bodies = [body(number, draw) for number in range(2000)]
-    errors = [f"{SENTENCES[number % len(SENTENCES)]} #{number}" for number in range(5000)]
+    errors = [
+        f"{SENTENCES[number % len(SENTENCES)]} #{number}" for number in range(5000)
+    ]
     long_body = "".join(bodies[:40])
     body_column, error_column = pa.array(bodies), pa.array(errors)
     return {
-        "single short values": seconds(lambda: [redactor.text(error) for error in errors[:500]]),
-        "single bodies": seconds(lambda: [redactor.text(body) for body in bodies[:300]]),
+        "single short values": seconds(
+            lambda: [redactor.text(error) for error in errors[:500]]
+        ),
+        "single bodies": seconds(
+            lambda: [redactor.text(body) for body in bodies[:300]]
+        ),
         "a long body": seconds(lambda: redactor.text(long_body)),
-        "a column of bodies": seconds(lambda: ColumnMasker(redactor).texts(body_column)),
-        "a column of errors": seconds(lambda: ColumnMasker(redactor).texts(error_column)),
+        "a column of bodies": seconds(
+            lambda: ColumnMasker(redactor).texts(body_column)
+        ),
+        "a column of errors": seconds(
+            lambda: ColumnMasker(redactor).texts(error_column)
+        ),
     }
 
 

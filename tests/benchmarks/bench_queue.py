@@ -38,11 +38,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--messages", type=int, default=2000, help="a measurement; a multiple of 100")
+    parser.add_argument(
+        "--messages", type=int, default=2000, help="a measurement; a multiple of 100"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     count = options.messages
-    with counting() as destination, bare_application() as bare, LocalService() as service:
+    with (
+        counting() as destination,
+        bare_application() as bare,
+        LocalService() as service,
+    ):
         ways = _ways(destination, bare, service, count)
         rates: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(options.rounds):
@@ -50,11 +56,15 @@ def main() -> None:
                 start = time.perf_counter()
                 done = way()
                 rates[name].append(done / (time.perf_counter() - start))
-    print(f"{count:,} messages of {len(BODY)} bytes, medians of {options.rounds} rounds")
+    print(
+        f"{count:,} messages of {len(BODY)} bytes, medians of {options.rounds} rounds"
+    )
     for name, found in rates.items():
         print(f"{name:<58}{statistics.median(found):9,.0f} a second")
     for name, floor in RATIOS:
-        ratio = statistics.median(ours / bare for ours, bare in zip(rates[name], rates[floor], strict=True))
+        ratio = statistics.median(
+            ours / bare for ours, bare in zip(rates[name], rates[floor], strict=True)
+        )
         print(f"{ratio:6.2f}  {name} / {floor}")
 
 
@@ -82,13 +92,23 @@ RATIOS = (
 def _ways(
     destination: Destination, bare: str, service: LocalService, count: int
 ) -> dict[str, Callable[[], int]]:
-    token = {"Authorization": f"Bearer {service.token}", "Content-Type": "application/json"}
+    token = {
+        "Authorization": f"Bearer {service.token}",
+        "Content-Type": "application/json",
+    }
     # held back for a day: publishing alone
     held, at_once = {**token, "Service-Delay": "1d"}, token
-    publish, batch = f"{service.url}/v2/publish/{destination.url}/a", f"{service.url}/v2/batch"
+    publish, batch = (
+        f"{service.url}/v2/publish/{destination.url}/a",
+        f"{service.url}/v2/batch",
+    )
 
     def items(**headers: str) -> bytes:
-        item = {"destination": f"{destination.url}/a", "body": BODY.decode(), "headers": headers}
+        item = {
+            "destination": f"{destination.url}/a",
+            "body": BODY.decode(),
+            "headers": headers,
+        }
         return json.dumps([item] * BATCH).encode()
 
     def batches(**headers: str) -> int:
@@ -102,7 +122,9 @@ def _ways(
         BARE_ONE: lambda: post(f"{bare}/a", token, BODY, count, 1),
         BARE_MANY: lambda: post(f"{bare}/a", token, BODY, count, CONNECTIONS),
         COMMITS: lambda: commit(count),
-        DIRECT: lambda: delivered(post(f"{destination.url}/a", at_once, BODY, count, CONNECTIONS)),
+        DIRECT: lambda: delivered(
+            post(f"{destination.url}/a", at_once, BODY, count, CONNECTIONS)
+        ),
         HTTPX: lambda: delivered(post_with_httpx(f"{destination.url}/a", count)),
         PUBLISH_ONE: lambda: post(publish, held, BODY, count, 1),
         PUBLISH_MANY: lambda: post(publish, held, BODY, count, CONNECTIONS),
@@ -141,11 +163,19 @@ def post_with_httpx(url: str, count: int) -> int:
     return count
 
 
-def post(url: str, headers: dict[str, str], body: bytes, count: int, connections: int) -> int:
+def post(
+    url: str, headers: dict[str, str], body: bytes, count: int, connections: int
+) -> int:
     """Post a request `count` times over some connections, each waiting for its response; returns `count`."""
     parts = urlsplit(url)
-    lines = [f"POST {url.removeprefix(f'{parts.scheme}://{parts.netloc}')} HTTP/1.1", f"Host: {parts.netloc}"]
-    lines += [f"{name}: {value}" for name, value in {**headers, "Content-Length": str(len(body))}.items()]
+    lines = [
+        f"POST {url.removeprefix(f'{parts.scheme}://{parts.netloc}')} HTTP/1.1",
+        f"Host: {parts.netloc}",
+    ]
+    lines += [
+        f"{name}: {value}"
+        for name, value in {**headers, "Content-Length": str(len(body))}.items()
+    ]
     request = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
     left = iter(range(count))
 

@@ -71,14 +71,22 @@ class Year:
             for earlier in range(max(0, day - KEPT + 1), day + 1)
             for number, entry in enumerate(entries[earlier])
         ]
-        return Listing([timestamp for timestamp, _ in reversed(kept)], [entry for _, entry in reversed(kept)])
+        return Listing(
+            [timestamp for timestamp, _ in reversed(kept)],
+            [entry for _, entry in reversed(kept)],
+        )
 
 
 def main() -> None:
     """Measure and print."""
     chosen = options(__doc__, entries=50_000, quick=10_000)
-    print(f"sync_failures, nothing changed: {chosen.entries:,} entries, {chosen.rounds} rounds")
-    with replaying(listing(chosen.entries)) as server, tempfile.TemporaryDirectory() as folder:
+    print(
+        f"sync_failures, nothing changed: {chosen.entries:,} entries, {chosen.rounds} rounds"
+    )
+    with (
+        replaying(listing(chosen.entries)) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         service = tk.connect(queue_url=server.url, queue_token=TOKEN)
         tk.sync_failures(service, f"{folder}/dlq", progress=False)
 
@@ -89,11 +97,18 @@ def main() -> None:
             return changes.receipt.rows
 
         medians = in_turns(
-            {"load_failures": lambda: len(tk.load_failures(service, progress=False)), "sync_failures": sync},
+            {
+                "load_failures": lambda: len(tk.load_failures(service, progress=False)),
+                "sync_failures": sync,
+            },
             chosen.rounds,
             chosen.entries,
         )
-    against("sync_failures / load_failures", medians["sync_failures"] / medians["load_failures"], at_most=1.2)
+    against(
+        "sync_failures / load_failures",
+        medians["sync_failures"] / medians["load_failures"],
+        at_most=1.2,
+    )
     year(30 if chosen.quick else SYNCS, chosen.rounds)
 
 
@@ -122,12 +137,16 @@ def year(days: int, rounds: int) -> None:
                 clock=lambda now=now: now,
             )
         files = [file for file in Path(path).rglob("*") if file.is_file()]
-        print(f"after {days} syncs of {A_DAY} new entries each: {len(files)} files, {rounds} rounds")
+        print(
+            f"after {days} syncs of {A_DAY} new entries each: {len(files)} files, {rounds} rounds"
+        )
         medians = in_turns(
             {
                 "scan_snapshot and count": lambda: tk.scan_snapshot(path).count_rows(),
                 "read_snapshot": lambda: len(tk.read_snapshot(path)),
-                "sync_failures": lambda: tk.sync_failures(service, path, progress=False).rows,
+                "sync_failures": lambda: (
+                    tk.sync_failures(service, path, progress=False).rows
+                ),
                 "looking at the files": lambda: looked_at(path),
             },
             rounds,
@@ -135,7 +154,9 @@ def year(days: int, rounds: int) -> None:
         )
     looking = medians["looking at the files"] / medians["sync_failures"]
     against("looking at the files / sync_failures", looking, at_most=0.1)
-    against("opening and counting, seconds", medians["scan_snapshot and count"], at_most=1)
+    against(
+        "opening and counting, seconds", medians["scan_snapshot and count"], at_most=1
+    )
 
 
 if __name__ == "__main__":

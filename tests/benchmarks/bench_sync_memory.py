@@ -42,7 +42,11 @@ def main() -> None:
     peaks = [peak(rows) for rows in (few, many)]
     row = (peaks[1] - peaks[0]) * 1e6 / (many - few)
     print(f"  a row takes {row:,.0f} bytes")
-    against("ten million, MB, as it grows", peaks[1] + row * (TEN_MILLION - many) / 1e6, at_most=MOST)
+    against(
+        "ten million, MB, as it grows",
+        peaks[1] + row * (TEN_MILLION - many) / 1e6,
+        at_most=MOST,
+    )
 
 
 def peak(rows: int) -> float:
@@ -50,10 +54,25 @@ def peak(rows: int) -> float:
     site = Endless(rows, END, max(1, DAYS * DAY // rows), wire_entries(END))
     with replaying(site) as server, tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        command = [sys.executable, __file__, "--sync", server.url, str(rows), f"{folder}/snapshot"]
-        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        took, size = time.perf_counter() - begun, sum(file.stat().st_size for file in Path(folder).rglob("*"))
-    print(f"  {rows:>10,}: peak {printed.strip()} MB, {size / 1e6:,.0f} MB kept, {took:.1f} s", flush=True)
+        command = [
+            sys.executable,
+            __file__,
+            "--sync",
+            server.url,
+            str(rows),
+            f"{folder}/snapshot",
+        ]
+        printed = subprocess.run(
+            command, check=True, capture_output=True, text=True
+        ).stdout
+        took, size = (
+            time.perf_counter() - begun,
+            sum(file.stat().st_size for file in Path(folder).rglob("*")),
+        )
+    print(
+        f"  {rows:>10,}: peak {printed.strip()} MB, {size / 1e6:,.0f} MB kept, {took:.1f} s",
+        flush=True,
+    )
     return float(printed)
 
 
@@ -61,7 +80,9 @@ def sync(address: str, rows: str, folder: str) -> None:
     """Sync, and print the peak of this process."""
     import toolkit as tk  # noqa: PLC0415 - the measuring process does without
 
-    changes = tk.sync_failures(tk.connect(queue_url=address, queue_token=TOKEN), folder, progress=False)
+    changes = tk.sync_failures(
+        tk.connect(queue_url=address, queue_token=TOKEN), folder, progress=False
+    )
     if not changes.receipt.complete or changes.counts["added"] != int(rows):
         raise SystemExit(f"not all were added: {changes}")
     print(peak_here())
@@ -82,20 +103,39 @@ def generated(rows: int, folder: str) -> None:
 
     random, signatures = np.random.default_rng(7), [""] * 4
     body = FAILURES.get_field_index("response_body")
-    bodies = failures(random, 0, 400, 400, signatures, FAILURES).column(body).combine_chunks()
+    bodies = (
+        failures(random, 0, 400, 400, signatures, FAILURES)
+        .column(body)
+        .combine_chunks()
+    )
 
     def read(state: LoadState) -> Generator[pa.Table | Batch]:
         for start in range(0, rows, 20_000):
             count = min(20_000, rows - start)
             table = failures(random, start, count, rows, signatures, FAILURES)
             table = table.set_column(
-                body, FAILURES.field(body), bodies.take(pa.array(np.arange(count) % 400))
+                body,
+                FAILURES.field(body),
+                bodies.take(pa.array(np.arange(count) % 400)),
             )
             row_ids = identities(table, ("dlq_id",))
-            yield state.batch(table, row_ids, state.rows.add(row_ids), digests=[one[::-1] for one in row_ids])
+            yield state.batch(
+                table,
+                row_ids,
+                state.rows.add(row_ids),
+                digests=[one[::-1] for one in row_ids],
+            )
 
-    plan = Plan(what="failures", source="https://queue.example", scope={}, schema=FAILURES, key=("dlq_id",))
-    load = Load(plan, read, lambda: ProgressBar(option=False, title="failures", unit="entries"))
+    plan = Plan(
+        what="failures",
+        source="https://queue.example",
+        scope={},
+        schema=FAILURES,
+        key=("dlq_id",),
+    )
+    load = Load(
+        plan, read, lambda: ProgressBar(option=False, title="failures", unit="entries")
+    )
     changes = sync_load(load, SnapshotStore(folder))
     print(f"  {changes.counts['added']:,} added, peak {peak_here():,.0f} MB")
 

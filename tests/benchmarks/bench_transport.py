@@ -28,12 +28,16 @@ PATH = "/v2/workflows/dlq"
 def main() -> None:
     """Measure and print."""
     chosen = options(__doc__, entries=500, quick=100, rounds=9)
-    print(f"one request after the other: {chosen.entries:,} pages, {chosen.rounds} rounds")
+    print(
+        f"one request after the other: {chosen.entries:,} pages, {chosen.rounds} rounds"
+    )
     cpu: dict[str, list[float]] = {}
     with replaying(listing(100)) as server:
         service = tk.connect(queue_url=server.url, queue_token=TOKEN)
         plain = http.client.HTTPConnection(urlsplit(server.url).netloc)
-        request = Request(doing="reading", method="GET", path=PATH, query=(("count", "100"),))
+        request = Request(
+            doing="reading", method="GET", path=PATH, query=(("count", "100"),)
+        )
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with Transport.to(service, "queue") as door, requests.Session() as session:
             session.headers.update(headers)
@@ -45,7 +49,9 @@ def main() -> None:
             asking: dict[str, Callable[[], object]] = {
                 "http.client": standard,
                 "requests.Session": lambda: (
-                    session.get(f"{server.url}{PATH}", params={"count": 100}, timeout=60).content
+                    session.get(
+                        f"{server.url}{PATH}", params={"count": 100}, timeout=60
+                    ).content
                 ),
                 "Transport": lambda: door.send(request),
             }
@@ -60,16 +66,26 @@ def main() -> None:
 
                 return run
 
-            in_turns({name: counted(name) for name in asking}, chosen.rounds, chosen.entries)
+            in_turns(
+                {name: counted(name) for name in asking}, chosen.rounds, chosen.entries
+            )
         plain.close()
-    a_request = {name: 1e6 * statistics.median(taken) / chosen.entries for name, taken in cpu.items()}
-    print("  CPU a request: " + ", ".join(f"{name} {taken:.0f} us" for name, taken in a_request.items()))
+    a_request = {
+        name: 1e6 * statistics.median(taken) / chosen.entries
+        for name, taken in cpu.items()
+    }
+    print(
+        "  CPU a request: "
+        + ", ".join(f"{name} {taken:.0f} us" for name, taken in a_request.items())
+    )
     against(
         "CPU of Transport / requests.Session",
         a_request["Transport"] / a_request["requests.Session"],
         at_most=0.6,
     )
-    print(f"  CPU of Transport / http.client {a_request['Transport'] / a_request['http.client']:.2f}")
+    print(
+        f"  CPU of Transport / http.client {a_request['Transport'] / a_request['http.client']:.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -46,9 +46,16 @@ def main() -> None:
 def run(what: str, folder: str, rows: int, address: str = "") -> None:
     """One audit in a process of its own, with its seconds and peak of memory beside their limits."""
     command = [sys.executable, __file__, "--child", what, folder, str(rows), address]
-    said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    print(f"  {what}, {rows:,} x {DIMENSION}: {said['seconds']:.1f} s, CPU {said['cpu']:.1f} s, peak")
-    print(f"    {said['peak']:,.0f} MB{said['verdict'] and '; '}{said['verdict']}", flush=True)
+    said = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
+    print(
+        f"  {what}, {rows:,} x {DIMENSION}: {said['seconds']:.1f} s, CPU {said['cpu']:.1f} s, peak"
+    )
+    print(
+        f"    {said['peak']:,.0f} MB{said['verdict'] and '; '}{said['verdict']}",
+        flush=True,
+    )
     if (what, rows) in LIMITS:
         seconds, peak = LIMITS[what, rows]
         against(f"{what} of {rows:,}, s", said["seconds"], at_most=seconds)
@@ -73,7 +80,12 @@ def child(what: str, folder: str, rows: str, address: str = "") -> None:
     took, cpu = time.perf_counter() - begun, time.process_time()
     # not getrusage, whose peak begins with the parent's
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    said = {"seconds": took, "cpu": cpu, "peak": int(peak[1]) / 1024 if peak else 0, "verdict": verdict}
+    said = {
+        "seconds": took,
+        "cpu": cpu,
+        "peak": int(peak[1]) / 1024 if peak else 0,
+        "verdict": verdict,
+    }
     print(json.dumps(said))
 
 
@@ -93,17 +105,29 @@ def write(folder: str, rows: int) -> None:
     )
     for start in range(0, rows, 50_000):
         part = topic[start : start + 50_000]
-        block = topics[part] + 0.7 * rng.standard_normal((len(part), DIMENSION), dtype=np.float32)
-        matrix[start : start + 50_000] = block / np.linalg.norm(block, axis=1, keepdims=True)
-    flat = pa.FixedSizeListArray.from_arrays(pa.array(np.asarray(matrix).reshape(-1)), DIMENSION)
+        block = topics[part] + 0.7 * rng.standard_normal(
+            (len(part), DIMENSION), dtype=np.float32
+        )
+        matrix[start : start + 50_000] = block / np.linalg.norm(
+            block, axis=1, keepdims=True
+        )
+    flat = pa.FixedSizeListArray.from_arrays(
+        pa.array(np.asarray(matrix).reshape(-1)), DIMENSION
+    )
     frame = pd.DataFrame(
         {
             "namespace": pd.Series([""] * rows, dtype="str"),
-            "id": pd.Series([f"doc-{number:07}" for number in range(rows)], dtype="str"),
+            "id": pd.Series(
+                [f"doc-{number:07}" for number in range(rows)], dtype="str"
+            ),
             "vector": pd.Series(VectorDtype().__from_arrow__(flat)),
-            "metadata": pd.Series([f'{{"topic": {number}, "lang": "en"}}' for number in topic], dtype="str"),
+            "metadata": pd.Series(
+                [f'{{"topic": {number}, "lang": "en"}}' for number in topic],
+                dtype="str",
+            ),
             "data": pd.Series(
-                [f"text {number} of topic {topic[number]}" for number in range(rows)], dtype="str"
+                [f"text {number} of topic {topic[number]}" for number in range(rows)],
+                dtype="str",
             ),
         }
     )
@@ -146,7 +170,10 @@ def serve(folder: str) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             vectors = np.array([query["vector"] for query in asked], dtype=np.float32)
             count = asked[0]["topK"]
-            scores, ids = np.zeros((len(asked), 0), np.float32), np.zeros((len(asked), 0), np.int64)
+            scores, ids = (
+                np.zeros((len(asked), 0), np.float32),
+                np.zeros((len(asked), 0), np.int64),
+            )
             for start in range(0, known, 50_000):
                 block = (1 + vectors @ matrix[start : min(start + 50_000, known)].T) / 2
                 top = np.argpartition(block, -count, axis=1)[:, -count:]

@@ -43,10 +43,16 @@ def main() -> None:
             for name, figure in one_round(Path(folder), vectors).items():
                 figures.setdefault(name, []).append(figure)
     medians = {name: statistics.median(values) for name, values in figures.items()}
-    print(f"{len(vectors):,} x {DIMENSION} in batches of {BATCH:,}, {options.rounds} rounds")
+    print(
+        f"{len(vectors):,} x {DIMENSION} in batches of {BATCH:,}, {options.rounds} rounds"
+    )
     for name in ("first ten batches", "last ten batches", "bare writing of a batch"):
-        print(f"{name:<28}{1e3 * medians[name]:8.1f} ms   {BATCH / medians[name]:10,.0f} vectors/s")
-    print(f"last ten / first ten        {medians['last ten batches'] / medians['first ten batches']:8.2f}")
+        print(
+            f"{name:<28}{1e3 * medians[name]:8.1f} ms   {BATCH / medians[name]:10,.0f} vectors/s"
+        )
+    print(
+        f"last ten / first ten        {medians['last ten batches'] / medians['first ten batches']:8.2f}"
+    )
     print(f"upsert / bare writing       {medians['upsert / bare writing']:8.1f}")
     for name in ("reopening", "first query", "second query"):
         print(f"{name:<28}{1e3 * medians[name]:8.1f} ms")
@@ -89,7 +95,9 @@ def one_round(folder: Path, vectors: np.ndarray) -> dict[str, float]:
     figures["first ten batches"] = statistics.median(upserts[:10])
     figures["last ten batches"] = statistics.median(upserts[-10:])
     figures["bare writing of a batch"] = statistics.median(writes)
-    figures["upsert / bare writing"] = statistics.median(upserts) / statistics.median(writes)
+    figures["upsert / bare writing"] = statistics.median(upserts) / statistics.median(
+        writes
+    )
     return figures
 
 

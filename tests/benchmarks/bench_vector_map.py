@@ -49,15 +49,24 @@ def main() -> None:
             args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
         )
         for number in range(chosen.rounds):
-            with lab.open(chromium, f"map{number}", [PREPARE.format(rows=chosen.entries), MAP]) as notebook:
+            with lab.open(
+                chromium, f"map{number}", [PREPARE.format(rows=chosen.entries), MAP]
+            ) as notebook:
                 notebook.run_cell()
                 canvas = f"document.querySelector('canvas[data-painted][data-points=\"{chosen.entries}\"]')"
                 taken.append(shown(notebook, 1, canvas) / 1000)
-                in_page.append(float(notebook.page.evaluate(f"{canvas}.dataset.painted")) / 1000)
+                in_page.append(
+                    float(notebook.page.evaluate(f"{canvas}.dataset.painted")) / 1000
+                )
         chromium.close()
     print(f"VectorMap: {chosen.entries:,} points, {chosen.rounds} rounds")
-    for name, seconds in (("from the key to painted points", taken), ("of these, in the page", in_page)):
-        print(f"  {name:<34}{statistics.median(seconds):8.3f} s   ({min(seconds):.3f} to {max(seconds):.3f})")
+    for name, seconds in (
+        ("from the key to painted points", taken),
+        ("of these, in the page", in_page),
+    ):
+        print(
+            f"  {name:<34}{statistics.median(seconds):8.3f} s   ({min(seconds):.3f} to {max(seconds):.3f})"
+        )
     against("first painting, seconds", statistics.median(taken), at_most=LIMIT)
 
 

@@ -56,19 +56,27 @@ def main() -> None:
             ]
             killed = timed(
                 "until it was killed, half stored",
-                lambda: subprocess.run([*command, str(rows // 2)], env=environment, check=False),
+                lambda: subprocess.run(
+                    [*command, str(rows // 2)], env=environment, check=False
+                ),
             )
             if killed.returncode != -signal.SIGKILL:
                 raise SystemExit(f"the first call ended with {killed.returncode}")
             second = timed(
                 "continued, stored, compared",
                 lambda: subprocess.run(
-                    [*command, "0"], env=environment, check=True, stdout=subprocess.PIPE, text=True
+                    [*command, "0"],
+                    env=environment,
+                    check=True,
+                    stdout=subprocess.PIPE,
+                    text=True,
                 ),
             )
             said = json.loads(second.stdout)
             print(f"  {said['verdict']} It continued at row {said['resumed_at']:,}.")
-            print(f"  stored after {said['stored']:.1f} s, compared in {said['compared']:.1f} s")
+            print(
+                f"  stored after {said['stored']:.1f} s, compared in {said['compared']:.1f} s"
+            )
             against("peak of the call, MB", said["peak"], at_most=MEGABYTES)
             against("peak of the service, MB", peak(service.pid), at_most=MEGABYTES)
             if said["verified"] != rows or said["resumed_at"] < rows // 2:
@@ -89,14 +97,22 @@ def write(path: str, rows: int) -> None:
         clustered(min(BLOCK, rows - start), DIMENSION, seed=start).reshape(-1)
         for start in range(0, rows, BLOCK)
     ]
-    flat = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(blocks)), DIMENSION)
+    flat = pa.FixedSizeListArray.from_arrays(
+        pa.array(np.concatenate(blocks)), DIMENSION
+    )
     frame = pd.DataFrame(
         {
             "namespace": pd.Series([""] * rows, dtype="str"),
-            "id": pd.Series([f"doc-{number:07}" for number in range(rows)], dtype="str"),
+            "id": pd.Series(
+                [f"doc-{number:07}" for number in range(rows)], dtype="str"
+            ),
             "vector": pd.Series(VectorDtype().__from_arrow__(flat)),
-            "metadata": pd.Series([f'{{"n": {number}}}' for number in range(rows)], dtype="str"),
-            "data": pd.Series([f"text {number}" for number in range(rows)], dtype="str"),
+            "metadata": pd.Series(
+                [f'{{"n": {number}}}' for number in range(rows)], dtype="str"
+            ),
+            "data": pd.Series(
+                [f"text {number}" for number in range(rows)], dtype="str"
+            ),
         }
     )
     tk.write_snapshot(frame, path)
@@ -114,7 +130,9 @@ def restore(url: str, snapshot: str, checkpoint: str, most: str) -> None:
         if total and not stored and done >= total // 2:
             stored = time.perf_counter() - begun
 
-    result = tk.restore_vectors(service, snapshot, checkpoint=checkpoint, progress=report)
+    result = tk.restore_vectors(
+        service, snapshot, checkpoint=checkpoint, progress=report
+    )
     said = {
         "verdict": result.verdict,
         "verified": int(result.frame["verified"].sum()),

@@ -95,7 +95,10 @@ def fill(folder: Path, vectors: np.ndarray) -> None:
 def sparse(numbers: np.random.Generator, count: int) -> dict[str, Any]:
     """A vector of words, some of which are far more frequent than others."""
     words = np.unique(np.minimum(numbers.zipf(1.3, size=count), WORDS))
-    return {"indices": words.tolist(), "values": numbers.uniform(0.2, 2, len(words)).tolist()}
+    return {
+        "indices": words.tolist(),
+        "values": numbers.uniform(0.2, 2, len(words)).tolist(),
+    }
 
 
 def exact_search(
@@ -113,12 +116,16 @@ def exact_search(
         "bare product": lambda position: vectors @ asked[position],
         "dense": lambda position: ask(index, dense=asked[position]),
         **{
-            name: lambda position, text=text: ask(index, dense=asked[position], filtered=text)
+            name: lambda position, text=text: ask(
+                index, dense=asked[position], filtered=text
+            )
             for name, text in FILTERS.items()
         },
         "sparse": lambda position: ask(index, words=words[position]),
         "sparse, IDF": lambda position: ask(index, words=words[position], idf=True),
-        "hybrid, RRF": lambda position: ask(index, dense=asked[position], words=words[position]),
+        "hybrid, RRF": lambda position: ask(
+            index, dense=asked[position], words=words[position]
+        ),
     }
     first: dict[str, float] = {}
     taken: dict[str, list[float]] = {name: [] for name in ways}
@@ -135,8 +142,12 @@ def exact_search(
     registry.close()
     medians = {name: statistics.median(times) for name, times in taken.items()}
     product = medians["bare product"]
-    print(f"\n{len(vectors):,} x {DIMENSION}, top {TOP_K}, {rounds} rounds; opened in {1e3 * opened:,.0f} ms")
-    print(f"  {'':<28}{'ms':>8}{'queries/s':>11}{'over the product':>18}{'ratio':>8}{'first, ms':>11}")
+    print(
+        f"\n{len(vectors):,} x {DIMENSION}, top {TOP_K}, {rounds} rounds; opened in {1e3 * opened:,.0f} ms"
+    )
+    print(
+        f"  {'':<28}{'ms':>8}{'queries/s':>11}{'over the product':>18}{'ratio':>8}{'first, ms':>11}"
+    )
     for name, median in medians.items():
         print(
             f"  {name:<28}{1e3 * median:8.2f}{1 / median:11.0f}{1e3 * (median - product):+15.2f} ms"
@@ -154,7 +165,9 @@ def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> N
         registry = IndexRegistry(folder, approximate_above=above)
         index = registry.get("all")
         start = clock()
-        for _ in range(size // 1000 + 1 if above else 1):  # until the graph has every row
+        for _ in range(
+            size // 1000 + 1 if above else 1
+        ):  # until the graph has every row
             ask(index, dense=asked[0])
         prepared = clock() - start
         results, times = [], []
@@ -167,7 +180,9 @@ def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> N
         took.append(statistics.median(times))
         registry.close()
     exact, approximate = found
-    shares = [len(one & other) / TOP_K for one, other in zip(exact, approximate, strict=True)]
+    shares = [
+        len(one & other) / TOP_K for one, other in zip(exact, approximate, strict=True)
+    ]
     print(
         f"  approximate: recall {statistics.mean(shares):.3f} (worst query {min(shares):.1f}), "
         f"{1e3 * took[1]:.2f} ms a query, {took[0] / took[1]:.1f} times as fast as exact; "
@@ -175,11 +190,15 @@ def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> N
     )
 
 
-def pages(folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], float]) -> None:
+def pages(
+    folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], float]
+) -> None:
     """A page of a range with vectors, from the file to JSON, beside writing the vectors alone as float64."""
     registry = IndexRegistry(folder)
     index = registry.get("all")
-    body = RangePage(cursor="0", limit=1000, include_vectors=True, include_metadata=True)
+    body = RangePage(
+        cursor="0", limit=1000, include_vectors=True, include_metadata=True
+    )
     sizes, taken = {}, {"float64 alone": [], "page": []}
     ways: dict[str, Callable[[], Any]] = {
         "float64 alone": lambda: [vector.tolist() for vector in vectors[:1000]],
@@ -212,7 +231,8 @@ def ask(
         top_k=TOP_K,
         include=NOTHING,
         filter=parse(filtered) if filtered else None,
-        sparse=words and SparseArray(np.array(words["indices"]), np.array(words["values"])),
+        sparse=words
+        and SparseArray(np.array(words["indices"]), np.array(words["values"])),
         idf=idf,
     )
     return index.query([query])[0]

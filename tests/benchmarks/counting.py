@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 import uvicorn
 from protocol import Http, Send
 
-_RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+_RESPONSE = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+)
 _Main: TypeAlias = Callable[[socket.socket, Connection], None]
 
 
@@ -37,7 +39,9 @@ class Destination:
         self._expected += more
         self._pipe.send(self._expected)
         if not self._pipe.poll(120):
-            raise SystemExit(f"the destination did not get {more:,} messages within two minutes")
+            raise SystemExit(
+                f"the destination did not get {more:,} messages within two minutes"
+            )
         self._pipe.recv()
 
 
@@ -59,10 +63,14 @@ def bare_application() -> Iterator[str]:
 def _process(main: _Main) -> Iterator[tuple[str, Connection]]:
     ours, theirs = multiprocessing.Pipe()
     # TCP by name: asyncio switches Nagle's delay off only then
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+    with socket.socket(
+        socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    ) as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(1024)
-        process = multiprocessing.get_context("spawn").Process(target=main, args=(listening, theirs))
+        process = multiprocessing.get_context("spawn").Process(
+            target=main, args=(listening, theirs)
+        )
         process.start()
         port = listening.getsockname()[1]
     theirs.close()
@@ -99,7 +107,9 @@ def _count(listening: socket.socket, pipe: Connection) -> None:
 
     loop = asyncio.new_event_loop()
     loop.add_reader(pipe.fileno(), stop)
-    server = loop.run_until_complete(loop.create_server(lambda: Http(handle), sock=listening))
+    server = loop.run_until_complete(
+        loop.create_server(lambda: Http(handle), sock=listening)
+    )
     loop.run_forever()
     server.close()
 
@@ -114,11 +124,15 @@ def _serve_bare(listening: socket.socket, pipe: Connection) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"{}"})
 
-    config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", ws="none")
+    config = uvicorn.Config(
+        application, log_config=None, access_log=False, lifespan="off", ws="none"
+    )
     server = uvicorn.Server(config)
 
     async def main() -> None:
-        asyncio.get_running_loop().add_reader(pipe.fileno(), lambda: setattr(server, "should_exit", True))
+        asyncio.get_running_loop().add_reader(
+            pipe.fileno(), lambda: setattr(server, "should_exit", True)
+        )
         await server.serve(sockets=[listening])
 
     asyncio.run(main())

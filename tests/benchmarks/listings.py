@@ -16,10 +16,26 @@ TOKEN = "token-of-the-benchmark"
 PAGE = 100
 DAY = 86_400_000
 END = 1_767_225_600_000
-_SECRET = ("auth", "token", "key", "secret", "cookie", "password", "session", "signature")
+_SECRET = (
+    "auth",
+    "token",
+    "key",
+    "secret",
+    "cookie",
+    "password",
+    "session",
+    "signature",
+)
 
 
-def listing(count: int, *, bursts: int = 0, deviation: int = 0, days: int = 7, seed: int = 920202) -> Listing:
+def listing(
+    count: int,
+    *,
+    bursts: int = 0,
+    deviation: int = 0,
+    days: int = 7,
+    seed: int = 920202,
+) -> Listing:
     """The sample history, repeated under new ids: uniform over days, or in bursts.
 
     A burst lasts a minute, or has the shape of a normal distribution of this standard deviation, in
@@ -32,7 +48,11 @@ def listing(count: int, *, bursts: int = 0, deviation: int = 0, days: int = 7, s
         if not bursts:
             return END - random.randrange(days * DAY)
         around = random.choice(starts)
-        return int(random.gauss(around, deviation)) if deviation else around + random.randrange(60_000)
+        return (
+            int(random.gauss(around, deviation))
+            if deviation
+            else around + random.randrange(60_000)
+        )
 
     timestamps = sorted((timestamp() for _ in range(count)), reverse=True)
     entries = [
@@ -70,7 +90,9 @@ def loop(address: str) -> pd.DataFrame:
         session.headers["Authorization"] = f"Bearer {TOKEN}"
         while True:
             page = session.get(
-                f"{address}/v2/workflows/dlq", params={"count": PAGE, "cursor": cursor}, timeout=30
+                f"{address}/v2/workflows/dlq",
+                params={"count": PAGE, "cursor": cursor},
+                timeout=30,
             ).json()
             rows += page["messages"]
             cursor = page.get("cursor")
@@ -86,7 +108,9 @@ def loop(address: str) -> pd.DataFrame:
         frame[column] = frame[column].map(
             lambda headers: (
                 {
-                    name: ["***"] if any(word in name.lower() for word in _SECRET) else values
+                    name: ["***"]
+                    if any(word in name.lower() for word in _SECRET)
+                    else values
                     for name, values in headers.items()
                 }
                 if isinstance(headers, dict)
@@ -130,8 +154,12 @@ def same(theirs: pd.DataFrame, ours: pd.DataFrame) -> None:
     }
     found = {
         name: text.encode() if isinstance(text, str) else base64.b64decode(raw)
-        for name, text, raw in zip(ours["dlq_id"], ours["body"], ours["body_base64"], strict=True)
+        for name, text, raw in zip(
+            ours["dlq_id"], ours["body"], ours["body_base64"], strict=True
+        )
     }
     if found != expected:
         wrong = [name for name in expected if found.get(name) != expected[name]]
-        raise SystemExit(f"the loop and load_failures differ in {len(wrong):,} rows, such as {wrong[:3]}")
+        raise SystemExit(
+            f"the loop and load_failures differ in {len(wrong):,} rows, such as {wrong[:3]}"
+        )

@@ -9,19 +9,27 @@ import time
 from collections.abc import Callable, Mapping
 
 
-def options(about: str | None, *, entries: int, quick: int, rounds: int = 5) -> argparse.Namespace:
+def options(
+    about: str | None, *, entries: int, quick: int, rounds: int = 5
+) -> argparse.Namespace:
     """``--entries``, ``--rounds`` and ``--quick`` of a benchmark."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--entries", type=int, default=entries)
     parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--quick", action="store_true", help=f"{quick:,} entries and 3 rounds")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{quick:,} entries and 3 rounds"
+    )
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.entries, chosen.rounds = quick, 3
     return chosen
 
 
-def in_turns(ways: Mapping[str, Callable[[], int]], rounds: int, expected: int) -> dict[str, float]:
+def in_turns(
+    ways: Mapping[str, Callable[[], int]], rounds: int, expected: int
+) -> dict[str, float]:
     """Median seconds of each way; every call has to return the expected number.
 
     CPU seconds of this process are printed too: others on the machine stretch them less.
@@ -46,10 +54,19 @@ def in_turns(ways: Mapping[str, Callable[[], int]], rounds: int, expected: int) 
     return medians
 
 
-def against(title: str, value: float, *, at_most: float | None = None, at_least: float | None = None) -> None:
+def against(
+    title: str,
+    value: float,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> None:
     """Print a figure beside its target."""
     if at_most is not None:
         target, held = f"at most {at_most:g}", value <= at_most
     else:
         target, held = f"at least {at_least:g}", value >= (at_least or 0)
-    print(f"  {title:<56}{value:8.3f}   {target:<14} {'held' if held else 'MISSED'}", flush=True)
+    print(
+        f"  {title:<56}{value:8.3f}   {target:<14} {'held' if held else 'MISSED'}",
+        flush=True,
+    )

@@ -28,7 +28,9 @@ Parts = tuple[bytes | memoryview, ...]
 Respond = Callable[[str, dict[str, str], bytes], Parts]
 """From path, query and body to the JSON of a response."""
 
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,22 @@ class Listing:
         between = _joined(self.entries)
 
         def respond(_: str, query: dict[str, str], __: bytes) -> Parts:
-            first = bisect_left(rising, -int(query["toDate"])) if "toDate" in query else 0
-            last = bisect_left(rising, -int(query["fromDate"]) + 1) if "fromDate" in query else len(rising)
+            first = (
+                bisect_left(rising, -int(query["toDate"])) if "toDate" in query else 0
+            )
+            last = (
+                bisect_left(rising, -int(query["fromDate"]) + 1)
+                if "fromDate" in query
+                else len(rising)
+            )
             start = int(query["cursor"][1:]) if query.get("cursor") else first
             end = min(last, start + int(query.get("count", 100)))
             after = f"c{end}" if end < last else ""
-            return b'{"messages": [', between(start, end), b'], "cursor": "%s"}' % after.encode()
+            return (
+                b'{"messages": [',
+                between(start, end),
+                b'], "cursor": "%s"}' % after.encode(),
+            )
 
         return respond
 
@@ -84,7 +96,8 @@ class Endless:
         """The function that makes the body of a response."""
         own = {"dlqId", "createdAt", "workflowCreatedAt"}
         rest = [
-            json.dumps({k: v for k, v in entry.items() if k not in own}).encode() for entry in self.sample
+            json.dumps({k: v for k, v in entry.items() if k not in own}).encode()
+            for entry in self.sample
         ]
 
         def entry(number: int) -> bytes:
@@ -93,13 +106,25 @@ class Endless:
             return head % (number, at, at - 1000) + rest[number % len(rest)][1:]
 
         def respond(_: str, query: dict[str, str], __: bytes) -> Parts:
-            first = max(0, -((int(query["toDate"]) - self.end) // self.step)) if "toDate" in query else 0
-            last = (self.end - int(query["fromDate"])) // self.step + 1 if "fromDate" in query else self.rows
+            first = (
+                max(0, -((int(query["toDate"]) - self.end) // self.step))
+                if "toDate" in query
+                else 0
+            )
+            last = (
+                (self.end - int(query["fromDate"])) // self.step + 1
+                if "fromDate" in query
+                else self.rows
+            )
             last = min(last, self.rows)
             start = int(query["cursor"][1:]) if query.get("cursor") else first
             end = max(start, min(last, start + int(query.get("count", 100))))
             after = b"c%d" % end if end < last else b""
-            return b'{"messages": [', b", ".join(map(entry, range(start, end))), b'], "cursor": "%s"}' % after
+            return (
+                b'{"messages": [',
+                b", ".join(map(entry, range(start, end))),
+                b'], "cursor": "%s"}' % after,
+            )
 
         return respond
 
@@ -122,7 +147,10 @@ class Range:
 
     def row(self, number: int, vectors: Sequence[str]) -> bytes:
         """The JSON of a row."""
-        text = f"Paragraph {number} of the handbook says what to do when a workflow has failed. " * 3
+        text = (
+            f"Paragraph {number} of the handbook says what to do when a workflow has failed. "
+            * 3
+        )
         meta = f'{{"source": "handbook", "page": {number}, "tags": ["a", "b"], "weight": {number / 7:.6f}}}'
         return (
             f'{{"id": "row-{number:07d}", "vector": {vectors[number % len(vectors)]}, '
@@ -133,7 +161,11 @@ class Range:
         """The function that makes the body of a response."""
         random = Random(self.seed)
         vectors = [
-            "[" + ", ".join(f"{random.uniform(-0.2, 0.2):.8g}" for _ in range(self.dimension)) + "]"
+            "["
+            + ", ".join(
+                f"{random.uniform(-0.2, 0.2):.8g}" for _ in range(self.dimension)
+            )
+            + "]"
             for _ in range(self.blocks)
         ]
         info = json.dumps(
@@ -144,12 +176,16 @@ class Range:
                     "indexSize": self.rows * 10_000,
                     "dimension": self.dimension,
                     "similarityFunction": "COSINE",
-                    "namespaces": {"": {"vectorCount": self.rows, "pendingVectorCount": 0}},
+                    "namespaces": {
+                        "": {"vectorCount": self.rows, "pendingVectorCount": 0}
+                    },
                 }
             }
         ).encode()
         kept = self.rows <= _KEPT
-        between = _joined([self.row(number, vectors) for number in range(self.rows)] if kept else [])
+        between = _joined(
+            [self.row(number, vectors) for number in range(self.rows)] if kept else []
+        )
 
         def respond(path: str, _: dict[str, str], body: bytes) -> Parts:
             if not path.startswith("/range"):
@@ -157,10 +193,14 @@ class Range:
             received = json.loads(body)
             start, limit = int(received["cursor"] or 0), int(received["limit"])
             end = min(self.rows, start + limit)
-            head = b'{"result": {"nextCursor": "%s", "vectors": [' % (b"%d" % end if end < self.rows else b"")
+            head = b'{"result": {"nextCursor": "%s", "vectors": [' % (
+                b"%d" % end if end < self.rows else b""
+            )
             if kept:
                 return head, between(start, end), b"]}}"
-            rows = b", ".join([self.row(number, vectors) for number in range(start, end)])
+            rows = b", ".join(
+                [self.row(number, vectors) for number in range(start, end)]
+            )
             return head, rows, b"]}}"
 
         return respond
@@ -193,11 +233,16 @@ class Replay:
 
 @contextmanager
 def replaying(
-    site: Listing | Endless | Range, *, latency: float = 0.0, a_second: int | None = None
+    site: Listing | Endless | Range,
+    *,
+    latency: float = 0.0,
+    a_second: int | None = None,
 ) -> Iterator[Replay]:
     """Serve rows on loopback, each response after `latency` seconds, at most `a_second` requests a second."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, latency, a_second))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(theirs, latency, a_second)
+    )
     process.start()
     theirs.close()
     try:
@@ -261,7 +306,9 @@ def _serve(pipe: Connection, latency: float, a_second: int | None) -> None:
         ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(pipe.fileno(), ended.set)
         # TCP by name: asyncio switches Nagle's delay off only then
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening = socket.socket(
+            socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )
         listening.bind(("127.0.0.1", 0))
         server = await asyncio.get_running_loop().create_server(
             lambda: Http(served.handle), sock=listening, backlog=1024

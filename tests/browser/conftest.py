@@ -21,17 +21,34 @@ import axe_playwright_python
 import nbformat
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
-from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Error,
+    Locator,
+    Page,
+    sync_playwright,
+)
 
 from toolkit.service.settings import Service
 from toolkit_service.demo.run import environment_for
 
 _PATIENCE = 60.0  # seconds; a few suffice on an idle machine
-_FOLDERS = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
+_FOLDERS = (
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_DATA_DIR",
+    "JUPYTER_RUNTIME_DIR",
+    "IPYTHONDIR",
+)
 _FOLDERS_OF_LAB = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
 _QUIET = {
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
-    "@jupyterlab/apputils-extension:themes": {"adaptive-theme": True},  # light or dark as the page is
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+    "@jupyterlab/apputils-extension:themes": {
+        "adaptive-theme": True
+    },  # light or dark as the page is
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
 _FOCUS = """(all, number) => {
@@ -56,13 +73,17 @@ while not Path({ended!r}).exists():
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test of a notebook says what had the focus, and what the panels' fields held."""
     report = yield
     notebook = getattr(item, "funcargs", {}).get("notebook")
     if report.failed and isinstance(notebook, Notebook):
         with suppress(Error):  # the page may be the failure
-            report.sections.append(("the page", json.dumps(notebook.page.evaluate(_SEEN), indent=1)))
+            report.sections.append(
+                ("the page", json.dumps(notebook.page.evaluate(_SEEN), indent=1))
+            )
     return report
 
 
@@ -99,7 +120,11 @@ class Notebook:
     def evaluate(self, expression: str) -> Any:
         """The value of an expression in the kernel, by way of JSON."""
         self.kernel.execute(
-            "", user_expressions={"it": f"__import__('json').dumps({expression}, default=str)"}, silent=True
+            "",
+            user_expressions={
+                "it": f"__import__('json').dumps({expression}, default=str)"
+            },
+            silent=True,
         )
         content = self.kernel.get_shell_msg(timeout=_PATIENCE)["content"]
         answer = content["user_expressions"]["it"]
@@ -125,7 +150,9 @@ class Notebook:
         """Keep the kernel busy from before the block begins until it has ended."""
         with tempfile.TemporaryDirectory() as folder:
             begun, ended = Path(folder) / "begun", Path(folder) / "ended"
-            self.kernel.execute(_BUSY.format(begun=str(begun), ended=str(ended)), silent=True)
+            self.kernel.execute(
+                _BUSY.format(begun=str(begun), ended=str(ended)), silent=True
+            )
             deadline = time.monotonic() + _PATIENCE
             while not begun.exists():
                 assert time.monotonic() < deadline, "the kernel did not begin"
@@ -139,15 +166,21 @@ class Notebook:
     def axe(self, selector: str) -> list[dict[str, Any]]:
         """What axe-core finds wrong in the part of the page, its own light and dark colours included."""
         if self.page.evaluate("typeof axe") == "undefined":
-            self.page.evaluate((Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text())
-        found = self.page.evaluate(f"axe.run({selector!r}, {{resultTypes: ['violations']}})")
+            self.page.evaluate(
+                (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+            )
+        found = self.page.evaluate(
+            f"axe.run({selector!r}, {{resultTypes: ['violations']}})"
+        )
         assert found["passes"], "axe found nothing to look at"
         wrong: list[dict[str, Any]] = found["violations"]
         return wrong
 
     def wrong(self) -> list[tuple[str, str]]:
         """What axe-core finds wrong in the panels, each rule with its first element."""
-        return [(found["id"], found["nodes"][0]["html"]) for found in self.axe(".tk-panel")]
+        return [
+            (found["id"], found["nodes"][0]["html"]) for found in self.axe(".tk-panel")
+        ]
 
     def panel(self, cell: int) -> Locator:
         """The panel that a cell shows."""
@@ -165,14 +198,21 @@ class Notebook:
                 return
         raise AssertionError(f"Tab does not come to {name}")
 
-    def pressed_in(self, controls: Locator, cell: int, *, no_enter: str = "(?!)") -> list[str]:
+    def pressed_in(
+        self, controls: Locator, cell: int, *, no_enter: str = "(?!)"
+    ) -> list[str]:
         """Press keys in each of the controls that can be seen: the cell stays the active one.
 
         Gives the names of their elements. Where a text begins like `no_enter`, Enter is not pressed.
         """
         names = []
         for number in range(controls.count()):
-            for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m"), ("Enter",)):
+            for keys in (
+                ("Escape", "d", "d"),
+                ("a", "b", "x"),
+                ("ArrowDown", "ArrowUp", "m"),
+                ("Enter",),
+            ):
                 # found and focused in one step: the keys before may have replaced or hidden it
                 name, text = controls.evaluate_all(_FOCUS, number)
                 if not name or (keys == ("Enter",) and re.match(no_enter, text)):
@@ -182,7 +222,9 @@ class Notebook:
                 assert self.active == cell
             if name:
                 names.append(name)
-            self.page.keyboard.press("Tab")  # may select the next cell, and changes nothing
+            self.page.keyboard.press(
+                "Tab"
+            )  # may select the next cell, and changes nothing
         return names
 
     @property
@@ -197,23 +239,36 @@ class Notebook:
     @property
     def hosts(self) -> set[str | None]:
         """Hosts of the page's requests."""
-        asked = (url.removeprefix("blob:") for url in self.requested if not url.startswith("data:"))
+        asked = (
+            url.removeprefix("blob:")
+            for url in self.requested
+            if not url.startswith("data:")
+        )
         return {urlsplit(url).hostname for url in asked}
 
     def picture(self, part: Locator, name: str) -> None:
         """Keep a picture of a part of the page, where the variable PICTURES names a folder for them."""
         if folder := os.environ.get("PICTURES"):
-            self.page.evaluate("getSelection().removeAllRanges()")  # the selection of an earlier test
+            self.page.evaluate(
+                "getSelection().removeAllRanges()"
+            )  # the selection of an earlier test
             part.screenshot(path=Path(folder) / f"{name}.png")
 
     @property
     def cells(self) -> list[str]:
         """The sources of the notebook's cells, as the page shows them."""
-        return [found.inner_text() for found in self.page.locator(".jp-Notebook .jp-Cell .cm-content").all()]
+        return [
+            found.inner_text()
+            for found in self.page.locator(".jp-Notebook .jp-Cell .cm-content").all()
+        ]
 
     def output(self, number: int) -> Locator:
         """The output of the cell of this number."""
-        return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".jp-OutputArea-output")
+        return (
+            self.page.locator(".jp-Notebook .jp-CodeCell")
+            .nth(number)
+            .locator(".jp-OutputArea-output")
+        )
 
 
 @dataclass(frozen=True)
@@ -226,25 +281,40 @@ class Lab:
     runtime: Path
 
     @contextmanager
-    def open(self, browser: Browser, name: str, cells: list[str], **options: Any) -> Iterator[Notebook]:
+    def open(
+        self, browser: Browser, name: str, cells: list[str], **options: Any
+    ) -> Iterator[Notebook]:
         """Open a notebook of these cells, its kernel running, its first cell selected."""
         sources = [nbformat.v4.new_code_cell(cell) for cell in cells]
         for number, source in enumerate(sources):
             source["id"] = f"cell-{number}"
         kernelspec = {"name": "python3", "display_name": "Python 3"}
-        written = nbformat.v4.new_notebook(cells=sources, metadata={"kernelspec": kernelspec})
+        written = nbformat.v4.new_notebook(
+            cells=sources, metadata={"kernelspec": kernelspec}
+        )
         nbformat.write(written, self.folder / f"{name}.ipynb")
         known = set(self.runtime.glob("kernel-*.json"))
-        context = browser.new_context(**{"viewport": {"width": 1400, "height": 1000}, **options})
+        context = browser.new_context(
+            **{"viewport": {"width": 1400, "height": 1000}, **options}
+        )
         page = context.new_page()
         console: list[str] = []
         requested: list[str] = []
-        page.on("console", lambda message: message.type == "error" and console.append(message.text))
+        page.on(
+            "console",
+            lambda message: message.type == "error" and console.append(message.text),
+        )
         page.on("pageerror", lambda error: console.append(str(error)))
         context.on("request", lambda request: requested.append(request.url))
-        page.goto(f"{self.url}lab/workspaces/{name}/tree/{name}.ipynb?token={self.token}&reset")
-        page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.wait_for(timeout=_PATIENCE * 1000)
-        page.locator("#jp-main-statusbar >> text=/Idle/").first.wait_for(timeout=_PATIENCE * 1000)
+        page.goto(
+            f"{self.url}lab/workspaces/{name}/tree/{name}.ipynb?token={self.token}&reset"
+        )
+        page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.wait_for(
+            timeout=_PATIENCE * 1000
+        )
+        page.locator("#jp-main-statusbar >> text=/Idle/").first.wait_for(
+            timeout=_PATIENCE * 1000
+        )
         (connection,) = set(self.runtime.glob("kernel-*.json")) - known
         kernel = BlockingKernelClient(connection_file=str(connection))
         kernel.load_connection_file()
@@ -258,7 +328,9 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(sample_service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(
+    sample_service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
     """JupyterLab for all tests of the session."""
     with jupyterlab(sample_service, tmp_path_factory.mktemp("lab")) as running:
         yield running
@@ -273,13 +345,31 @@ def jupyterlab(service: Service, root: Path) -> Iterator[Lab]:
     for folder in (*folders.values(), work, settings):
         folder.mkdir(parents=True)
     (settings / "default_setting_overrides.json").write_text(json.dumps(_QUIET))
-    words = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
-    words += [f"--ServerApp.root_dir={work}", "--LabApp.news_url=", "--ServerApp.log_level=ERROR"]
-    environment = environment_for(service) | {name: str(path) for name, path in folders.items()}
-    environment |= {"JUPYTER_PREFER_ENV_PATH": "1", "TMPDIR": str(root), "XDG_CONFIG_HOME": str(root)}
+    words = [
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        "--ServerApp.port=0",
+    ]
+    words += [
+        f"--ServerApp.root_dir={work}",
+        "--LabApp.news_url=",
+        "--ServerApp.log_level=ERROR",
+    ]
+    environment = environment_for(service) | {
+        name: str(path) for name, path in folders.items()
+    }
+    environment |= {
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "TMPDIR": str(root),
+        "XDG_CONFIG_HOME": str(root),
+    }
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *words], env=environment, stdout=log, stderr=log
+            [sys.executable, "-m", "jupyterlab", *words],
+            env=environment,
+            stdout=log,
+            stderr=log,
         )
     runtime = folders["JUPYTER_RUNTIME_DIR"]
     try:
@@ -294,7 +384,9 @@ def jupyterlab(service: Service, root: Path) -> Iterator[Lab]:
             process.wait()
 
 
-def _information(runtime: Path, process: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
+def _information(
+    runtime: Path, process: subprocess.Popen[bytes], log: Path
+) -> dict[str, Any]:
     """The server's runtime file, once it listens."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline and process.poll() is None:

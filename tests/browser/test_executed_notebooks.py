@@ -29,7 +29,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.fixture(scope="module")
 def executed():
     """A notebook with a panel and a progress bar, saved with the state of its widgets."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS]
+    )
     NotebookClient(notebook, kernel_name="python3").execute()
     assert "widgets" in notebook.metadata
     return notebook
@@ -37,19 +39,31 @@ def executed():
 
 def options_in_the_docs() -> list[str]:
     """The options of nbconvert that the page on panels names."""
-    (option,) = re.findall(r'(--NbConvertBase\S+)="(.+?)"', (DOCS / "panels.md").read_text())
+    (option,) = re.findall(
+        r'(--NbConvertBase\S+)="(.+?)"', (DOCS / "panels.md").read_text()
+    )
     return ["=".join(option)]
 
 
 @pytest.mark.parametrize("widgets", ["removed", "saved"])
-def test_a_page_shows_code_and_rows_without_a_network(chromium, executed, tmp_path, widgets):
+def test_a_page_shows_code_and_rows_without_a_network(
+    chromium, executed, tmp_path, widgets
+):
     """The page of nbconvert shows code and the chosen row, of a notebook of the demo and by the docs."""
     notebook = nbformat.from_dict(executed)
     if widgets == "removed":
         remove_widgets(notebook)
     nbformat.write(notebook, tmp_path / "story.ipynb")
     options = [] if widgets == "removed" else options_in_the_docs()
-    command = [sys.executable, "-m", "nbconvert", "--to", "html", *options, "story.ipynb"]
+    command = [
+        sys.executable,
+        "-m",
+        "nbconvert",
+        "--to",
+        "html",
+        *options,
+        "story.ipynb",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     with chromium.new_context() as context:
         page = context.new_page()

@@ -25,7 +25,10 @@ MOUSE, KEYS = 1, 2
 @pytest.fixture(scope="module", params=["light", "dark"])
 def notebook(chromium, lab, request):
     """A browser for the mouse and one for the keyboard, whose groups have been read."""
-    options = {"color_scheme": request.param, "viewport": {"width": 1400, "height": 1900}}
+    options = {
+        "color_scheme": request.param,
+        "viewport": {"width": 1400, "height": 1900},
+    }
     with lab.open(chromium, f"groups-{request.param}", CELLS, **options) as opened:
         for _ in CELLS:
             opened.run_cell()
@@ -45,24 +48,32 @@ def test_a_group_and_a_bar_filter_the_table(notebook):
     """By mouse: a box opens a group, a click on a bar chooses its time, the same click all times again."""
     shown = notebook.panel(MOUSE)
     boxes(notebook, MOUSE).first.click()
-    assert notebook.until("list(mouse.value.groups)") == [notebook.evaluate("mouse.groups().frame.group[0]")]
+    assert notebook.until("list(mouse.value.groups)") == [
+        notebook.evaluate("mouse.groups().frame.group[0]")
+    ]
     count = notebook.evaluate("int(mouse.groups().frame['count'][0])")
     expect(shown.locator(".tk-count")).to_contain_text(f"{count:,} of 5,000 failures")
-    tall = notebook.evaluate("max(range(len(mouse.trend.counts)), key=mouse.trend.counts.__getitem__)")
+    tall = notebook.evaluate(
+        "max(range(len(mouse.trend.counts)), key=mouse.trend.counts.__getitem__)"
+    )
     bins = notebook.evaluate("len(mouse.trend.counts)")
 
     def bar(number):
         trend = shown.locator(".tk-brush svg")
         trend.scroll_into_view_if_needed()
         area = trend.bounding_box()
-        return area["x"] + (number + 0.5) * area["width"] / bins, area["y"] + area["height"] / 2
+        return area["x"] + (number + 0.5) * area["width"] / bins, area["y"] + area[
+            "height"
+        ] / 2
 
     notebook.page.mouse.click(*bar(tall))
     notebook.until("mouse.value.since is not None")
     counts = notebook.evaluate("mouse.trend.counts")
     assert notebook.evaluate("len(mouse.found())") == counts[tall]
     assert notebook.evaluate("set(mouse.found().dlq_id) <= set(failures.dlq_id)")
-    expect(shown.locator(".tk-count")).to_contain_text(f"{counts[tall]:,} of 5,000 failures")
+    expect(shown.locator(".tk-count")).to_contain_text(
+        f"{counts[tall]:,} of 5,000 failures"
+    )
     notebook.picture(shown, f"failure-groups-{notebook.scheme}")
     notebook.page.mouse.click(*bar(tall))
     notebook.until("mouse.value.since is None")
@@ -89,8 +100,13 @@ def test_groups_are_merged_split_and_taken_back_by_keyboard(notebook):
     shown.get_by_role("button", name="Merge groups").focus()
     notebook.page.keyboard.press("Enter")
     notebook.until("len(keys.value.groups) == 1")
-    assert notebook.evaluate("open(path).read().splitlines()[0]") == f"merge {second} into {first}"
-    expect(shown.locator("pre.tk-code").first).to_contain_text("tk.group_failures(failures, rules=")
+    assert (
+        notebook.evaluate("open(path).read().splitlines()[0]")
+        == f"merge {second} into {first}"
+    )
+    expect(shown.locator("pre.tk-code").first).to_contain_text(
+        "tk.group_failures(failures, rules="
+    )
     before = notebook.evaluate("len(keys.groups().frame)")
     shown.get_by_label("Split by", exact=True).focus()
     column = notebook.evaluate(
@@ -100,8 +116,12 @@ def test_groups_are_merged_split_and_taken_back_by_keyboard(notebook):
     notebook.page.keyboard.type(column)
     shown.get_by_role("button", name="Split off this").focus()
     notebook.page.keyboard.press("Enter")
-    notebook.until(f"len(keys.groups().frame) >= {before} and 'split' in open(path).read()")
-    assert notebook.evaluate("tk.group_failures(failures, rules=path).frame.equals(keys.groups().frame)")
+    notebook.until(
+        f"len(keys.groups().frame) >= {before} and 'split' in open(path).read()"
+    )
+    assert notebook.evaluate(
+        "tk.group_failures(failures, rules=path).frame.equals(keys.groups().frame)"
+    )
     shown.get_by_role("button", name="Undo").focus()
     notebook.page.keyboard.press("Enter")
     notebook.until("'split' not in open(path).read()")
@@ -116,7 +136,9 @@ def test_the_trend_is_moved_by_keyboard(notebook):
     notebook.page.keyboard.press("PageUp")
     notebook.until("keys.value.since is not None")
     assert start.get_attribute("aria-valuetext") != text
-    assert notebook.evaluate("bool((keys.found().failed_at.dropna() >= keys.value.since).all())")
+    assert notebook.evaluate(
+        "bool((keys.found().failed_at.dropna() >= keys.value.since).all())"
+    )
     notebook.page.keyboard.press("Escape")
     notebook.until("keys.value.since is None")
 
@@ -126,7 +148,10 @@ def test_boxes_are_named_by_their_groups(notebook):
     title = notebook.evaluate("mouse.groups().frame.title[2]")
     box = notebook.panel(MOUSE).get_by_role("checkbox", name=title)
     assert box.count() == 1
-    assert notebook.panel(MOUSE).locator(".tk-groups label svg[aria-hidden=true]").count() == 8
+    assert (
+        notebook.panel(MOUSE).locator(".tk-groups label svg[aria-hidden=true]").count()
+        == 8
+    )
 
 
 def test_more_like_this(notebook):
@@ -134,13 +159,17 @@ def test_more_like_this(notebook):
     shown = notebook.panel(MOUSE)
     shown.get_by_role("button", name="More like this").click()
     notebook.until("len(mouse.value.groups) >= 1")
-    assert notebook.evaluate("mouse._grouping.of_row(mouse._active) in mouse.value.groups")
+    assert notebook.evaluate(
+        "mouse._grouping.of_row(mouse._active) in mouse.value.groups"
+    )
 
 
 def test_keys_stay_in_the_groups(notebook):
     """No key pressed in a box or a button of the groups reaches the notebook."""
     before = notebook.cells
-    names = notebook.pressed_in(notebook.panel(KEYS).locator(".tk-groups input[type=checkbox]").first, KEYS)
+    names = notebook.pressed_in(
+        notebook.panel(KEYS).locator(".tk-groups input[type=checkbox]").first, KEYS
+    )
     assert names == ["INPUT"]
     assert notebook.cells == before
 

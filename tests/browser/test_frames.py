@@ -35,7 +35,14 @@ def test_rows_are_of_one_or_two_lines(notebook, cell):
     table = notebook.output(cell).locator("table.dataframe")
     notebook.picture(table, f"frame-{cell}")
     heads = [text.strip() for text in table.locator("thead th").all_inner_texts()]
-    assert heads[:6] == ["", "failed_at", "workflow_url", "response_status", "error", "workflow_run_id"]
+    assert heads[:6] == [
+        "",
+        "failed_at",
+        "workflow_url",
+        "response_status",
+        "error",
+        "workflow_run_id",
+    ]
     assert "..." in heads
     assert not {*LONG} & {*heads}
     heights = [row.bounding_box()["height"] for row in table.locator("tbody tr").all()]

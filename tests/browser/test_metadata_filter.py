@@ -86,14 +86,20 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
     shown.get_by_role("button", name="Load", exact=True).click()
     wanted = "reviewed = true AND (service.team = 'finance' OR steps[0].minutes >= 20)"
     notebook.until("len(by_mouse.frame())")
-    asked = "[by_mouse.value, eval(by_mouse.to_code()), by_mouse._kept.origin.requested]"
+    asked = (
+        "[by_mouse.value, eval(by_mouse.to_code()), by_mouse._kept.origin.requested]"
+    )
     assert notebook.evaluate(asked) == [wanted] * 3
     expect(labelled(shown, "Filter")).to_have_value(wanted)
-    expect(shown.locator(".tk-code")).to_have_text(notebook.evaluate("by_mouse.to_code()"))
+    expect(shown.locator(".tk-code")).to_have_text(
+        notebook.evaluate("by_mouse.to_code()")
+    )
     number = notebook.evaluate("len(by_mouse.frame())")
     assert number == notebook.evaluate("len(matching(by_mouse))")
     assert notebook.evaluate("same(by_mouse.frame(), matching(by_mouse))")
-    expect(shown.get_by_text(f"{number:,} of 1,000 vectors match. complete")).to_be_visible()
+    expect(
+        shown.get_by_text(f"{number:,} of 1,000 vectors match. complete")
+    ).to_be_visible()
 
 
 def test_rows_are_joined_and_removed_by_mouse(notebook):
@@ -105,10 +111,14 @@ def test_rows_are_joined_and_removed_by_mouse(notebook):
     labelled(shown, "Group 1").select_option("any of these (OR)")
     notebook.until("by_mouse.value.startswith('reviewed = true OR ')")
     shown.get_by_role("button", name="Remove 1", exact=True).click()
-    notebook.until("by_mouse.value == \"service.team = 'finance' OR steps[0].minutes >= 20\"")
+    notebook.until(
+        "by_mouse.value == \"service.team = 'finance' OR steps[0].minutes >= 20\""
+    )
     expect(labelled(shown, "Field 1")).to_have_value("service.team")
     expect(labelled(shown, "Field 3")).to_have_count(0)
-    expect(shown.get_by_role("button", name="Add condition", exact=True)).to_be_focused()
+    expect(
+        shown.get_by_role("button", name="Add condition", exact=True)
+    ).to_be_focused()
 
 
 def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
@@ -144,7 +154,10 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
     notebook.tab_to("Load")
     press("Enter")
     notebook.until("len(by_keys.frame())")
-    assert notebook.evaluate("by_keys.value") == "city != 'Oslo' AND tags[0] IN ('eu', 'us')"
+    assert (
+        notebook.evaluate("by_keys.value")
+        == "city != 'Oslo' AND tags[0] IN ('eu', 'us')"
+    )
     assert notebook.evaluate("same(by_keys.frame(), matching(by_keys))")
     assert notebook.evaluate("eval(by_keys.to_code()) == by_keys.value")
 
@@ -159,7 +172,9 @@ def test_text_and_rows_follow_each_other(notebook):
     expect(labelled(shown, "Group 2")).to_have_value("all of these (AND)")
     expect(labelled(shown, "Value 3")).to_have_value("ledger")
     labelled(shown, "Operator 2").select_option("<=")
-    expect(text).to_have_value("topic GLOB 'd*' OR version <= 20 AND service.name = 'ledger'")
+    expect(text).to_have_value(
+        "topic GLOB 'd*' OR version <= 20 AND service.name = 'ledger'"
+    )
     notebook.until("by_keys.value.count('<=')")
     assert notebook.evaluate("by_keys.editor.value == by_keys.value")
     expect(shown.locator(".tk-code")).to_contain_text("version <= 20")
@@ -189,11 +204,18 @@ def test_a_filter_is_completed_word_by_word(notebook):
     text, options = labelled(shown, "Filter"), offered(shown)
     text.fill("")
     notebook.until("by_keys.value == ''")
-    for typed, wanted in (("serv", "service"), (".n", "service.name"), ("", "="), ("", "'invoices'")):
+    for typed, wanted in (
+        ("serv", "service"),
+        (".n", "service.name"),
+        ("", "="),
+        ("", "'invoices'"),
+    ):
         write(typed)
         expect(options.first).to_be_visible()
         expect(options.get_by_text(wanted, exact=True)).to_be_visible()
-        while shown.locator("[role=option][aria-selected=true]").all_inner_texts() != [wanted]:
+        while shown.locator("[role=option][aria-selected=true]").all_inner_texts() != [
+            wanted
+        ]:
             press("ArrowDown")
         press("Enter")
         if wanted == "service":
@@ -276,12 +298,16 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
         notebook.page.set_viewport_size({"width": width, "height": 1900})
         shown.scroll_into_view_if_needed()
         assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
-        text.fill("reviewed = true AND (city IN ('Oslo', 'Zürich') OR steps[0].minutes => 3)")
+        text.fill(
+            "reviewed = true AND (city IN ('Oslo', 'Zürich') OR steps[0].minutes => 3)"
+        )
         expect(shown.locator(".tk-where")).to_be_visible()
         if size == "narrow":
             notebook.picture(shown, f"metadata-filter-mistake-{scheme}")
         assert notebook.wrong() == []
-        text.fill("reviewed = true AND (city IN ('Oslo', 'Zürich') OR steps[0].minutes >= 3)")
+        text.fill(
+            "reviewed = true AND (city IN ('Oslo', 'Zürich') OR steps[0].minutes >= 3)"
+        )
         expect(shown.locator(".tk-where")).to_have_count(0)
         expect(labelled(shown, "Value 3")).to_have_value("3")
         notebook.picture(shown, f"metadata-filter-{scheme}-{size}")
@@ -306,7 +332,14 @@ def test_keys_pressed_in_the_panel_stay_in_it(notebook):
     names = set(
         notebook.pressed_in(controls, MOUSE, no_enter="Add|Remove")
     )  # rows would be added and removed
-    assert names == {"INPUT", "TEXTAREA", "SELECT", "BUTTON", "SUMMARY", "PRE"}  # the code shown
+    assert names == {
+        "INPUT",
+        "TEXTAREA",
+        "SELECT",
+        "BUTTON",
+        "SUMMARY",
+        "PRE",
+    }  # the code shown
     assert notebook.cells == before
     assert notebook.wrong() == []
 

@@ -89,9 +89,19 @@ show(explain_change(pd.concat([failures[:1]] * 200), failures[9:], attributes=["
     "scoped = tk.failure_report(loaded)\nshow(scoped, IPython.display.Markdown(scoped.to_markdown()))",
     "IPython.display.HTML('<p class=control>control $x$</p>')",
 ]
-REPORT, STATIC, BROWSER, FILTERING, CHOOSING, ASKING, FRAMES, RESULTS, MARKDOWN, SCOPED, CONTROL = range(
-    1, 12
-)
+(
+    REPORT,
+    STATIC,
+    BROWSER,
+    FILTERING,
+    CHOOSING,
+    ASKING,
+    FRAMES,
+    RESULTS,
+    MARKDOWN,
+    SCOPED,
+    CONTROL,
+) = range(1, 12)
 # output of a typesetter, or of Markdown, in the page; JupyterLab itself links addresses in plain text
 TYPESET = """() => [...document.querySelectorAll(
     'mjx-container, .katex, .MathJax, a[href*="evil"]:not([href^="#"]), '
@@ -124,10 +134,14 @@ def words(text):
 @pytest.fixture(scope="module")
 def notebook(chromium, lab):
     """A notebook in which everything that shows texts from data shows these, and all maths is typeset."""
-    with lab.open(chromium, "maths", CELLS, viewport={"width": 1400, "height": 4_000}) as opened:
+    with lab.open(
+        chromium, "maths", CELLS, viewport={"width": 1400, "height": 4_000}
+    ) as opened:
         for _ in CELLS:
             opened.run_cell()
-        opened.page.locator(".control mjx-container").wait_for()  # outputs are typeset in their order
+        opened.page.locator(
+            ".control mjx-container"
+        ).wait_for()  # outputs are typeset in their order
         opened.page.wait_for_timeout(1_000)
         yield opened
 
@@ -147,22 +161,35 @@ def test_no_typesetter_could_find_maths(notebook):
 @pytest.mark.parametrize("cell", [REPORT, STATIC, FILTERING, MARKDOWN])
 def test_the_texts_can_be_read_and_copied(notebook, cell):
     """Each text is shown and copied unchanged."""
-    cells = notebook.page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".jp-OutputArea-output")
+    cells = (
+        notebook.page.locator(".jp-Notebook .jp-CodeCell")
+        .nth(cell)
+        .locator(".jp-OutputArea-output")
+    )
     shown = words(" ".join(cells.all_inner_texts()))
     assert [text for text in TEXTS if text not in shown] == []
     copied = notebook.page.evaluate(
         "(area) => { getSelection().selectAllChildren(area); return getSelection().toString(); }",
         cells.first.element_handle(),
     )
-    if cell in (REPORT, MARKDOWN):  # the other outputs are several, or lines beside controls
+    if cell in (
+        REPORT,
+        MARKDOWN,
+    ):  # the other outputs are several, or lines beside controls
         assert [text for text in TEXTS if text not in words(copied)] == []
 
 
-@pytest.mark.filterwarnings("ignore:.*invalid escape sequence")  # JupyterLab's Markdown shows \\( as \(
+@pytest.mark.filterwarnings(
+    "ignore:.*invalid escape sequence"
+)  # JupyterLab's Markdown shows \\( as \(
 def test_code_that_makes_the_report_again_stays_code(notebook):
     """The texts in the code that both forms print are those of the filter."""
     blocks = notebook.output(SCOPED).locator("pre").all_inner_texts()
-    labels = [found[1] for block in blocks if (found := re.search(r"label=(\(.*?'\))\)", block))]
+    labels = [
+        found[1]
+        for block in blocks
+        if (found := re.search(r"label=(\(.*?'\))\)", block))
+    ]
     assert [ast.literal_eval(found) for found in labels] == [tuple(TEXTS)] * 2
 
 
@@ -174,7 +201,9 @@ def test_nothing_is_exposed_in_an_exported_page(notebook, chromium, template):
         " + [found._repr_html_() for found in (report, tk.receipt(loaded), tk.summary(vectors), changes)]"
         " + [get_ipython().display_formatter.format(found)[0]['text/html'] for found in (failures, vectors)]"
     )
-    outputs = [nbformat.v4.new_output("display_data", {"text/html": markup}) for markup in made]
+    outputs = [
+        nbformat.v4.new_output("display_data", {"text/html": markup}) for markup in made
+    ]
     cell = nbformat.v4.new_code_cell("report", outputs=outputs)
     page_text, _ = HTMLExporter(template_name=template).from_notebook_node(
         nbformat.v4.new_notebook(cells=[cell])

@@ -34,7 +34,10 @@ MOUSE, KEYS = 1, 2
 def shop(tmp_path_factory):
     """A shop with failures of three workflows."""
     folder = tmp_path_factory.mktemp("queue")
-    with LocalService(folder, indexes=["plain:dense:2:COSINE"]) as queue, open_shop(queue) as opened:
+    with (
+        LocalService(folder, indexes=["plain:dense:2:COSINE"]) as queue,
+        open_shop(queue) as opened,
+    ):
         yield opened
 
 
@@ -42,14 +45,25 @@ def shop(tmp_path_factory):
 def notebook(chromium, lab, request, shop):
     """A browser of failures for the mouse, and a panel for the keyboard."""
     shop.mended.clear()
-    named = f"{request.param}-mended", f"{request.param}-broken", f"{request.param}-slow"
+    named = (
+        f"{request.param}-mended",
+        f"{request.param}-broken",
+        f"{request.param}-slow",
+    )
     for name in named:
         shop.fail(name, 3)
     shop.mended |= {named[0], named[2]}
     shop.held[named[2]] = Event()
-    prepare = PREPARE.format(url=shop.queue.url, token=shop.queue.token, scheme=request.param)
-    options = {"color_scheme": request.param, "viewport": {"width": 1400, "height": 1500}}
-    with lab.open(chromium, f"redrive-{request.param}", [prepare, *CELLS[1:]], **options) as opened:
+    prepare = PREPARE.format(
+        url=shop.queue.url, token=shop.queue.token, scheme=request.param
+    )
+    options = {
+        "color_scheme": request.param,
+        "viewport": {"width": 1400, "height": 1500},
+    }
+    with lab.open(
+        chromium, f"redrive-{request.param}", [prepare, *CELLS[1:]], **options
+    ) as opened:
         for _ in CELLS:
             opened.run_cell()
         opened.panel(MOUSE).locator(".tk-groups label svg").first.wait_for()
@@ -76,7 +90,9 @@ def test_from_a_group_to_a_previewed_plan_and_through_it_by_mouse(notebook, shop
     assert shop.delivered.total() == sent
     redrive.get_by_label("Confirm").fill(confirmation)
     redrive.get_by_role("button", name="Run").click()
-    expect(redrive.get_by_role("group", name="Outcomes")).to_contain_text("failed again")
+    expect(redrive.get_by_role("group", name="Outcomes")).to_contain_text(
+        "failed again"
+    )
     states = "browser._redrive.children[0].result.frame.state.value_counts().to_dict()"
     assert notebook.until(states) == {"succeeded": 3, "failed again": 1, "stopped": 2}
     notebook.picture(redrive, f"redrive-{notebook.scheme}")
@@ -112,7 +128,9 @@ def test_it_is_confirmed_stopped_and_continued_by_keyboard(notebook, shop):
     assert notebook.evaluate("int(keys.result.frame.state.eq('waiting').sum())") == 2
     panel.get_by_role("button", name="Run").focus()
     page.keyboard.press("Enter")
-    notebook.until("keys._job is None and keys.result.frame.state.eq('succeeded').all()")
+    notebook.until(
+        "keys._job is None and keys.result.frame.state.eq('succeeded').all()"
+    )
     expect(panel.get_by_role("group", name="Outcomes")).to_contain_text("succeeded")
 
 

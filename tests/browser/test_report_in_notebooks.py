@@ -71,7 +71,9 @@ LAYOUT = """() => {
 def look(page, theme):
     """Nothing is laid out by the rules of the page around it, and the colours are the theme's."""
     assert page.evaluate(LAYOUT) == []
-    shown = page.evaluate("getComputedStyle(document.querySelector('.tk-report')).backgroundColor")
+    shown = page.evaluate(
+        "getComputedStyle(document.querySelector('.tk-report')).backgroundColor"
+    )
     assert shown == PAPER[theme]
 
 
@@ -98,15 +100,23 @@ def markup():
 def test_in_jupyterlab(chromium, lab, theme):
     """In JupyterLab, light and dark, cells, labels and words keep our layout, and are readable."""
     window = {"width": 1400, "height": 3_000}
-    with lab.open(chromium, f"report-{theme}", CELLS, color_scheme=theme, viewport=window) as notebook:
+    with lab.open(
+        chromium, f"report-{theme}", CELLS, color_scheme=theme, viewport=window
+    ) as notebook:
         for _ in CELLS:
             notebook.run_cell()
         shown = notebook.output(1).locator(".tk-report")
         shown.locator("footer").wait_for()
         shown.evaluate("report => report.scrollIntoView()")
-        notebook.picture(notebook.page.locator(".jp-Notebook"), f"report-in-lab-{theme}")
+        notebook.picture(
+            notebook.page.locator(".jp-Notebook"), f"report-in-lab-{theme}"
+        )
         look(notebook.page, theme)
-        serious = [item for item in notebook.axe(".tk-report") if item["impact"] in {"serious", "critical"}]
+        serious = [
+            item
+            for item in notebook.axe(".tk-report")
+            if item["impact"] in {"serious", "critical"}
+        ]
         assert [(item["id"], item["nodes"][0]["html"]) for item in serious] == []
 
 
@@ -114,7 +124,9 @@ def test_in_jupyterlab(chromium, lab, theme):
 def test_in_vs_code(chromium, markup, theme):
     """In a page with styles like those of VS Code, whose theme is not the system's."""
     other = {"light": "dark", "dark": "light"}[theme]
-    context = chromium.new_context(viewport={"width": 1000, "height": 800}, color_scheme=other)
+    context = chromium.new_context(
+        viewport={"width": 1000, "height": 800}, color_scheme=other
+    )
     page = context.new_page()
     page.set_content(
         f"<style>{VSCODE}</style><body class='vscode-{theme}'><div class='output_container'>{markup}</div>"
@@ -123,7 +135,9 @@ def test_in_vs_code(chromium, markup, theme):
     context.close()
 
 
-@pytest.mark.parametrize(("template", "theme"), [("lab", "light"), ("lab", "dark"), ("classic", "light")])
+@pytest.mark.parametrize(
+    ("template", "theme"), [("lab", "light"), ("lab", "dark"), ("classic", "light")]
+)
 def test_in_an_exported_page(chromium, markup, template, theme):
     """In the page that nbconvert makes of a saved notebook, with either of its templates."""
     cell = nbformat.v4.new_code_cell("report", outputs=[
@@ -132,7 +146,9 @@ def test_in_an_exported_page(chromium, markup, template, theme):
     page_text, _ = HTMLExporter(template_name=template, theme=theme).from_notebook_node(
         nbformat.v4.new_notebook(cells=[cell])
     )
-    context = chromium.new_context(viewport={"width": 1300, "height": 800}, color_scheme=theme)
+    context = chromium.new_context(
+        viewport={"width": 1300, "height": 800}, color_scheme=theme
+    )
     page = context.new_page()
     page.route("http**", lambda route: route.abort())
     page.set_content(page_text, wait_until="domcontentloaded")

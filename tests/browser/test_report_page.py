@@ -69,9 +69,9 @@ def page_file(tmp_path_factory):
     ]
     frame = frame_from_rows(rows, FAILURES)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    return failure_report(frame, frame.iloc[5:], now=NOW, title=PAYLOAD, redactor=Redactor(key=b"k")).save(
-        path
-    )
+    return failure_report(
+        frame, frame.iloc[5:], now=NOW, title=PAYLOAD, redactor=Redactor(key=b"k")
+    ).save(path)
 
 
 @pytest.mark.tour
@@ -79,7 +79,9 @@ def page_file(tmp_path_factory):
 @pytest.mark.parametrize("width", [360, 1400])
 def test_the_report_is_silent_alone_and_fits(chromium, page_file, scheme, width):
     """No console message, no request but the file, nothing wider than the window, the scheme's colours."""
-    context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    context = chromium.new_context(
+        color_scheme=scheme, viewport={"width": width, "height": 900}
+    )
     page = context.new_page()
     messages, requests = [], []
     page.on("console", lambda message: messages.append(message.text))
@@ -94,9 +96,15 @@ def test_the_report_is_silent_alone_and_fits(chromium, page_file, scheme, width)
     assert page.locator("h1").inner_text() == PAYLOAD
     shown = page.locator("svg:visible")
     assert shown.count() == 4
-    assert all(shown.nth(number).bounding_box()["width"] > width / 2 for number in range(4))
-    background = page.evaluate("getComputedStyle(document.querySelector('.tk-report')).backgroundColor")
-    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 25, 29)"}[scheme]
+    assert all(
+        shown.nth(number).bounding_box()["width"] > width / 2 for number in range(4)
+    )
+    background = page.evaluate(
+        "getComputedStyle(document.querySelector('.tk-report')).backgroundColor"
+    )
+    assert (
+        background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 25, 29)"}[scheme]
+    )
     context.close()
 
 
@@ -106,7 +114,9 @@ def test_the_policy_holds(chromium, page_file):
     page = context.new_page()
     messages = []
     page.on("console", lambda message: messages.append(message.text))
-    markup = page_file.read_text().replace("</main>", "</main><script>document.title = 'ran'</script>")
+    markup = page_file.read_text().replace(
+        "</main>", "</main><script>document.title = 'ran'</script>"
+    )
     altered = page_file.with_name("altered.html")
     altered.write_text(markup)
     page.goto(altered.as_uri())
@@ -119,7 +129,9 @@ def test_the_policy_holds(chromium, page_file):
 def index_file(tmp_path_factory):
     """A saved report on an index, with every section that needs no service, and hostile texts in it."""
     random = np.random.default_rng(0)
-    vectors = random.normal(size=(400, 16)) + np.repeat(3 * random.normal(size=(4, 16)), 100, axis=0)
+    vectors = random.normal(size=(400, 16)) + np.repeat(
+        3 * random.normal(size=(4, 16)), 100, axis=0
+    )
     vectors[7] = 0
     vectors[9] = vectors[8]
     frame = pd.DataFrame(
@@ -128,15 +140,26 @@ def index_file(tmp_path_factory):
             "id": [f"{number}-{PAYLOAD}" for number in range(400)],
             "vector": list(vectors),
             "data": [f"{PAYLOAD} {number % 390}" for number in range(400)],
-            "metadata": [json.dumps({PAYLOAD: number} if number % 9 else {}) for number in range(400)],
+            "metadata": [
+                json.dumps({PAYLOAD: number} if number % 9 else {})
+                for number in range(400)
+            ],
         }
     )
-    before = frame.iloc[5:].assign(data=lambda old: old["data"].where(old.index % 7 > 0, "old"))
+    before = frame.iloc[5:].assign(
+        data=lambda old: old["data"].where(old.index % 7 > 0, "old")
+    )
     scores = random.uniform(0.5, 1, 800)
     labels = pd.DataFrame(
-        {"namespace": "guides", "score": scores, "match": random.random(800) < 2 * scores - 1}
+        {
+            "namespace": "guides",
+            "score": scores,
+            "match": random.random(800) < 2 * scores - 1,
+        }
     )
-    report = tk.index_report(frame, previous=before, labels=labels, title=PAYLOAD, now=NOW)
+    report = tk.index_report(
+        frame, previous=before, labels=labels, title=PAYLOAD, now=NOW
+    )
     return report.save(tmp_path_factory.mktemp("index") / "report.html")
 
 
@@ -147,11 +170,16 @@ def test_nothing_serious_for_readers_of_all_kinds(chromium, report, request):
         context = chromium.new_context(color_scheme=scheme, bypass_csp=True)
         page = context.new_page()
         page.goto(request.getfixturevalue(report).as_uri())
-        page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+        page.evaluate(
+            "document.querySelectorAll('details').forEach(part => { part.open = true })"
+        )
         page.evaluate(AXE)
         found = page.evaluate("axe.run().then(result => result.violations)")
         serious = [item for item in found if item["impact"] in {"serious", "critical"}]
-        assert [(item["id"], [node["html"] for node in item["nodes"]][:3]) for item in serious] == []
+        assert [
+            (item["id"], [node["html"] for node in item["nodes"]][:3])
+            for item in serious
+        ] == []
         context.close()
 
 
@@ -159,7 +187,9 @@ def test_nothing_serious_for_readers_of_all_kinds(chromium, report, request):
 def sample_file(sample_service, tmp_path_factory):
     """A saved report on the sample: 5,000 failures, counts from 1 to more than a thousand in the cells."""
     failures = tk.load_failures(sample_service, progress=False)
-    report = failure_report(failures, now=NOW, retention="30d", redactor=Redactor(key=b"k"))
+    report = failure_report(
+        failures, now=NOW, retention="30d", redactor=Redactor(key=b"k")
+    )
     return report.save(tmp_path_factory.mktemp("sample") / "report.html")
 
 
@@ -167,7 +197,9 @@ def sample_file(sample_service, tmp_path_factory):
 @pytest.mark.parametrize("width", [360, 1400])
 def test_texts_in_figures_can_be_read(chromium, sample_file, scheme, width):
     """Each text in a figure has a contrast of at least 4.5 to 1 to the cell, bar or paper behind it."""
-    context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    context = chromium.new_context(
+        color_scheme=scheme, viewport={"width": width, "height": 900}
+    )
     page = context.new_page()
     page.goto(sample_file.as_uri())
     texts = page.evaluate(DRAWN_TEXT)
@@ -192,16 +224,22 @@ def test_bars_of_shares_are_printed(chromium, sample_file):
     page.goto(sample_file.as_uri())
     bars = page.locator(".bar")
     assert bars.count() > 20
-    assert bars.first.evaluate("bar => getComputedStyle(bar).printColorAdjust") == "exact"
+    assert (
+        bars.first.evaluate("bar => getComputedStyle(bar).printColorAdjust") == "exact"
+    )
     assert bars.first.bounding_box()["width"] > 20
     context.close()
 
 
-@pytest.mark.parametrize(("width", "height"), [(180, 267), (186, 249)], ids=["A4", "Letter"])
+@pytest.mark.parametrize(
+    ("width", "height"), [(180, 267), (186, 249)], ids=["A4", "Letter"]
+)
 def test_figures_are_not_cut_in_print(chromium, page_file, width, height):
     """Each figure fits a page within its margins, and may not be broken; navigation is not printed."""
     millimetre = 96 / 25.4
-    context = chromium.new_context(viewport={"width": round(width * millimetre), "height": 900})
+    context = chromium.new_context(
+        viewport={"width": round(width * millimetre), "height": 900}
+    )
     page = context.new_page()
     page.emulate_media(media="print", color_scheme="dark")
     page.goto(page_file.as_uri())
@@ -209,17 +247,27 @@ def test_figures_are_not_cut_in_print(chromium, page_file, width, height):
     assert figures.count() == 4
     for number in range(4):
         assert figures.nth(number).bounding_box()["height"] < height * millimetre * 0.6
-        assert figures.nth(number).evaluate("item => getComputedStyle(item).breakInside") == "avoid"
+        assert (
+            figures.nth(number).evaluate("item => getComputedStyle(item).breakInside")
+            == "avoid"
+        )
     assert page.locator("nav").is_hidden()
-    background = page.evaluate("getComputedStyle(document.querySelector('.tk-report')).backgroundColor")
+    background = page.evaluate(
+        "getComputedStyle(document.querySelector('.tk-report')).backgroundColor"
+    )
     assert background == "rgb(255, 255, 255)"
     context.close()
 
 
 def test_a_report_is_printed_as_pdf(tmp_path):
     """Saved as .pdf, the report is a PDF of some pages that only its user can read."""
-    rows = [{"dlq_id": str(number), "failed_at": NOW - timedelta(hours=number)} for number in range(30)]
-    report = failure_report(frame_from_rows(rows, FAILURES), now=NOW, redactor=Redactor(key=b"k"))
+    rows = [
+        {"dlq_id": str(number), "failed_at": NOW - timedelta(hours=number)}
+        for number in range(30)
+    ]
+    report = failure_report(
+        frame_from_rows(rows, FAILURES), now=NOW, redactor=Redactor(key=b"k")
+    )
     content = report.save(tmp_path / "report.pdf").read_bytes()
     assert content.startswith(b"%PDF-")
     assert b"/Type /Page\n" in content or content.count(b"/Type /Page") > 1

@@ -34,7 +34,9 @@ def test_a_panel_without_a_kernel_says_so(chromium, lab):
         prompts.first.click()
         notebook.page.keyboard.press("0")
         notebook.page.keyboard.press("0")
-        notebook.page.locator(".jp-Dialog").get_by_role("button", name="Confirm").click()
+        notebook.page.locator(".jp-Dialog").get_by_role(
+            "button", name="Confirm"
+        ).click()
         expect(shown).to_have_class(re.compile("jupyter-widgets-disconnected"))
         assert "run this cell again" in shown.evaluate(SAID)
         assert shown.evaluate(ICONS) == 0

@@ -26,7 +26,12 @@ def test_no_secret_is_read_in_the_browser(chromium: Browser) -> None:
     """In details of failures, reports and frames: a browser reads escapes once more, and finds nothing."""
     frame = frame_from_rows(
         [
-            {"dlq_id": str(number), "body": body, "response_body": body, "response_status": 500}
+            {
+                "dlq_id": str(number),
+                "body": body,
+                "response_body": body,
+                "response_status": 500,
+            }
             for number, body in enumerate(BODIES)
         ],
         FAILURES,

@@ -56,26 +56,34 @@ def test_a_query_a_pin_and_a_follow_up_by_mouse(notebook):
         " include_data=True, query_mode='DENSE')"
     )
     assert notebook.evaluate("eval(clicked.to_code()) == clicked.value")
-    expect(shown.locator(".tk-code").first).to_have_text(notebook.evaluate("clicked.to_code()"))
+    expect(shown.locator(".tk-code").first).to_have_text(
+        notebook.evaluate("clicked.to_code()")
+    )
     shown.get_by_role("button", name="Ask", exact=True).click()
     # 6 hits of the query that Enter ran are there before those of this one
     notebook.until("clicked.frame().equals(tk.query(service, clicked.value))")
     assert notebook.evaluate("len(clicked.frame())") == 6
     rows = shown.locator(".tk-hits tbody tr")
     expect(rows).to_have_count(6)
-    expect(rows.nth(2)).to_contain_text(notebook.evaluate("clicked.frame()['id'].iloc[2]"))
+    expect(rows.nth(2)).to_contain_text(
+        notebook.evaluate("clicked.frame()['id'].iloc[2]")
+    )
     shown.get_by_role("button", name="Pin", exact=True).click()
     expect(shown.get_by_text("Pinned: 6 hits")).to_be_visible()
     second = notebook.evaluate("clicked.frame()['id'].iloc[1]")
     rows.nth(1).locator("td").first.click()
     notebook.until("clicked.frame()['id'].iloc[0] == clicked.pinned()['id'].iloc[1]")
-    assert notebook.evaluate("clicked.value.query_mode is None and len(clicked.value.vector) == 256")
+    assert notebook.evaluate(
+        "clicked.value.query_mode is None and len(clicked.value.vector) == 256"
+    )
     expect(shown.get_by_label("Stored id", exact=True)).to_have_value(second)
     expect(shown.get_by_text("Now: 6 hits")).to_be_visible()
     expect(shown.locator(".tk-hits").nth(1).locator("tbody tr").first).to_contain_text(
         re.compile("▲ 1 up|\\+ new")
     )
-    expect(shown.locator(".tk-count")).to_have_text(re.compile(r"hits? in both .* new, .* gone"))
+    expect(shown.locator(".tk-count")).to_have_text(
+        re.compile(r"hits? in both .* new, .* gone")
+    )
 
 
 def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
@@ -87,10 +95,14 @@ def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
     press("ControlOrMeta+a")
     notebook.page.keyboard.type("the pool has no free connection")
     press("Enter")
-    notebook.until("keyed.value.data.startswith('the pool') and len(keyed.frame())")  # Enter runs the query
+    notebook.until(
+        "keyed.value.data.startswith('the pool') and len(keyed.frame())"
+    )  # Enter runs the query
     assert notebook.evaluate("keyed.frame().equals(tk.query(service, keyed.value))")
     first = notebook.panel(KEYED).locator(".tk-hits tbody tr").first.locator(".tk-more")
-    expect(first).to_contain_text("connection")  # the hit's text, though nothing is ticked
+    expect(first).to_contain_text(
+        "connection"
+    )  # the hit's text, though nothing is ticked
     assert notebook.evaluate("'include' not in keyed.to_code()")
     notebook.tab_to("metadata")
     press("Space")
@@ -105,14 +117,18 @@ def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
     press("ArrowDown")
     third = notebook.evaluate("keyed.frame()['id'].iloc[2]")
     # a selection elsewhere on the page does not copy a hit
-    notebook.page.evaluate("getSelection().selectAllChildren(document.querySelector('.tk-head'))")
+    notebook.page.evaluate(
+        "getSelection().selectAllChildren(document.querySelector('.tk-head'))"
+    )
     press("Enter")
     notebook.until(f"keyed.frame()['id'].iloc[0] == {third!r}")
-    assert notebook.evaluate("keyed.value.data is None and eval(keyed.to_code()) == keyed.value")
-    expect(notebook.panel(KEYED).get_by_label(f"Query from {third}")).to_be_focused()
-    expect(notebook.panel(KEYED).get_by_label("Fusion").locator("option:checked")).to_have_text(
-        "the index's own"
+    assert notebook.evaluate(
+        "keyed.value.data is None and eval(keyed.to_code()) == keyed.value"
     )
+    expect(notebook.panel(KEYED).get_by_label(f"Query from {third}")).to_be_focused()
+    expect(
+        notebook.panel(KEYED).get_by_label("Fusion").locator("option:checked")
+    ).to_have_text("the index's own")
 
 
 def test_hits_of_an_earlier_query_are_called_so_beside_an_error(notebook):

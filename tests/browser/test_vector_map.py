@@ -45,7 +45,9 @@ def notebook(chromium, lab):
         canvas = opened.panel(LARGE).locator("canvas")
         canvas.and_(opened.page.locator("[data-painted]")).wait_for()
         whole, drawn = time.perf_counter() - begun, canvas.get_attribute("data-painted")
-        print(f"50,000 points: painted after {whole:.2f} s, {drawn} ms of them in the page")  # noqa: T201 - a figure
+        print(  # noqa: T201 - a figure
+            f"50,000 points: painted after {whole:.2f} s, {drawn} ms of them in the page"
+        )
         for _ in CELLS[LARGE + 1 :]:
             opened.run_cell()
         opened.output(END).get_by_text("the end").wait_for()
@@ -77,14 +79,18 @@ def test_values_differ_by_shape_too(notebook):
         panel.get_by_role("button", name="Zoom in").click()
     expect(canvas).to_have_attribute("data-shapes", "true")
     panel.get_by_role("button", name="Show all").click()
-    expect(notebook.panel(LINKED).locator("canvas")).to_have_attribute("data-shapes", "true")
+    expect(notebook.panel(LINKED).locator("canvas")).to_have_attribute(
+        "data-shapes", "true"
+    )
 
 
 def drag(notebook, canvas, corners):
     """Move the pressed pointer along corners, given as shares of the canvas."""
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
-    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
+    places = [
+        (box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners
+    ]
     notebook.page.mouse.move(*places[0])
     notebook.page.mouse.down()
     for place in places[1:]:
@@ -104,10 +110,16 @@ def test_a_lasso_by_mouse_is_a_frame(notebook):
         "abs(large.selected['x'].max() - (many.frame['x'].min() + many.frame['x'].max()) / 2)"
         " < 0.02 * np.ptp(many.frame['x'])"
     )
-    assert notebook.evaluate("large.selected.equals(many.frame[many.frame['id'].isin(large.selection)])")
+    assert notebook.evaluate(
+        "large.selected.equals(many.frame[many.frame['id'].isin(large.selection)])"
+    )
     chosen = notebook.evaluate("len(large.selection)")
-    expect(shown.locator(".tk-count")).to_have_text(f"{chosen:,} of 50,000 vectors selected")
-    expect(shown.locator(".tk-code").first).to_contain_text("vectors[vectors['id'].isin([")
+    expect(shown.locator(".tk-count")).to_have_text(
+        f"{chosen:,} of 50,000 vectors selected"
+    )
+    expect(shown.locator(".tk-code").first).to_contain_text(
+        "vectors[vectors['id'].isin(["
+    )
     shown.get_by_role("button", name="Clear selection").click()
     notebook.until("large.value == ()")
     shown.get_by_role("button", name="Lasso").click()
@@ -115,7 +127,9 @@ def test_a_lasso_by_mouse_is_a_frame(notebook):
     drag(notebook, canvas, [(0.5, 0.5), (0.6, 0.6)])
     expect(canvas).not_to_have_attribute("data-view", before)  # moved
     notebook.page.mouse.wheel(0, -300)
-    expect(canvas).not_to_have_attribute("data-view", re.compile(f"{before.split()[2]}$"))  # and zoomed
+    expect(canvas).not_to_have_attribute(
+        "data-view", re.compile(f"{before.split()[2]}$")
+    )  # and zoomed
     shown.get_by_role("button", name="Show all").click()
     expect(canvas).to_have_attribute("data-view", before)
     assert notebook.evaluate("large.value == ()")
@@ -128,7 +142,9 @@ def test_a_point_is_read_by_mouse_and_queried_from(notebook):
     canvas.scroll_into_view_if_needed()
     x, y, scale = map(float, canvas.get_attribute("data-view").split())
     position = notebook.evaluate("int((linked.projection.frame['x'] ** 2).argmax())")
-    at = notebook.evaluate(f"linked.projection.frame[['x', 'y']].iloc[{position}].tolist()")
+    at = notebook.evaluate(
+        f"linked.projection.frame[['x', 'y']].iloc[{position}].tolist()"
+    )
     box = canvas.bounding_box()
     place = (
         box["x"] + box["width"] / 2 + (at[0] - x) * scale,
@@ -200,7 +216,9 @@ def test_keys_pressed_in_the_panel_stay_in_it(notebook):
     """In every control that can have the focus, keys leave the notebook's cells alone."""
     notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(LARGE).click()
     before = notebook.cells
-    controls = notebook.panel(LARGE).locator("input, textarea, select, button:not([tabindex='-1']), canvas")
+    controls = notebook.panel(LARGE).locator(
+        "input, textarea, select, button:not([tabindex='-1']), canvas"
+    )
     assert len(notebook.pressed_in(controls, LARGE)) >= 6
     assert notebook.cells == before
 

@@ -55,7 +55,9 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
     shown.get_by_role("checkbox", name=re.compile("^CALLBACK_FAIL ")).click()
     shown.get_by_role("button", name="7 days").click()
     notebook.until("by_mouse.value.since is not None")
-    assert notebook.evaluate("[by_mouse.value.label, by_mouse.value.failure_function_state]") == [
+    assert notebook.evaluate(
+        "[by_mouse.value.label, by_mouse.value.failure_function_state]"
+    ) == [
         ["shop"],
         ["CALLBACK_FAIL"],
     ]
@@ -67,9 +69,13 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
         "by_mouse.frame().equals(tk.load_failures(service, by_mouse.value, progress=False))"
     )
     number = notebook.evaluate("len(by_mouse.frame())")
-    expect(shown.get_by_text(f"{number:,} failures loaded. panel.frame() returns them.")).to_be_visible()
+    expect(
+        shown.get_by_text(f"{number:,} failures loaded. panel.frame() returns them.")
+    ).to_be_visible()
     first = notebook.evaluate("by_mouse.frame().dlq_id.iloc[0]")
-    expect(shown.get_by_role("group", name="First rows").get_by_role("cell", name=first)).to_be_visible()
+    expect(
+        shown.get_by_role("group", name="First rows").get_by_role("cell", name=first)
+    ).to_be_visible()
     assert notebook.evaluate("eval(by_mouse.to_code()) == by_mouse.value")
 
 
@@ -89,8 +95,12 @@ def test_a_preset_is_shown_alike_by_the_histogram_and_the_fields(notebook):
     shown.get_by_role("button", name="24 hours").click()
     notebook.until("by_mouse.value.since is not None and by_mouse.value.until is None")
     begin = minute(notebook.evaluate("by_mouse.since.text"))
-    expect(range_shown(shown)).to_have_text(re.compile(f"^from {begin}(; bars are cut at .*)?$"))
-    expect(shown.get_by_role("slider", name="Time range from")).to_have_attribute("aria-valuetext", begin)
+    expect(range_shown(shown)).to_have_text(
+        re.compile(f"^from {begin}(; bars are cut at .*)?$")
+    )
+    expect(shown.get_by_role("slider", name="Time range from")).to_have_attribute(
+        "aria-valuetext", begin
+    )
 
 
 def test_a_range_is_dragged_on_the_histogram(notebook):
@@ -106,15 +116,23 @@ def test_a_range_is_dragged_on_the_histogram(notebook):
     notebook.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30, steps=4)
     notebook.page.mouse.up()
     notebook.until("by_mouse.value.until is not None")
-    begin, end = notebook.evaluate("[by_mouse.value.since.timestamp(), by_mouse.value.until.timestamp()]")
+    begin, end = notebook.evaluate(
+        "[by_mouse.value.since.timestamp(), by_mouse.value.until.timestamp()]"
+    )
     whole = (
-        notebook.evaluate("by_mouse.brush.starts[-1] + by_mouse.brush.width - by_mouse.brush.starts[0]")
+        notebook.evaluate(
+            "by_mouse.brush.starts[-1] + by_mouse.brush.width - by_mouse.brush.starts[0]"
+        )
         / 1000
     )
     assert 0.2 < (end - begin) / whole < 0.35
     for name in ("since", "until"):
-        expect(range_shown(shown)).to_contain_text(minute(notebook.evaluate(f"by_mouse.{name}.text")))
-    expect(shown.get_by_label("From", exact=True)).to_have_value(notebook.evaluate("by_mouse.since.text"))
+        expect(range_shown(shown)).to_contain_text(
+            minute(notebook.evaluate(f"by_mouse.{name}.text"))
+        )
+    expect(shown.get_by_label("From", exact=True)).to_have_value(
+        notebook.evaluate("by_mouse.since.text")
+    )
 
 
 def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
@@ -129,7 +147,9 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
     press("ControlOrMeta+a")
     notebook.page.keyboard.type("7d")
     press("Enter")
-    notebook.until("by_keys.value.since.timestamp() > by_keys.brush.starts[-1] / 1000 - 8 * 86400")
+    notebook.until(
+        "by_keys.value.since.timestamp() > by_keys.brush.starts[-1] / 1000 - 8 * 86400"
+    )
     notebook.tab_to("Label")
     notebook.page.keyboard.type("lega")
     notebook.until("by_keys.choices['label']._sought == 'lega'")
@@ -141,7 +161,9 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
     notebook.page.keyboard.type("none-such")
     press("Enter")
     notebook.until("by_keys.value.flow_control_key == ('none-such',)")
-    expect(control(notebook, "Flow-control key").get_by_role("checkbox", name="none-such")).to_be_checked()
+    expect(
+        control(notebook, "Flow-control key").get_by_role("checkbox", name="none-such")
+    ).to_be_checked()
     notebook.tab_to("none-such")
     press("Space")
     notebook.until("by_keys.value.flow_control_key == ()")
@@ -172,11 +194,15 @@ def test_a_press_takes_the_values_it_was_made_on(notebook):
     notebook.do("by_mouse.clear(); by_mouse._kept.origin = tk.FailureFilter()")
     notebook.page.evaluate(LATE)
     shown.get_by_label("From", exact=True).fill("36h")
-    control(notebook, "Label", MOUSE).get_by_role("checkbox", name=re.compile(r"^shop \(")).click()
+    control(notebook, "Label", MOUSE).get_by_role(
+        "checkbox", name=re.compile(r"^shop \(")
+    ).click()
     shown.get_by_label("Status", exact=True).fill("50")
     shown.get_by_label("Status", exact=True).press("Enter")
     shown.get_by_role("button", name="Load", exact=True).click()
-    notebook.until("by_mouse._kept.origin.label == ('shop',) and by_mouse._kept.origin.since is not None")
+    notebook.until(
+        "by_mouse._kept.origin.label == ('shop',) and by_mouse._kept.origin.since is not None"
+    )
     assert notebook.evaluate("by_mouse._kept.origin.response_status") == [500]
     loaded = notebook.evaluate("by_mouse.to_code()")
     notebook.page.wait_for_timeout(2000)  # by now, late messages have arrived
@@ -213,20 +239,28 @@ def test_enter_selects_the_first_match(notebook):
     workflow = control(notebook, "Workflow", MOUSE)
     field = workflow.get_by_label("Workflow", exact=True)
     field.fill("ord")
-    expect(workflow.locator(".tk-first")).to_have_text(re.compile(r"^orders/fulfil \([\d,]+\)$"))
+    expect(workflow.locator(".tk-first")).to_have_text(
+        re.compile(r"^orders/fulfil \([\d,]+\)$")
+    )
     field.press("Enter")
     notebook.until("by_mouse.value.workflow_url")
     assert notebook.evaluate("by_mouse.value.workflow_url") == [
         "https://shop.example.com/flows/orders/fulfil"
     ]
-    expect(workflow.get_by_role("checkbox", name=re.compile("^orders.fulfil"))).to_be_checked()
+    expect(
+        workflow.get_by_role("checkbox", name=re.compile("^orders.fulfil"))
+    ).to_be_checked()
     expect(field).to_have_value("")
     field.fill("ord")
     workflow.get_by_role("button", name="Add “ord” as typed").click()
     notebook.until("by_mouse.value.workflow_url[1:] == ('ord',)")
     status = control(notebook, "Status", MOUSE)
-    before = status.get_by_role("checkbox").first.evaluate("(e) => e.labels[0].innerText")
-    expect(status.get_by_role("checkbox", name=re.compile(r"^500 \(")).first).to_be_visible()
+    before = status.get_by_role("checkbox").first.evaluate(
+        "(e) => e.labels[0].innerText"
+    )
+    expect(
+        status.get_by_role("checkbox", name=re.compile(r"^500 \(")).first
+    ).to_be_visible()
     shown = notebook.panel(MOUSE)
     shown.get_by_role("button", name="24 hours").click()
     notebook.until("by_mouse.value.since is not None")
@@ -244,7 +278,9 @@ def test_a_mistake_is_explained_beside_its_field(notebook):
     before = notebook.evaluate("by_keys.to_code()")
     shown.get_by_label("Until", exact=True).fill("tomorrow-ish")
     shown.get_by_label("Until", exact=True).press("Enter")
-    expect(shown.get_by_role("alert")).to_contain_text("got 'tomorrow-ish'; expected a date or time")
+    expect(shown.get_by_role("alert")).to_contain_text(
+        "got 'tomorrow-ish'; expected a date or time"
+    )
     assert notebook.evaluate("by_keys.to_code()") == before
     shown.get_by_label("Until", exact=True).fill("")
     shown.get_by_label("Until", exact=True).press("Enter")
@@ -259,9 +295,9 @@ def test_failures_are_browsed_by_mouse(notebook):
     notebook.until("browser.value.search == 'timeout'")
     shown.get_by_role("button", name=re.compile("^Workflow")).click()
     notebook.until("browser.value.sort_by == 'workflow_url'")
-    expect(shown.get_by_role("columnheader", name=re.compile("^Workflow"))).to_have_attribute(
-        "aria-sort", "ascending"
-    )
+    expect(
+        shown.get_by_role("columnheader", name=re.compile("^Workflow"))
+    ).to_have_attribute("aria-sort", "ascending")
     rows = shown.locator(".tk-grid-body [role=row]")
     rows.nth(2).locator(".tk-cell").nth(2).click()
     wanted = notebook.evaluate("browser.found()['dlq_id'].iloc[2]")
@@ -287,14 +323,20 @@ def test_failures_are_browsed_by_keyboard_alone(notebook):
     notebook.until("keyed.value.search == 'error'")
     # a key pressed before the page shows the search result applies to the previous rows
     count = notebook.evaluate("len(keyed.found())")
-    expect(shown.locator("[aria-rowcount]")).to_have_attribute("aria-rowcount", str(count + 1))
+    expect(shown.locator("[aria-rowcount]")).to_have_attribute(
+        "aria-rowcount", str(count + 1)
+    )
     notebook.tab_to("Failures")
     for key in ("ArrowDown", "ArrowDown", "Space", "End", "Space"):
         press(key)
     notebook.until("len(keyed.value.selected) == 2")
     found = "keyed.found()['dlq_id']"
-    assert notebook.evaluate(f"list(keyed.value.selected) == [{found}.iloc[1], {found}.iloc[-1]]")
-    expect(shown.locator(".tk-detail")).to_contain_text(notebook.evaluate(f"{found}.iloc[-1]"))
+    assert notebook.evaluate(
+        f"list(keyed.value.selected) == [{found}.iloc[1], {found}.iloc[-1]]"
+    )
+    expect(shown.locator(".tk-detail")).to_contain_text(
+        notebook.evaluate(f"{found}.iloc[-1]")
+    )
     expect(shown.locator(".tk-grid-body .tk-active")).to_be_in_viewport()
     press("ControlOrMeta+a")
     notebook.until("len(keyed.value.selected) == len(keyed.found())")
@@ -328,7 +370,9 @@ def test_the_search_finds_statuses_and_words_together(notebook):
     search.fill("nothing has this")
     search.press("Enter")
     expect(
-        shown.get_by_text(f"{chosen:,} selected, {chosen:,} of them not among those found")
+        shown.get_by_text(
+            f"{chosen:,} selected, {chosen:,} of them not among those found"
+        )
     ).to_be_visible()
     expect(shown.locator(".tk-detail")).to_have_text("No failure is found.")
     assert notebook.evaluate("len(browser.frame())") == chosen
@@ -360,7 +404,9 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     expect(error).to_have_text("SocketTimeoutException: Read timed out")
     assert error.evaluate("(e) => e.scrollWidth <= e.clientWidth")
     grid = shown.locator(".tk-grid")
-    assert grid.evaluate("(e) => e.scrollWidth <= e.clientWidth")  # nothing is hidden at the right
+    assert grid.evaluate(
+        "(e) => e.scrollWidth <= e.clientWidth"
+    )  # nothing is hidden at the right
     search.fill("")
     search.press("Enter")
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
@@ -374,7 +420,9 @@ def test_the_sign_of_the_order_is_not_cut(notebook, width):
     for name in notebook.evaluate(
         "[column['name'] for column in browser.table.columns if column['sortable']]"
     ):
-        notebook.do(f"browser.value = browser.value.replace(sort_by={name!r}, ascending=False)")
+        notebook.do(
+            f"browser.value = browser.value.replace(sort_by={name!r}, ascending=False)"
+        )
         cell = head.locator(f".tk-col-{name}")
         expect(cell).to_contain_text("▼")
         assert cell.evaluate("(e) => e.scrollWidth <= e.clientWidth"), name
@@ -389,7 +437,9 @@ def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
     shown.get_by_role("button", name="Clear selection").click()
     notebook.until("browser.value.selected == ()")
     errors = notebook.evaluate("browser.found()['error'].head(8).tolist()")
-    other = next(number for number, error in enumerate(errors) if "SocketTimeout" not in error)
+    other = next(
+        number for number, error in enumerate(errors) if "SocketTimeout" not in error
+    )
     seen = notebook.evaluate(f"browser.found()['dlq_id'].iloc[{other}]")
     search.fill("SocketTimeout")
     shown.evaluate(
@@ -400,7 +450,9 @@ def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
     }""",
         other,
     )
-    expect(shown.get_by_text("1 selected, 1 of them not among those found")).to_be_visible()
+    expect(
+        shown.get_by_text("1 selected, 1 of them not among those found")
+    ).to_be_visible()
     assert notebook.evaluate("list(browser.value.selected)") == [seen]
     search.fill("")
     search.press("Enter")
@@ -415,7 +467,9 @@ def test_ids_and_code_are_copied(notebook):
     rows = shown.locator(".tk-grid-body [role=row]")
     shown.get_by_role("button", name="Clear selection").click()
     # a click on a row that is still shown as selected takes it out
-    expect(shown.locator(".tk-grid-body [role=row][aria-selected=true]")).to_have_count(0)
+    expect(shown.locator(".tk-grid-body [role=row][aria-selected=true]")).to_have_count(
+        0
+    )
     rows.nth(0).locator(".tk-mark").click()
     rows.nth(2).locator(".tk-mark").click()
     notebook.until("len(browser.value.selected) == 2")
@@ -462,7 +516,10 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     )
     for size, width in (("wide", 1400), ("narrow", 700)):
         notebook.page.set_viewport_size({"width": width, "height": 2700})
-        panels = {"failure-filter": notebook.panel(MOUSE), "failure-browser": notebook.panel(BROWSER)}
+        panels = {
+            "failure-filter": notebook.panel(MOUSE),
+            "failure-browser": notebook.panel(BROWSER),
+        }
         for name, shown in panels.items():
             shown.scroll_into_view_if_needed()
             notebook.picture(shown, f"{name}-{scheme}-{size}")
@@ -481,7 +538,9 @@ def test_keys_pressed_in_a_widget_stay_in_it(notebook, cell):
     )
     assert len(notebook.pressed_in(controls, cell)) > (20 if cell == KEYS else 8)
     assert notebook.cells == before
-    assert notebook.wrong() == []  # with all the complaints that these keys have brought about
+    assert (
+        notebook.wrong() == []
+    )  # with all the complaints that these keys have brought about
 
 
 def test_a_cell_runs_from_within_its_widget(notebook):

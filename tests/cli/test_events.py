@@ -30,7 +30,15 @@ PAGE = json.dumps({"messages": [entry("a")]}).encode()
 def test_a_schedule_goes_on_after_its_pipes_are_closed(server, tmp_path: Path) -> None:
     """Nobody reads what it writes any more; runs go on, and so does the heartbeat in a chosen file."""
     server.always(PAGE)
-    words = ("snapshot", "failures", "kept", "--every", "1s", "--heartbeat", "beat.json")
+    words = (
+        "snapshot",
+        "failures",
+        "kept",
+        "--every",
+        "1s",
+        "--heartbeat",
+        "beat.json",
+    )
     child = subprocess.Popen(
         [sys.executable, "-m", "toolkit", *words],
         cwd=tmp_path, env=configured(server.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -40,7 +48,9 @@ def test_a_schedule_goes_on_after_its_pipes_are_closed(server, tmp_path: Path) -
     complete = set()
     for _ in range(600):
         if (tmp_path / "beat.json").exists():
-            complete.add(json.loads((tmp_path / "beat.json").read_bytes())["last_complete_at"])
+            complete.add(
+                json.loads((tmp_path / "beat.json").read_bytes())["last_complete_at"]
+            )
         if len(complete - {None}) > 1:
             break
         time.sleep(0.1)
@@ -53,14 +63,21 @@ def test_a_schedule_goes_on_after_its_pipes_are_closed(server, tmp_path: Path) -
 
 def test_the_heartbeat_of_an_object_store_is_the_chosen_file(tmp_path: Path) -> None:
     """A plain path is enough; without one nothing is written, and nothing is asked of the store."""
-    beat = Heartbeat(path="s3://bucket/kept", pid=1, state="waiting", started_at="2026-01-01T00:00:00+00:00")
+    beat = Heartbeat(
+        path="s3://bucket/kept",
+        pid=1,
+        state="waiting",
+        started_at="2026-01-01T00:00:00+00:00",
+    )
     chosen = tmp_path / "beat.json"
     assert heartbeat_file(beat.path, chosen)(beat)
     assert read_heartbeat(beat.path, chosen) == beat
 
 
 @pytest.mark.parametrize("chosen", ["json", "plain"])
-def test_a_schedule_logs_requests_that_are_sent_again(server, chosen: str, capsys) -> None:
+def test_a_schedule_logs_requests_that_are_sent_again(
+    server, chosen: str, capsys
+) -> None:
     """With the delay until the next try, also as a number."""
     server.json(b'{"error": "not now"}', status=503)
     server.always(PAGE)
@@ -71,8 +88,14 @@ def test_a_schedule_logs_requests_that_are_sent_again(server, chosen: str, capsy
         return outcome()
 
     with log_format(chosen):
-        Schedule("kept", _Time(30).plan(every=60), lambda _: True).run_until_stopped(load)
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "retry" in line or "503" in line]
+        Schedule("kept", _Time(30).plan(every=60), lambda _: True).run_until_stopped(
+            load
+        )
+    (line,) = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if "retry" in line or "503" in line
+    ]
     if chosen == "json":
         event = json.loads(line)
         assert (event["event"], event["path"]) == ("retry", "kept")
@@ -81,31 +104,44 @@ def test_a_schedule_logs_requests_that_are_sent_again(server, chosen: str, capsy
         assert re.search(r"\d s\b|\ds\b", line)
 
 
-def test_a_load_without_a_terminal_writes_lines_of_progress(server, tmp_path, monkeypatch, capsys) -> None:
+def test_a_load_without_a_terminal_writes_lines_of_progress(
+    server, tmp_path, monkeypatch, capsys
+) -> None:
     """One object per line with rows and seconds; a terminal has a bar instead."""
     monkeypatch.setattr(output, "_PROGRESS", 0.0)
     for name, value in configured(server.url).items():
         monkeypatch.setenv(name, value)
     server.always(PAGE)
-    assert main(["snapshot", "failures", str(tmp_path / "kept"), "--log-format", "json"]) == ExitStatus.DONE
+    assert (
+        main(["snapshot", "failures", str(tmp_path / "kept"), "--log-format", "json"])
+        == ExitStatus.DONE
+    )
     captured = capsys.readouterr()
     events = [json.loads(line) for line in captured.err.splitlines()]
     progress = [event for event in events if event["event"] == "progress"]
     assert progress
-    assert all({"time", "rows", "total", "seconds"} <= event.keys() for event in progress)
+    assert all(
+        {"time", "rows", "total", "seconds"} <= event.keys() for event in progress
+    )
     assert "event" not in captured.out
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert progress_lines("rows") is None
 
 
-def test_messages_begin_with_the_time_if_asked(server, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_messages_begin_with_the_time_if_asked(
+    server, tmp_path: Path, monkeypatch, capsys
+) -> None:
     """Those of errors and of loads; results on standard output stay as they are."""
     for name, value in configured(server.url).items():
         monkeypatch.setenv(name, value)
     server.always(PAGE)
     kept = str(tmp_path / "kept")
-    assert main(["snapshot", "failures", kept, "--log-format", "time"]) == ExitStatus.DONE
-    assert main(["verify", kept, f"{kept}-2", "--log-format", "time"]) == ExitStatus.FAILED
+    assert (
+        main(["snapshot", "failures", kept, "--log-format", "time"]) == ExitStatus.DONE
+    )
+    assert (
+        main(["verify", kept, f"{kept}-2", "--log-format", "time"]) == ExitStatus.FAILED
+    )
     out, err = capsys.readouterr()
     begins = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00 toolkit: "
     assert len(err.splitlines()) == 2
@@ -123,9 +159,13 @@ def test_messages_begin_with_the_time_if_asked(server, tmp_path: Path, monkeypat
         ("snapshot failures", ExitStatus.USAGE),
     ],
 )
-def test_processes_end_with_the_status_of_the_table(words: str, status: ExitStatus, tmp_path: Path) -> None:
+def test_processes_end_with_the_status_of_the_table(
+    words: str, status: ExitStatus, tmp_path: Path
+) -> None:
     """Without a service: a result, one line about an error, or the usage."""
-    ended = run(*words.split(), folder=tmp_path, environment={"PATH": os.environ["PATH"]})
+    ended = run(
+        *words.split(), folder=tmp_path, environment={"PATH": os.environ["PATH"]}
+    )
     assert ended.returncode == status
     assert (ended.stdout != "") == (status is ExitStatus.DONE)
     if status is ExitStatus.FAILED:

@@ -56,8 +56,13 @@ class _Time:
 
 def outcome(*, complete: bool = True) -> Outcome:
     """What a run of three rows did."""
-    times = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T00:00:01+00:00"}
-    receipt = Receipt(what="failures", source="s", scope={}, rows=3, complete=complete, **times)
+    times = {
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "ended_at": "2026-01-01T00:00:01+00:00",
+    }
+    receipt = Receipt(
+        what="failures", source="s", scope={}, rows=3, complete=complete, **times
+    )
     status = ExitStatus.DONE if complete else ExitStatus.NOT_COMPLETE
     return Outcome("3 added", receipt, 3, status)
 
@@ -106,7 +111,9 @@ def scheduled(
         ([60, 200, 0], [0, 120, 360, 420]),
     ],
 )
-def test_runs_begin_at_multiples_of_the_interval(takes: list[float], starts: list[float]) -> None:
+def test_runs_begin_at_multiples_of_the_interval(
+    takes: list[float], starts: list[float]
+) -> None:
     """The time a run takes delays no later one; times that pass meanwhile are left out."""
     clock, begun = _Time(starts[-1] + 60), []
     left = iter(takes)
@@ -116,7 +123,10 @@ def test_runs_begin_at_multiples_of_the_interval(takes: list[float], starts: lis
         clock.seconds += next(left, 0)
         return outcome()
 
-    assert Schedule("kept", clock.plan(every=60), lambda _: True).run_until_stopped(run) == 0
+    assert (
+        Schedule("kept", clock.plan(every=60), lambda _: True).run_until_stopped(run)
+        == 0
+    )
     assert begun == starts
 
 
@@ -129,7 +139,9 @@ def test_runs_begin_at_multiples_of_the_interval(takes: list[float], starts: lis
         ([outcome(complete=False)], ExitStatus.NOT_COMPLETE),
     ],
 )
-def test_a_stopped_schedule_ends_with_the_status_of_its_last_run(steps, status: ExitStatus) -> None:
+def test_a_stopped_schedule_ends_with_the_status_of_its_last_run(
+    steps, status: ExitStatus
+) -> None:
     """A stop after nothing but failures is no success."""
     assert scheduled(steps)[0] == status
 
@@ -149,7 +161,10 @@ def test_a_schedule_gives_up(steps, options: dict[str, int], failures: int) -> N
     """Errors that a person has to repair end it soon, all others after --max-failures."""
     error, beats = scheduled(steps, **options)
     assert error is steps[-1]
-    assert (beats[-1].failures_in_a_row, beats[-1].state) == (failures, "ended with an error")
+    assert (beats[-1].failures_in_a_row, beats[-1].state) == (
+        failures,
+        "ended with an error",
+    )
     assert beats[-1].next_run_at is None
     assert f"{failures} failed runs" in error.__notes__[-1]
     error.__notes__.clear()
@@ -165,28 +180,42 @@ def test_an_error_of_the_options_ends_a_schedule_at_once(error: ToolkitError) ->
 
 def test_failures_count_in_a_row_only() -> None:
     """A run between them that does not fail, such as with a new token, starts the count again."""
-    status, beats = scheduled([refused(), refused(), outcome()] * 3 + [outcome()], max_failures=3)
+    status, beats = scheduled(
+        [refused(), refused(), outcome()] * 3 + [outcome()], max_failures=3
+    )
     assert status == ExitStatus.DONE
     assert max(beat.failures_in_a_row for beat in beats) == 2
 
 
 def test_the_heartbeat_tells_what_was_last_done() -> None:
     """Time and rows of the last complete run, the last error, and when the next run is."""
-    _, beats = scheduled([outcome(), TransportError("listing"), outcome(complete=False)], end=170)
+    _, beats = scheduled(
+        [outcome(), TransportError("listing"), outcome(complete=False)], end=170
+    )
     waiting = [beat for beat in beats if beat.state == "waiting"]
-    assert [beat.last_complete_at for beat in waiting] == ["2026-01-01T00:00:00+00:00"] * 3
-    assert [beat.next_run_at[-14:-6] for beat in waiting] == ["00:01:00", "00:02:00", "00:03:00"]
+    assert [beat.last_complete_at for beat in waiting] == [
+        "2026-01-01T00:00:00+00:00"
+    ] * 3
+    assert [beat.next_run_at[-14:-6] for beat in waiting] == [
+        "00:01:00",
+        "00:02:00",
+        "00:03:00",
+    ]
     assert [beat.last_error for beat in waiting] == [None, "listing", None]
     assert [beat.failures_in_a_row for beat in waiting] == [0, 1, 0]
     assert {beat.rows for beat in waiting} == {3}
     assert beats[-1].state == "stopped"
 
 
-def test_a_schedule_logs_one_json_object_per_event(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_schedule_logs_one_json_object_per_event(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """With time, event, rows, seconds and error; results on standard output, the rest on standard error."""
     with log_format("json"):
         scheduled([outcome(), TransportError("listing"), outcome()], end=170)
-    out, err = (list(map(json.loads, text.splitlines())) for text in capsys.readouterr())
+    out, err = (
+        list(map(json.loads, text.splitlines())) for text in capsys.readouterr()
+    )
     assert [event["event"] for event in out] == ["synced", "synced"]
     assert [event["event"] for event in err] == ["failed", "stopped"]
     for event in (*out, err[0]):

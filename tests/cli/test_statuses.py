@@ -39,7 +39,9 @@ def run(
     )  # fmt: skip
 
 
-def entry(name: str, hours: float = 1, body: str = "connection refused") -> dict[str, Any]:
+def entry(
+    name: str, hours: float = 1, body: str = "connection refused"
+) -> dict[str, Any]:
     """An entry of the queue that failed some hours ago."""
     failed = datetime.now(UTC) - timedelta(hours=hours)
     return {
@@ -57,7 +59,10 @@ def configured(url: str) -> dict[str, str]:
 def synced(server, tmp_path: Path) -> Path:
     """A folder with the snapshots `before` (one kind of failure) and `kept` (two kinds)."""
     old = [entry(f"old-{number}", hours=30 + number) for number in range(40)]
-    new = [entry(f"new-{number}", body="disk quota exceeded for tenant") for number in range(9)]
+    new = [
+        entry(f"new-{number}", body="disk quota exceeded for tenant")
+        for number in range(9)
+    ]
     with server.service() as service:
         for name, rows in (("before", old), ("kept", old + new)):
             server.always(json.dumps({"messages": rows}).encode())
@@ -67,8 +72,12 @@ def synced(server, tmp_path: Path) -> Path:
 
 def test_help_and_documentation_have_the_same_table() -> None:
     """Each status, its summary and its meaning are in the page; the help of every command lists them."""
-    rows = re.findall(r"^\| (\d+) \| (.+?) \| (.+?) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert rows == [(str(int(status)), status.summary, status.meaning) for status in ExitStatus]
+    rows = re.findall(
+        r"^\| (\d+) \| (.+?) \| (.+?) \|$", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    assert rows == [
+        (str(int(status)), status.summary, status.meaning) for status in ExitStatus
+    ]
     for status in ExitStatus:
         assert f"{int(status)} {status.summary}" in " ".join(exit_help().split())
 
@@ -76,11 +85,31 @@ def test_help_and_documentation_have_the_same_table() -> None:
 @pytest.mark.slow
 def test_failures_have_a_status_for_each_verdict(synced: Path) -> None:
     """0, 3, 4 and 6 of processes; the last line of the output is the verdict."""
-    report = ("report", "--snapshot", "kept", "--previous", "before", "--output", "a.json")
+    report = (
+        "report",
+        "--snapshot",
+        "kept",
+        "--previous",
+        "before",
+        "--output",
+        "a.json",
+    )
     new = run(*report, "--fail-on", "new", folder=synced)
     assert new.returncode == ExitStatus.NEW, new.stderr
-    assert new.stdout.splitlines()[-1] == "--fail-on new: failed with status 4 (1 new group)"
-    passed = run("report", "--snapshot", "kept", "--previous", "kept", "--fail-on", "new", folder=synced)
+    assert (
+        new.stdout.splitlines()[-1]
+        == "--fail-on new: failed with status 4 (1 new group)"
+    )
+    passed = run(
+        "report",
+        "--snapshot",
+        "kept",
+        "--previous",
+        "kept",
+        "--fail-on",
+        "new",
+        folder=synced,
+    )
     assert passed.returncode == ExitStatus.DONE, passed.stderr
     assert passed.stdout.splitlines()[-1].startswith("--fail-on new: passed (")
     assert "not the" not in passed.stderr
@@ -94,20 +123,34 @@ def test_verify_goes_on_after_a_damaged_snapshot(synced: Path) -> None:
     """Every path has its line, and one error is enough for status 1."""
     ended = run("verify", "before", "nothing", "kept", folder=synced)
     assert ended.returncode == ExitStatus.FAILED
-    assert [line.split(":")[0] for line in ended.stdout.splitlines()] == ["before", "kept"]
+    assert [line.split(":")[0] for line in ended.stdout.splitlines()] == [
+        "before",
+        "kept",
+    ]
     assert ended.stderr.startswith("toolkit: nothing: ")
 
 
 def test_options_may_stand_between_paths(synced: Path, monkeypatch, capsys) -> None:
     """Commands of several paths take options before, between and after them; after -- all are paths."""
     monkeypatch.chdir(synced)
-    assert main(["verify", "before", "--max-age", "1h", "kept", "--log-format", "time"]) == 0
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["before", "kept"]
+    assert (
+        main(["verify", "before", "--max-age", "1h", "kept", "--log-format", "time"])
+        == 0
+    )
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "before",
+        "kept",
+    ]
     assert main(["status", "--max-age", "1h", "before", "--json", "kept"]) == 0
-    assert [json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()] == ["before", "kept"]
+    assert [
+        json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()
+    ] == ["before", "kept"]
     (synced / "kept").rename("--max-age")
     assert main(["verify", "before", "--", "--max-age"]) == 0
-    for words in (["verify", "--max-age", "1h"], ["verify", "before", "--maximum", "kept"]):
+    for words in (
+        ["verify", "--max-age", "1h"],
+        ["verify", "before", "--maximum", "kept"],
+    ):
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == 2
@@ -116,21 +159,40 @@ def test_options_may_stand_between_paths(synced: Path, monkeypatch, capsys) -> N
 @pytest.mark.slow
 def test_an_index_that_is_not_healthy_fails(tmp_path: Path) -> None:
     """With --fail-on unhealthy 7, else 0; of failures it is refused."""
-    vectors = pd.DataFrame({"id": [f"v{number}" for number in range(40)], "vector": list(np.eye(40, 8) + 1)})
+    vectors = pd.DataFrame(
+        {
+            "id": [f"v{number}" for number in range(40)],
+            "vector": list(np.eye(40, 8) + 1),
+        }
+    )
     vectors["vector"] = vectors["vector"].astype("vector[float32, 8]")
     tk.write_snapshot(vectors, tmp_path / "ill")
     report = ("report", "--vectors", "--snapshot", "ill")
     ended = run(*report, "--fail-on", "unhealthy", folder=tmp_path)
     assert ended.returncode == ExitStatus.UNHEALTHY, ended.stderr
-    assert ended.stdout.splitlines()[-1] == "--fail-on unhealthy: failed with status 7 (not healthy)"
-    assert run("report", "--snapshot", "ill", "--fail-on", "unhealthy", folder=tmp_path).returncode == 1
+    assert (
+        ended.stdout.splitlines()[-1]
+        == "--fail-on unhealthy: failed with status 7 (not healthy)"
+    )
+    assert (
+        run(
+            "report", "--snapshot", "ill", "--fail-on", "unhealthy", folder=tmp_path
+        ).returncode
+        == 1
+    )
 
 
-def test_a_folder_without_permission_is_named_and_nothing_else_is_claimed(synced: Path) -> None:
+def test_a_folder_without_permission_is_named_and_nothing_else_is_claimed(
+    synced: Path,
+) -> None:
     """Readers ask to read, writers to write; no snapshot that is not there is called whole."""
     if not hasattr(os, "geteuid"):
         pytest.skip("a system without permissions of POSIX")
-    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    drop = (
+        ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+        if os.geteuid() == 0
+        else []
+    )
 
     def refused(*words: str) -> str:
         command = [*drop, sys.executable, "-m", "toolkit", *words]
@@ -172,14 +234,20 @@ sys.exit(main())
 """
 
 
-def test_sigterm_while_a_command_is_imported_has_the_usual_status(tmp_path: Path) -> None:
+def test_sigterm_while_a_command_is_imported_has_the_usual_status(
+    tmp_path: Path,
+) -> None:
     """Importing takes a second, of which a job that is stopped at once must not have another status."""
     command = [sys.executable, "-c", _STOPPED_WHILE_IMPORTED, "verify", "nothing"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
     assert (ended.returncode, ended.stderr) == (ExitStatus.INTERRUPTED, "")
 
 
-def test_options_that_would_do_nothing_are_refused(synced: Path, monkeypatch, capsys) -> None:
+def test_options_that_would_do_nothing_are_refused(
+    synced: Path, monkeypatch, capsys
+) -> None:
     """An option that is ignored looks like an alarm that is set."""
     monkeypatch.chdir(synced)
     for name, value in configured("http://127.0.0.1:9").items():
@@ -194,17 +262,23 @@ def test_options_that_would_do_nothing_are_refused(synced: Path, monkeypatch, ca
         assert " got " in capsys.readouterr().err
 
 
-def test_an_error_in_the_middle_of_a_load_is_an_error(server, synced: Path, monkeypatch, capsys) -> None:
+def test_an_error_in_the_middle_of_a_load_is_an_error(
+    server, synced: Path, monkeypatch, capsys
+) -> None:
     """Status 1 for a report and for a snapshot, which tells that the next run resumes."""
     monkeypatch.chdir(synced)
     for name, value in configured(server.url).items():
         monkeypatch.setenv(name, value)
     for words in (["report"], ["snapshot", "failures", "part"]):
         capsys.readouterr()
-        server.json(json.dumps({"messages": [entry("first")], "cursor": "next"}).encode())
+        server.json(
+            json.dumps({"messages": [entry("first")], "cursor": "next"}).encode()
+        )
         server.always(b'{"error": "no such cursor"}', status=400)
         assert main(words) == ExitStatus.FAILED
-        assert ("same command resumes" in capsys.readouterr().err) == (words[0] == "snapshot")
+        assert ("same command resumes" in capsys.readouterr().err) == (
+            words[0] == "snapshot"
+        )
 
 
 def test_a_repair_that_does_not_bring_back_every_row_is_not_complete(
@@ -215,7 +289,11 @@ def test_a_repair_that_does_not_bring_back_every_row_is_not_complete(
     for name, value in configured(server.url).items():
         monkeypatch.setenv(name, value)
     next((synced / "kept").rglob("*.parquet")).unlink()
-    server.always(json.dumps({"messages": [entry("new-1", body="disk quota exceeded for tenant")]}).encode())
+    server.always(
+        json.dumps(
+            {"messages": [entry("new-1", body="disk quota exceeded for tenant")]}
+        ).encode()
+    )
     assert main(["snapshot", "failures", "kept", "--repair"]) == ExitStatus.NOT_COMPLETE
     assert main(["verify", "kept"]) == ExitStatus.DONE
 
@@ -228,21 +306,36 @@ def test_results_that_cannot_be_written_are_an_error(synced: Path) -> None:
             cwd=synced, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
         )  # fmt: skip
     assert ended.returncode == ExitStatus.FAILED
-    assert ended.stderr.startswith("toolkit: writing to standard output: got No space left")
+    assert ended.stderr.startswith(
+        "toolkit: writing to standard output: got No space left"
+    )
     assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.slow
-def test_a_schedule_survives_its_log_and_a_rotated_token(server, tmp_path: Path, capsys) -> None:
+def test_a_schedule_survives_its_log_and_a_rotated_token(
+    server, tmp_path: Path, capsys
+) -> None:
     """Neither a full log nor a token that is refused once ends it; the heartbeat and `status` tell of it."""
     server.always(b'{"error": "unauthorized"}', status=401)
     token = tmp_path / "token"
     token.write_text("old-token\n")
     kept = tmp_path / "kept"
-    words = ["snapshot", "failures", str(kept), "--every", "2s", "--token-file", str(token)]
+    words = [
+        "snapshot",
+        "failures",
+        str(kept),
+        "--every",
+        "2s",
+        "--token-file",
+        str(token),
+    ]
     with Path("/dev/full").open("wb") as full:
         child = subprocess.Popen(
-            [sys.executable, "-m", "toolkit", *words], env=configured(server.url), stdout=full, stderr=full
+            [sys.executable, "-m", "toolkit", *words],
+            env=configured(server.url),
+            stdout=full,
+            stderr=full,
         )
     heartbeat = _waited(kept, lambda beat: beat["failures_in_a_row"] == 1)
     assert "401" in heartbeat["last_error"]
@@ -250,14 +343,20 @@ def test_a_schedule_survives_its_log_and_a_rotated_token(server, tmp_path: Path,
     server.always(json.dumps({"messages": [entry("a")]}).encode())
     token.write_text("new-token\n")
     first = _waited(kept, lambda beat: beat["rows"] == 1)
-    later = _waited(kept, lambda beat: beat["last_complete_at"] > first["last_complete_at"])
+    later = _waited(
+        kept, lambda beat: beat["last_complete_at"] > first["last_complete_at"]
+    )
     assert later["failures_in_a_row"] == 0
     assert server.requests[0].headers["Authorization"] == "Bearer old-token"
     assert server.requests[-1].headers["Authorization"] == "Bearer new-token"
     capsys.readouterr()
     assert main(["status", str(kept), "--json"]) == ExitStatus.DONE
     status = json.loads(capsys.readouterr().out)
-    assert (status["rows"], status["max_age_seconds"], status["status"]) == (1, 3600.0, 0)
+    assert (status["rows"], status["max_age_seconds"], status["status"]) == (
+        1,
+        3600.0,
+        0,
+    )
     assert tk.verify_snapshot(kept).unlisted == ()
     assert len(pd.read_parquet(kept)) == 1
     child.send_signal(signal.SIGTERM)
@@ -265,7 +364,9 @@ def test_a_schedule_survives_its_log_and_a_rotated_token(server, tmp_path: Path,
     assert json.loads((kept / HEARTBEAT).read_bytes())["state"] == "stopped"
 
 
-def test_status_and_report_allow_the_same_age(server, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_status_and_report_allow_the_same_age(
+    server, tmp_path: Path, monkeypatch, capsys
+) -> None:
     """After one sync a day, after two a minute apart an hour: as the report of the same snapshot."""
     for name, value in configured(server.url).items():
         monkeypatch.setenv(name, value)
@@ -277,7 +378,11 @@ def test_status_and_report_allow_the_same_age(server, tmp_path: Path, monkeypatc
         assert main(["status", str(kept), "--json"]) == ExitStatus.DONE
         status = json.loads(capsys.readouterr().out)
         report = tk.failure_report(tk.read_snapshot(kept)).to_dict()
-        assert status["max_age_seconds"] == hours * 3600 == report["data"]["max_age_hours"] * 3600
+        assert (
+            status["max_age_seconds"]
+            == hours * 3600
+            == report["data"]["max_age_hours"] * 3600
+        )
     # a clock was wrong: nobody knows how old these data are
     early = datetime.now(UTC) - timedelta(days=2)
     assert snapshot_status(str(kept), now=early).exit_status is ExitStatus.TOO_OLD
@@ -285,10 +390,16 @@ def test_status_and_report_allow_the_same_age(server, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_report_names_what_came_since_one_could_judge_last(server, tmp_path: Path, capsys) -> None:
+def test_a_report_names_what_came_since_one_could_judge_last(
+    server, tmp_path: Path, capsys
+) -> None:
     """An error of 40 hours ago is new if the last report that could judge was 45 hours ago, then no more."""
     rows = [entry(f"old-{number}", hours=60 + number) for number in range(40)]
-    server.always(json.dumps({"messages": [*rows, entry("late", 40, "certificate has expired")]}).encode())
+    server.always(
+        json.dumps(
+            {"messages": [*rows, entry("late", 40, "certificate has expired")]}
+        ).encode()
+    )
     kept = str(tmp_path / "kept")
     with server.service() as service:
         tk.sync_failures(service, kept, progress=False)
@@ -364,8 +475,12 @@ def test_the_service_logs_events(tmp_path: Path) -> None:
         [sys.executable, "-m", "toolkit", *words],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as child:  # fmt: skip
-        assert json.loads(child.stdout.readline())["queue_url"].startswith("http://127.0.0.1:")
+        assert json.loads(child.stdout.readline())["queue_url"].startswith(
+            "http://127.0.0.1:"
+        )
         child.send_signal(signal.SIGTERM)
-        events = [json.loads(line) for line in child.communicate(timeout=30)[1].splitlines()]
+        events = [
+            json.loads(line) for line in child.communicate(timeout=30)[1].splitlines()
+        ]
     assert [event["event"] for event in events] == ["starting", "stopped"]
     assert child.returncode == ExitStatus.DONE

@@ -21,15 +21,26 @@ WORDS = "connection refused by the database of the orders service at port 5432"
 
 
 @pytest.fixture
-def planned(server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def planned(
+    server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
     """The output of a plan of 30 kinds of failures, made with these options."""
     monkeypatch.chdir(tmp_path)
     for name, value in configured(server.url).items():
         monkeypatch.setenv(name, value)
-    kinds = ["".join(chr(ord("a") + int(digit)) for digit in f"{number:03}") * 3 for number in range(30)]
+    kinds = [
+        "".join(chr(ord("a") + int(digit)) for digit in f"{number:03}") * 3
+        for number in range(30)
+    ]
     rows = [
         entry(f"id-{number}", body=f"{kind} {WORDS}")
-        | {"workflowUrl": f"https://example.com/orders/{kind}", "workflowRunId": f"wfr_{number}"}
+        | {
+            "workflowUrl": f"https://example.com/orders/{kind}",
+            "workflowRunId": f"wfr_{number}",
+        }
         for number, kind in enumerate(kinds)
     ]
     server.always(json.dumps({"messages": rows}).encode())
@@ -50,15 +61,30 @@ def test_a_plan_fits_60_columns_and_ends_with_its_command(planned, monkeypatch) 
     assert max(map(len, lines)) <= 60
     assert "20 of 30 rows; --all prints all" in lines
     plan = tk.RedrivePlan.read("plan.json")
-    advised = {f"{row['class']}: {row['advice']}" for row in plan.groups.to_dict("records")}
-    assert all(" ".join(advice.split()) in " ".join(" ".join(lines).split()) for advice in advised)
-    confirmation = re.fullmatch(r"toolkit redrive run plan\.json --confirm (\d+-[0-9a-f]{16})", lines[-1])[1]
+    advised = {
+        f"{row['class']}: {row['advice']}" for row in plan.groups.to_dict("records")
+    }
+    assert all(
+        " ".join(advice.split()) in " ".join(" ".join(lines).split())
+        for advice in advised
+    )
+    confirmation = re.fullmatch(
+        r"toolkit redrive run plan\.json --confirm (\d+-[0-9a-f]{16})", lines[-1]
+    )[1]
     assert sum(line.startswith("title ") for line in lines) == ROWS_SHOWN
     everything = planned("--action", "delete", "--all").splitlines()
     assert sum(line.startswith("title ") for line in everything) == 30
     preview = json.loads(planned("--action", "delete", "--json"))
-    assert preview["confirmation"] == confirmation == tk.RedrivePlan.read("plan.json").confirmation
-    assert (preview["failures"], preview["actions"], len(preview["groups"])) == (30, {"delete": 30}, 30)
+    assert (
+        preview["confirmation"]
+        == confirmation
+        == tk.RedrivePlan.read("plan.json").confirmation
+    )
+    assert (preview["failures"], preview["actions"], len(preview["groups"])) == (
+        30,
+        {"delete": 30},
+        30,
+    )
 
 
 def test_output_for_programs_is_not_wrapped(planned, monkeypatch) -> None:
@@ -72,12 +98,16 @@ def test_output_for_programs_is_not_wrapped(planned, monkeypatch) -> None:
 def test_cells_are_whole_in_blocks() -> None:
     """A word that is too long continues on the next line, and nothing is lost."""
     address = "https://example.com/" + "a" * 70
-    frame = pd.DataFrame({"title": [WORDS], "url": [address], "count": [3], "advice": [WORDS]})
+    frame = pd.DataFrame(
+        {"title": [WORDS], "url": [address], "count": [3], "advice": [WORDS]}
+    )
     text = table_text(frame, 60)
     assert max(map(len, text.splitlines())) <= 60
     cells = {"title": WORDS, "url": address}
     joined = re.sub(r"\s+", "", text)
-    assert joined == f"title{cells['title']}url{address}count3advice{WORDS}".replace(" ", "")
+    assert joined == f"title{cells['title']}url{address}count3advice{WORDS}".replace(
+        " ", ""
+    )
     assert table_text(frame, 300).splitlines()[0].split() == list(frame)
 
 
@@ -85,16 +115,24 @@ def test_cells_are_whole_in_blocks() -> None:
 def test_long_cells_of_a_table_have_several_lines(width: int) -> None:
     """Columns stay side by side, numbers end at the right, and addresses break after slashes."""
     address = "https://shop.example.com/flows/accounts/welcome"
-    frame = pd.DataFrame({"title": [WORDS] * 2, "url": address, "count": [3, 1_000], "reason": WORDS})
+    frame = pd.DataFrame(
+        {"title": [WORDS] * 2, "url": address, "count": [3, 1_000], "reason": WORDS}
+    )
     head, *lines = table_text(frame, width).splitlines()
     assert head.split() == list(frame)
     assert max(map(len, lines)) <= width
     end = head.index("count") + len("count")
-    assert [line[:end].split()[-1] for line in lines if line[end - 1].isdigit()] == ["3", "1000"]
+    assert [line[:end].split()[-1] for line in lines if line[end - 1].isdigit()] == [
+        "3",
+        "1000",
+    ]
     start, stop = head.index("url"), head.index("count")
     broken = [line[start:stop].strip() for line in lines[: len(lines) // 2]]
     assert "".join(broken) == address
-    assert all(part.endswith("/") for part in broken[: len([part for part in broken if part]) - 1])
+    assert all(
+        part.endswith("/")
+        for part in broken[: len([part for part in broken if part]) - 1]
+    )
 
 
 @pytest.mark.parametrize("columns", ["20", "60", "80"])
@@ -122,7 +160,9 @@ def test_every_help_fits_60_columns(monkeypatch) -> None:
     for parser in parsers:
         lines = parser.format_help().splitlines()
         too_long = [line for line in lines if len(line) > 60 and " " in line.strip()]
-        assert [line for line in too_long if not re.match(r" *(toolkit |\[--\S+ \{)", line)] == []
+        assert [
+            line for line in too_long if not re.match(r" *(toolkit |\[--\S+ \{)", line)
+        ] == []
 
 
 def test_a_ledger_of_many_groups_is_shortened(planned, monkeypatch, capsys) -> None:

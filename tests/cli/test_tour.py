@@ -19,7 +19,12 @@ from toolkit.cli.exit_status import ExitStatus
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 TOKEN = "token-of-the-tour-0123456789"
-ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+ASCII = {
+    "LC_ALL": "C",
+    "PYTHONUTF8": "0",
+    "PYTHONCOERCECLOCALE": "0",
+    "PYTHONIOENCODING": "ascii",
+}
 
 TOUR = (
     ("snapshot failures kept --retention 30d", 0),
@@ -73,9 +78,15 @@ Path("statuses.json").write_text(json.dumps(statuses))
 """
 
 
-def _leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:
+def _leaves(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[str]:
     """Yield every command without further ones below it."""
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    below = [
+        action
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
     if not below:
         yield " ".join(words)
     for action in below:
@@ -86,10 +97,15 @@ def _leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Ite
 def test_the_tour_visits_every_command_and_each_status_is_documented() -> None:
     """Whatever the parser has is in the tour, and statuses are those of the table."""
     leaves = set(_leaves(build_parser()))
-    visited = {leaf for leaf in leaves if any(f"{text} ".startswith(f"{leaf} ") for text, _ in TOUR)}
+    visited = {
+        leaf
+        for leaf in leaves
+        if any(f"{text} ".startswith(f"{leaf} ") for text, _ in TOUR)
+    }
     assert leaves - visited == {"serve", "demo"}
     documented = {
-        int(number) for number in re.findall(r"^\| (\d+) \|", PAGE.read_text("utf-8"), re.MULTILINE)
+        int(number)
+        for number in re.findall(r"^\| (\d+) \|", PAGE.read_text("utf-8"), re.MULTILINE)
     }
     assert documented == {int(status) for status in ExitStatus}
     assert {status for _, status in TOUR} <= documented
@@ -97,7 +113,11 @@ def test_the_tour_visits_every_command_and_each_status_is_documented() -> None:
 
 def _variables() -> dict[str, str]:
     families = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(families)}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(families)
+    }
 
 
 @pytest.mark.slow

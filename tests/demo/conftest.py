@@ -28,7 +28,10 @@ class Recorder:
 
     url: str = ""
     token: str = "recorded-token-0123456789"
-    keys: tuple[str, str] = ("sig_current_0123456789abcdef0123456789", "sig_next_0123456789abcdef0123456789")
+    keys: tuple[str, str] = (
+        "sig_current_0123456789abcdef0123456789",
+        "sig_next_0123456789abcdef0123456789",
+    )
     messages: list[dict[str, Any]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
@@ -38,7 +41,9 @@ class Recorder:
         """Variables under which the application finds this queue."""
         names = ("TOOLKIT_QUEUE_CURRENT_SIGNING_KEY", "TOOLKIT_QUEUE_NEXT_SIGNING_KEY")
         others = {
-            name: value for name, value in os.environ.items() if not name.startswith(("TOOLKIT_", "QSTASH_"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("TOOLKIT_", "QSTASH_"))
         }
         own = {"TOOLKIT_QUEUE_URL": self.url, "TOOLKIT_QUEUE_TOKEN": self.token}
         return others | own | dict(zip(names, keys, strict=False))
@@ -78,7 +83,10 @@ class Marked:
         found = []
         for process in Path("/proc").iterdir():
             try:
-                if process.name.isdigit() and self._mark.encode() in (process / "environ").read_bytes():
+                if (
+                    process.name.isdigit()
+                    and self._mark.encode() in (process / "environ").read_bytes()
+                ):
                     found.append(process.name)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
@@ -108,7 +116,9 @@ def recording() -> Iterator[Recorder]:
 
 
 @pytest.fixture(scope="session")
-def application(recording: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def application(
+    recording: Recorder, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """Address of an application without signing keys, which has nothing to complain about to the end."""
     log = tmp_path_factory.mktemp("application") / "log"
     environment = recording.environment()

@@ -26,13 +26,21 @@ command = [sys.executable, "-m", "toolkit_service.demo.application", "--with-par
 child = subprocess.Popen(command, stdin=subprocess.PIPE)
 time.sleep(60)
 """
-DELIVERY = {"Service-Workflow-Sdk-Version": "1", "Service-Workflow-RunId": "wfr_test", "Service-Retried": "0"}
+DELIVERY = {
+    "Service-Workflow-Sdk-Version": "1",
+    "Service-Workflow-RunId": "wfr_test",
+    "Service-Retried": "0",
+}
 
 
 def item(value: object) -> dict[str, str]:
     """One item of a run's history."""
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return {"messageId": "msg_1", "body": base64.b64encode(raw).decode(), "callType": "step"}
+    return {
+        "messageId": "msg_1",
+        "body": base64.b64encode(raw).decode(),
+        "callType": "step",
+    }
 
 
 def deliver(
@@ -41,20 +49,27 @@ def deliver(
     """Deliver as the service does: the history in the body, the protocol's headers beside it."""
     headers = DELIVERY | {"Service-Retried": str(retried)}
     body = json.dumps([item(value) for value in history])
-    return httpx.post(f"{address}/flows/{name}", content=body, headers=headers, timeout=timeout)
+    return httpx.post(
+        f"{address}/flows/{name}", content=body, headers=headers, timeout=timeout
+    )
 
 
 def test_a_start_publishes_the_payload_to_itself(application: str, recorder) -> None:
     """Starting returns a run id and publishes the payload byte for byte."""
     payload = '{"order":  12, "name":"Zoë"}'
     response = httpx.post(
-        f"{application}/flows/orders/prices", content=payload.encode(), headers={"X-Tenant": "t1"}
+        f"{application}/flows/orders/prices",
+        content=payload.encode(),
+        headers={"X-Tenant": "t1"},
     )
     run_id = response.json()["workflowRunId"]
     assert run_id.startswith("wfr_")
     assert len(run_id) == 25
     (message,) = recorder.messages
-    assert (message["destination"], message["body"]) == (f"{application}/flows/orders/prices", payload)
+    assert (message["destination"], message["body"]) == (
+        f"{application}/flows/orders/prices",
+        payload,
+    )
     headers = message["headers"]
     assert headers["Service-Workflow-Init"] == "true"
     assert headers["Service-Workflow-RunId"] == run_id
@@ -62,7 +77,11 @@ def test_a_start_publishes_the_payload_to_itself(application: str, recorder) -> 
     assert headers["Service-Forward-x-tenant"] == "t1"
     assert headers["Service-Label"] == "shop,eu"
     assert headers["Service-Failure-Callback"] == f"{application}/failed"
-    assert not [name for name in headers if name.lower().endswith(("forward-host", "forward-content-length"))]
+    assert not [
+        name
+        for name in headers
+        if name.lower().endswith(("forward-host", "forward-content-length"))
+    ]
     assert recorder.tokens == {f"Bearer {recorder.token}"}
 
 
@@ -73,7 +92,11 @@ def test_a_run_executes_all_its_steps(application: str, recorder) -> None:
         assert deliver(application, "orders/checkout", *history).status_code == 200
         message = recorder.messages[-1]
         step = json.loads(message["body"])
-        assert (step["stepName"], step["stepType"], step["stepId"]) == (name, kind, len(history))
+        assert (step["stepName"], step["stepType"], step["stepId"]) == (
+            name,
+            kind,
+            len(history),
+        )
         assert message["headers"]["Service-Workflow-Init"] == "false"
         assert ("Service-Delay" in message["headers"]) == (kind == "SleepFor")
         history.append(step)
@@ -91,22 +114,64 @@ def test_a_run_executes_all_its_steps(application: str, recorder) -> None:
         ("orders/prices", 1001, 422, "application/json", b"validation failed"),
         ("orders/prices", 1002, 409, "application/json", b"conflict"),
         ("orders/prices", 1003, 500, "application/json", b"<script>"),
-        ("legacy/sync", 1000, 500, "text/html; charset=utf-8", b"<h1>Something went wrong</h1>"),
+        (
+            "legacy/sync",
+            1000,
+            500,
+            "text/html; charset=utf-8",
+            b"<h1>Something went wrong</h1>",
+        ),
         ("legacy/sync", 1001, 502, "text/html; charset=utf-8", b"502 Bad Gateway"),
         ("invoices/send", 1000, 500, "text/plain; charset=utf-8", b"KeyError: 'XK'"),
         ("invoices/send", 1001, 500, "text/plain; charset=utf-8", b"KeyError: 'ZZ'"),
-        ("orders/fulfil", 1000, 500, "text/plain; charset=utf-8", b"at async fulfil (/srv/shop/src"),
+        (
+            "orders/fulfil",
+            1000,
+            500,
+            "text/plain; charset=utf-8",
+            b"at async fulfil (/srv/shop/src",
+        ),
         ("media/thumbnail", 1002, 500, "image/png", b"\x89PNG\r\n"),
-        ("media/thumbnail", 1000, 500, "text/plain; charset=iso-8859-1", "Händler".encode("latin-1")),
-        ("media/thumbnail", 1001, 500, "text/plain; charset=utf-16", "archive".encode("utf-16-le")),
+        (
+            "media/thumbnail",
+            1000,
+            500,
+            "text/plain; charset=iso-8859-1",
+            "Händler".encode("latin-1"),
+        ),
+        (
+            "media/thumbnail",
+            1001,
+            500,
+            "text/plain; charset=utf-16",
+            "archive".encode("utf-16-le"),
+        ),
         ("exports/bulk", 1000, 429, "application/json", b"rate limited"),
-        ("ledger/post", 1000, 500, "text/plain; charset=utf-8", b"During handling of the above exception"),
-        ("ledger/post", 1001, 507, "text/plain; charset=utf-8", b"no space left on device"),
+        (
+            "ledger/post",
+            1000,
+            500,
+            "text/plain; charset=utf-8",
+            b"During handling of the above exception",
+        ),
+        (
+            "ledger/post",
+            1001,
+            507,
+            "text/plain; charset=utf-8",
+            b"no space left on device",
+        ),
         ("accounts/remove", 1000, 489, "application/json", b"unknown order"),
     ],
 )
 def test_each_failing_workflow_fails_in_its_way(
-    application: str, recorder, name: str, number: int, status: int, kind: str, sign: bytes
+    application: str,
+    recorder,
+    name: str,
+    number: int,
+    status: int,
+    kind: str,
+    sign: bytes,
 ) -> None:
     """JSON, HTML, stack traces, binary bodies, rate limits: status, type and text are as promised."""
     response = deliver(application, name, {"order": number})
@@ -124,7 +189,9 @@ def test_every_workflow_marked_as_failing_does(application: str) -> None:
             continue
         history: list[object] = [{"order": 1000}]
         for _ in workflow.steps:
-            response = deliver(application, workflow.name, *history, retried=workflow.retries)
+            response = deliver(
+                application, workflow.name, *history, retried=workflow.retries
+            )
             history.append({"out": None})
             if response.status_code != 200:
                 break
@@ -135,7 +202,10 @@ def test_the_second_step_of_the_payment_fails(application: str, recorder) -> Non
     """The first step succeeds, the second panics."""
     assert deliver(application, "payments/capture", {"order": 1000}).status_code == 200
     response = deliver(
-        application, "payments/capture", {"order": 1000}, json.loads(recorder.messages[0]["body"])
+        application,
+        "payments/capture",
+        {"order": 1000},
+        json.loads(recorder.messages[0]["body"]),
     )
     assert response.status_code == 500
     assert b"goroutine" in response.content
@@ -175,7 +245,9 @@ def test_a_body_that_is_no_history_gets_an_error_response(application: str) -> N
         b'[{"body": "e30="}, {"body": "W10="}]',
         b"\xff",
     ):
-        response = httpx.post(f"{application}/flows/orders/prices", content=body, headers=DELIVERY)
+        response = httpx.post(
+            f"{application}/flows/orders/prices", content=body, headers=DELIVERY
+        )
         assert response.status_code == 500, body
         assert response.json()["error"] == "ProtocolError"
     for payload in (b"{}", b"no JSON", b"\xff\xfe"):
@@ -185,7 +257,10 @@ def test_a_body_that_is_no_history_gets_an_error_response(application: str) -> N
 
 def test_a_start_that_cannot_be_published_fails(application: str, recorder) -> None:
     """When the service refuses the first message, the caller gets an error; binary payloads are refused."""
-    assert httpx.post(f"{application}/flows/orders/prices", content=b"\xff").status_code == 400
+    assert (
+        httpx.post(f"{application}/flows/orders/prices", content=b"\xff").status_code
+        == 400
+    )
     recorder.refuse = True
     response = httpx.post(f"{application}/flows/orders/prices", content=b"{}")
     assert response.status_code == 500
@@ -197,14 +272,19 @@ def test_callbacks_are_kept_and_failure_functions_can_fail(application: str) -> 
     body = {"status": 500, "url": "http://127.0.0.1/a", "dlqId": "dlq_1", "retried": 2}
     assert httpx.post(f"{application}/failed", json=body).status_code == 200
     assert httpx.post(f"{application}/failed/broken", json=body).status_code == 500
-    assert httpx.post(f"{application}/callback", json=body | {"dlqId": None}).status_code == 200
+    assert (
+        httpx.post(f"{application}/callback", json=body | {"dlqId": None}).status_code
+        == 200
+    )
     found = httpx.get(f"{application}/received").json()[-3:]
     assert [(callback["kind"], callback["dlqId"]) for callback in found] == [
         ("failure", "dlq_1"),
         ("failure", "dlq_1"),
         ("callback", None),
     ]
-    assert httpx.post(f"{application}/orders", content=b"\x00\xff").content == b"\x00\xff"
+    assert (
+        httpx.post(f"{application}/orders", content=b"\x00\xff").content == b"\x00\xff"
+    )
 
 
 def signed(url: str, body: bytes, key: str) -> dict[str, str]:
@@ -223,7 +303,9 @@ def signed(url: str, body: bytes, key: str) -> dict[str, str]:
     return {"Service-Signature": jwt.encode(claims, key, algorithm="HS256")}
 
 
-def test_with_signing_keys_unsigned_requests_are_refused(recorder, tmp_path: Path) -> None:
+def test_with_signing_keys_unsigned_requests_are_refused(
+    recorder, tmp_path: Path
+) -> None:
     """Deliveries and callbacks must be signed with either key over exactly this body; starts need not be."""
     log = tmp_path / "log"
     environment = recorder.environment(*recorder.keys)
@@ -233,7 +315,9 @@ def test_with_signing_keys_unsigned_requests_are_refused(recorder, tmp_path: Pat
         body = json.dumps([item({"order": 1})]).encode()
         url = f"{address}/flows/orders/fulfil"
         good = [
-            httpx.post(url, content=body, headers=DELIVERY | signed(url, body, key)).status_code
+            httpx.post(
+                url, content=body, headers=DELIVERY | signed(url, body, key)
+            ).status_code
             for key in recorder.keys
         ]
         other = signed(url, body + b" ", recorder.keys[0])
@@ -250,7 +334,9 @@ def test_with_signing_keys_unsigned_requests_are_refused(recorder, tmp_path: Pat
 def test_it_ends_when_its_parent_is_killed(recorder, marked) -> None:
     """When the parent is killed, that closes the pipe, and the application ends by itself."""
     environment = marked.environment | recorder.environment()
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=environment
+    )
     pid = json.loads(parent.stdout.readline())["pid"]
     assert str(pid) in marked.processes()
     parent.send_signal(signal.SIGKILL)
@@ -263,10 +349,17 @@ def test_a_child_that_does_not_start_says_why(tmp_path: Path) -> None:
     """Without a configured queue the application ends, and the error carries its last words."""
     log = tmp_path / "log"
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("TOOLKIT_", "QSTASH_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TOOLKIT_", "QSTASH_"))
     }
     with (
-        pytest.raises(LocalServiceError, match=r"starting the application: got .*no address and no token"),
-        running("toolkit_service.demo.application", variables=environment, log=log) as process,
+        pytest.raises(
+            LocalServiceError,
+            match=r"starting the application: got .*no address and no token",
+        ),
+        running(
+            "toolkit_service.demo.application", variables=environment, log=log
+        ) as process,
     ):
         first_line(process, what="the application", log=log)

@@ -31,9 +31,17 @@ DLQ = "/v2/dlq"
 @pytest.fixture(scope="module")
 def service() -> Iterator[LocalService]:
     """A service with 25 failed messages and 25 vectors."""
-    with LocalService(indexes=["plain:dense:2:COSINE"]) as running, client(running) as http_client:
-        item = {"destination": "http://127.0.0.1:9/x", "headers": {"Service-Retries": "0"}}
-        http_client.post("/v2/batch", json=[item | {"body": str(number)} for number in range(25)])
+    with (
+        LocalService(indexes=["plain:dense:2:COSINE"]) as running,
+        client(running) as http_client,
+    ):
+        item = {
+            "destination": "http://127.0.0.1:9/x",
+            "headers": {"Service-Retries": "0"},
+        }
+        http_client.post(
+            "/v2/batch", json=[item | {"body": str(number)} for number in range(25)]
+        )
         rows = [{"id": f"v{number}", "vector": [1, number]} for number in range(25)]
         http_client.post("/vector/plain/upsert", json=rows)
         deadline = time.monotonic() + 20
@@ -45,7 +53,9 @@ def service() -> Iterator[LocalService]:
 
 def client(service: LocalService) -> httpx.Client:
     return httpx.Client(
-        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=10
+        base_url=service.url,
+        headers={"Authorization": f"Bearer {service.token}"},
+        timeout=10,
     )
 
 
@@ -62,11 +72,15 @@ def script(connected: httpx.Client, *faults: dict[str, Any]) -> None:
     assert response.status_code == 200, response.text
 
 
-def raw(service: LocalService, path: str = KEYS, method: str = "GET") -> tuple[bytes, bool]:
+def raw(
+    service: LocalService, path: str = KEYS, method: str = "GET"
+) -> tuple[bytes, bool]:
     """All bytes of a response, and whether the connection ended with a reset."""
     parts = urlsplit(service.url)
     found = bytearray()
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+    with socket.create_connection(
+        (parts.hostname, parts.port), timeout=10
+    ) as connection:
         connection.sendall(
             f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {service.token}\r\n"
             "Connection: close\r\n\r\n".encode()
@@ -99,17 +113,28 @@ def walk(connected: httpx.Client, *, most: int = 20) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_script_strikes_the_requests_it_names_and_no_others(connected: httpx.Client) -> None:
+def test_a_script_strikes_the_requests_it_names_and_no_others(
+    connected: httpx.Client,
+) -> None:
     """By route, method, first and times; the first fault that is due wins; counts are shown."""
     script(
         connected,
         {"route": KEYS, "first": 2, "times": 2, "status": 503},
         {"route": "/v2/*", "method": "GET", "first": 3, "times": None, "status": 429},
     )
-    assert [connected.get(KEYS).status_code for _ in range(5)] == [200, 503, 503, 429, 429]
+    assert [connected.get(KEYS).status_code for _ in range(5)] == [
+        200,
+        503,
+        503,
+        429,
+        429,
+    ]
     assert connected.post(KEYS).status_code == 405
     assert connected.get("/vector/plain").status_code == 200
-    counts = [(item["requests"], item["struck"]) for item in connected.get("/admin/faults").json()["faults"]]
+    counts = [
+        (item["requests"], item["struck"])
+        for item in connected.get("/admin/faults").json()["faults"]
+    ]
     assert counts == [(6, 2), (5, 2)]
     assert connected.delete("/admin/faults").json() == {"faults": []}
     assert connected.get(KEYS).status_code == 200
@@ -125,25 +150,49 @@ def test_the_script_is_behind_the_token(service: LocalService) -> None:
 def test_a_script_in_a_file_is_there_from_the_start(tmp_path: Path) -> None:
     """``--faults FILE``; and one that is not understood ends the start in one line."""
     file = tmp_path / "faults.json"
-    file.write_text('{"faults": [{"route": "/v2/keys", "status": 500, "body": "broken"}]}')
-    with LocalService(indexes=["plain:dense:2:COSINE"], faults=file) as running, client(running) as http:
+    file.write_text(
+        '{"faults": [{"route": "/v2/keys", "status": 500, "body": "broken"}]}'
+    )
+    with (
+        LocalService(indexes=["plain:dense:2:COSINE"], faults=file) as running,
+        client(running) as http,
+    ):
         assert (http.get(KEYS).status_code, http.get(KEYS).status_code) == (500, 200)
     for wrong in ('{"faults": [{"route": "/x", "first": 0}]}', "[", '{"faults": {}}'):
         file.write_text(wrong)
-        with pytest.raises(LocalServiceError, match=r"reading the fault script 'faults\.json'"):
+        with pytest.raises(
+            LocalServiceError, match=r"reading the fault script 'faults\.json'"
+        ):
             LocalService(tmp_path / "data", faults=file).start()
 
 
 def test_statuses_and_headers_are_as_scripted(connected: httpx.Client) -> None:
     """Any status; headers with timestamps relative to now; null removes one."""
-    headers = {"Retry-After": "{date+120}", "Burst-RateLimit-Reset": "{now-7}", "Date": "{date-3600}"}
-    script(connected, {"route": KEYS, "status": 429, "headers": headers | {"Content-Type": None}})
+    headers = {
+        "Retry-After": "{date+120}",
+        "Burst-RateLimit-Reset": "{now-7}",
+        "Date": "{date-3600}",
+    }
+    script(
+        connected,
+        {"route": KEYS, "status": 429, "headers": headers | {"Content-Type": None}},
+    )
     response = connected.get(KEYS)
     now = time.time()
     assert response.status_code == 429
-    assert abs(parsedate_to_datetime(response.headers["retry-after"]).timestamp() - now - 120) < 5
+    assert (
+        abs(
+            parsedate_to_datetime(response.headers["retry-after"]).timestamp()
+            - now
+            - 120
+        )
+        < 5
+    )
     assert abs(int(response.headers["burst-ratelimit-reset"]) - now + 7) < 5
-    assert abs(parsedate_to_datetime(response.headers["date"]).timestamp() - now + 3600) < 5
+    assert (
+        abs(parsedate_to_datetime(response.headers["date"]).timestamp() - now + 3600)
+        < 5
+    )
     assert "content-type" not in response.headers
     assert response.json()["error"]
 
@@ -160,7 +209,11 @@ def test_statuses_and_headers_are_as_scripted(connected: httpx.Client) -> None:
         ({"json": {}}, 200, b"{}"),
         ({"json": None}, 200, b"null"),
         ({"body_base64": base64.b64encode(b"\xff\x00").decode()}, 200, b"\xff\x00"),
-        ({"status": 302, "headers": {"Location": "http://127.0.0.1:9/"}, "body": ""}, 302, b""),
+        (
+            {"status": 302, "headers": {"Location": "http://127.0.0.1:9/"}, "body": ""},
+            302,
+            b"",
+        ),
         ({"status": 599, "body": "x"}, 599, b"x"),
     ],
 )
@@ -180,7 +233,11 @@ def test_the_response_of_the_service_can_be_changed(connected: httpx.Client) -> 
     script(
         connected,
         {"route": KEYS, "drop": ["next"]},
-        {"route": KEYS, "first": 2, "replace": [{"text": '"next"', "by_base64": "/w=="}]},
+        {
+            "route": KEYS,
+            "first": 2,
+            "replace": [{"text": '"next"', "by_base64": "/w=="}],
+        },
     )
     assert connected.get(KEYS).json() == {"current": whole["current"]}
     assert b"\xff" in connected.get(KEYS).content
@@ -205,7 +262,10 @@ def test_a_response_can_end_at_each_sixteenth_of_its_body(
 ) -> None:
     """The head announces the whole body, and a part is sent."""
     whole = connected.get(DLQ).content
-    faults = [{"route": DLQ, "first": part + 1, how: {"share": part / 16}} for part in range(16)]
+    faults = [
+        {"route": DLQ, "first": part + 1, how: {"share": part / 16}}
+        for part in range(16)
+    ]
     script(connected, *faults)
     for part in range(16):
         found, was_reset = raw(service, DLQ)
@@ -247,7 +307,9 @@ def test_a_chunked_response_is_whole_or_truncated_inside_a_chunk(
 
 
 @pytest.mark.parametrize("off", [-5, 5])
-def test_the_stated_length_can_be_wrong(service: LocalService, connected: httpx.Client, off: int) -> None:
+def test_the_stated_length_can_be_wrong(
+    service: LocalService, connected: httpx.Client, off: int
+) -> None:
     """Content-Length is larger or smaller than the body."""
     script(connected, {"route": KEYS, "length_off": off})
     found, _ = raw(service)
@@ -260,7 +322,10 @@ def test_compressed_responses_can_be_damaged_in_three_ways(
 ) -> None:
     """Whole, with corrupt data, with a wrong checksum, without the trailer."""
     ways = ("whole", "corrupt", "wrong_crc", "no_trailer")
-    script(connected, *({"route": DLQ, "first": n, "gzip": way} for n, way in enumerate(ways, 1)))
+    script(
+        connected,
+        *({"route": DLQ, "first": n, "gzip": way} for n, way in enumerate(ways, 1)),
+    )
     bodies = {way: body_of(raw(service, DLQ)[0]) for way in ways}
     whole = gzip.decompress(bodies["whole"])
     assert len(json.loads(whole)["messages"]) == 25
@@ -284,7 +349,9 @@ def test_a_small_response_can_decompress_to_a_large_one(
     assert json.loads(large)["current"]
 
 
-def test_a_response_can_be_late_and_slow(service: LocalService, connected: httpx.Client) -> None:
+def test_a_response_can_be_late_and_slow(
+    service: LocalService, connected: httpx.Client
+) -> None:
     """Seconds before the first byte; then so many bytes a second, while others are served."""
     size = len(connected.get(KEYS).content)
     script(
@@ -304,7 +371,9 @@ def test_a_response_can_be_late_and_slow(service: LocalService, connected: httpx
     assert 1.9 <= time.monotonic() - begun < 4
 
 
-def test_a_reply_can_be_lost_after_the_work_was_done(service: LocalService, connected: httpx.Client) -> None:
+def test_a_reply_can_be_lost_after_the_work_was_done(
+    service: LocalService, connected: httpx.Client
+) -> None:
     """The publish was stored, though its caller got a reset."""
     script(connected, {"route": "/v2/publish/*", "reset": {"byte": 0}})
     headers = {"Service-Deduplication-Id": "lost-reply", "Service-Delay": "1h"}
@@ -316,9 +385,13 @@ def test_a_reply_can_be_lost_after_the_work_was_done(service: LocalService, conn
     assert connected.delete(f"/v2/messages/{again['messageId']}").status_code == 202
 
 
-def test_pages_can_be_inserted_and_the_listing_stays_whole(connected: httpx.Client) -> None:
+def test_pages_can_be_inserted_and_the_listing_stays_whole(
+    connected: httpx.Client,
+) -> None:
     """An empty page with a cursor, and the previous page again: made-up cursors lead back."""
-    whole = ids({"messages": [row for page in walk(connected) for row in page["messages"]]})
+    whole = ids(
+        {"messages": [row for page in walk(connected) for row in page["messages"]]}
+    )
     script(
         connected,
         {"route": DLQ, "first": 1, "page": {"insert": "empty"}},
@@ -330,7 +403,9 @@ def test_pages_can_be_inserted_and_the_listing_stays_whole(connected: httpx.Clie
     assert pages[1] + pages[3] + pages[4] == whole
 
 
-def test_pages_can_overlap_come_twice_reversed_and_with_more_rows(connected: httpx.Client) -> None:
+def test_pages_can_overlap_come_twice_reversed_and_with_more_rows(
+    connected: httpx.Client,
+) -> None:
     """The rows of one page in every disorder; cursors are the listing's own."""
     first, second, _ = [ids(page) for page in walk(connected)]
     for fault, expected in (
@@ -353,7 +428,10 @@ def test_cursors_can_repeat_go_round_and_never_end(connected: httpx.Client) -> N
     repeated = [page["cursor"] for page in walk(connected, most=4)]
     assert len(repeated) == 4
     assert len(set(repeated)) == 1
-    script(connected, {"route": DLQ, "times": None, "first": 2, "page": {"cursor": "first"}})
+    script(
+        connected,
+        {"route": DLQ, "times": None, "first": 2, "page": {"cursor": "first"}},
+    )
     assert len({page["cursor"] for page in walk(connected, most=6)}) == 1
     script(connected, {"route": DLQ, "times": None, "page": {"cursor": "endless"}})
     endless = walk(connected, most=9)
@@ -361,8 +439,12 @@ def test_cursors_can_repeat_go_round_and_never_end(connected: httpx.Client) -> N
     assert {len(page["messages"]) for page in endless[2:]} == {5}
 
 
-@pytest.mark.parametrize(("end", "shown"), [("absent", "missing"), ("null", None), ("empty", "")])
-def test_the_last_page_can_be_marked_in_three_ways(connected: httpx.Client, end: str, shown: Any) -> None:
+@pytest.mark.parametrize(
+    ("end", "shown"), [("absent", "missing"), ("null", None), ("empty", "")]
+)
+def test_the_last_page_can_be_marked_in_three_ways(
+    connected: httpx.Client, end: str, shown: Any
+) -> None:
     """Without the cursor, with null, with empty text; pages before it keep theirs."""
     script(connected, {"route": DLQ, "times": None, "page": {"end": end}})
     pages = walk(connected)
@@ -374,7 +456,9 @@ def test_pages_of_vectors_go_wrong_the_same_way(connected: httpx.Client) -> None
     """Their cursor is in the request's body, their rows below ``result``."""
 
     def page(cursor: str) -> dict[str, Any]:
-        return connected.post("/vector/plain/range", json={"cursor": cursor, "limit": 20}).json()["result"]
+        return connected.post(
+            "/vector/plain/range", json={"cursor": cursor, "limit": 20}
+        ).json()["result"]
 
     script(
         connected,
@@ -385,11 +469,15 @@ def test_pages_of_vectors_go_wrong_the_same_way(connected: httpx.Client) -> None
     again = page(first["nextCursor"])
     last = page(again["nextCursor"])
     assert again["vectors"] == first["vectors"]
-    assert [row["id"] for row in last["vectors"]] == [f"v{number}" for number in range(20, 25)]
+    assert [row["id"] for row in last["vectors"]] == [
+        f"v{number}" for number in range(20, 25)
+    ]
     assert page(last["nextCursor"])["vectors"] == last["vectors"]
 
 
-def test_head_meets_faults_without_a_body(service: LocalService, connected: httpx.Client) -> None:
+def test_head_meets_faults_without_a_body(
+    service: LocalService, connected: httpx.Client
+) -> None:
     """Status and headers as scripted, and nothing behind them."""
     script(connected, {"route": KEYS, "status": 503})
     found, _ = raw(service, method="HEAD")
@@ -397,13 +485,20 @@ def test_head_meets_faults_without_a_body(service: LocalService, connected: http
     assert body_of(found) == b""
 
 
-def test_a_large_request_is_read_before_the_response(service: LocalService, connected: httpx.Client) -> None:
+def test_a_large_request_is_read_before_the_response(
+    service: LocalService, connected: httpx.Client
+) -> None:
     """Its sender reads the scripted response, and no reset."""
     script(connected, {"route": "/v2/batch", "status": 429, "times": 3})
     for _ in range(3):
-        connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=10)
+        connection = http.client.HTTPConnection(
+            urlsplit(service.url).netloc, timeout=10
+        )
         connection.request(
-            "POST", "/v2/batch", b" " * 5_000_000, {"Authorization": f"Bearer {service.token}"}
+            "POST",
+            "/v2/batch",
+            b" " * 5_000_000,
+            {"Authorization": f"Bearer {service.token}"},
         )
         assert connection.getresponse().status == 429
         connection.close()
@@ -416,4 +511,6 @@ def test_a_script_that_is_refused_changes_nothing() -> None:
     found.strike("GET", "/a")
     with pytest.raises(InputError, match="fault 1"):
         found.put({"faults": [{"route": "*"}, {"route": "*", "gzip": "zip"}]})
-    assert found.shown()["faults"] == [{"fault": {"route": "*", "status": 503}, "requests": 1, "struck": 1}]
+    assert found.shown()["faults"] == [
+        {"fault": {"route": "*", "status": 503}, "requests": 1, "struck": 1}
+    ]

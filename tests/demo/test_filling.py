@@ -29,7 +29,11 @@ def listed(service: Service, path: str, name: str) -> list[dict]:
         base_url=queue.url, headers={"Authorization": f"Bearer {queue.token.reveal()}"}
     ) as http:
         while True:
-            page = http.get(path, params={"cursor": cursor} if cursor else {}).raise_for_status().json()
+            page = (
+                http.get(path, params={"cursor": cursor} if cursor else {})
+                .raise_for_status()
+                .json()
+            )
             found += page[name]
             cursor = page.get("cursor")
             if not cursor:
@@ -38,9 +42,14 @@ def listed(service: Service, path: str, name: str) -> list[dict]:
 
 def test_failures_are_listed_exactly_as_generated(service: Service) -> None:
     """Field by field, unknown and missing ones included; all times are shifted by the same amount."""
-    entries = {entry["dlqId"]: entry for entry in listed(service, "/v2/workflows/dlq", "messages")}
+    entries = {
+        entry["dlqId"]: entry
+        for entry in listed(service, "/v2/workflows/dlq", "messages")
+    }
     expected = wire_entries(0)
-    now = {entries[entry["dlqId"]]["createdAt"] - entry["createdAt"] for entry in expected}
+    now = {
+        entries[entry["dlqId"]]["createdAt"] - entry["createdAt"] for entry in expected
+    }
     assert len(now) == 1
     assert len(entries) == 5000
     assert entries == {entry["dlqId"]: entry for entry in wire_entries(now.pop())}
@@ -49,7 +58,9 @@ def test_failures_are_listed_exactly_as_generated(service: Service) -> None:
 def test_runs_are_listed_as_generated(service: Service) -> None:
     """The run log has every failed run, and successful runs as well."""
     runs = listed(service, "/v2/workflows/logs", "runs")
-    assert {run["workflowRunId"] for run in runs} == {run["workflowRunId"] for run in wire_runs(0)}
+    assert {run["workflowRunId"] for run in runs} == {
+        run["workflowRunId"] for run in wire_runs(0)
+    }
     states = Counter(run["workflowState"] for run in runs)
     assert states == {"RUN_FAILED": 5000, "RUN_SUCCESS": 4000}
 
@@ -76,7 +87,9 @@ def test_documents_are_in_their_namespaces_with_vectors(service: Service) -> Non
     """Every document is there with its text and metadata, and a vector that the index made."""
     vectors = tk.load_vectors(service, namespace="all", progress=False)
     assert dict(vectors["namespace"].value_counts()) == NAMESPACES
-    texts = {(document.namespace, document.id): document.data for document in documents()}
+    texts = {
+        (document.namespace, document.id): document.data for document in documents()
+    }
     assert {(row.namespace, row.id): row.data for row in vectors.itertuples()} == texts
     assert vectors["vector_problem"].isna().all()
     assert vectors["vector"].notna().all()
@@ -90,8 +103,12 @@ def test_texts_on_one_topic_lie_together(service: Service) -> None:
         for document in documents()
         if document.namespace == "runbooks"
     }
-    sampled = [document for document in documents() if document.namespace == "runbooks"][:60]
-    hits = tk.query_text(service, [document.data for document in sampled], namespace="runbooks", top_k=2)
+    sampled = [
+        document for document in documents() if document.namespace == "runbooks"
+    ][:60]
+    hits = tk.query_text(
+        service, [document.data for document in sampled], namespace="runbooks", top_k=2
+    )
     same = [
         topics[hit.id] == topics[sampled[hit.query].id]
         for hit in hits.itertuples()

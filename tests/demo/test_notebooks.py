@@ -18,7 +18,10 @@ pytestmark = pytest.mark.slow
 def notebook(path: Path, *cells: str) -> Path:
     """A notebook of these code cells, after a cell of text."""
     found = nbformat.v4.new_notebook()
-    found.cells = [nbformat.v4.new_markdown_cell("# A story"), *map(nbformat.v4.new_code_cell, cells)]
+    found.cells = [
+        nbformat.v4.new_markdown_cell("# A story"),
+        *map(nbformat.v4.new_code_cell, cells),
+    ]
     nbformat.write(found, path)
     return path
 
@@ -27,7 +30,9 @@ def executed(source: Path, folder: Path) -> tuple[int, list[dict], str]:
     """Exit status, the lines on standard output, and the log."""
     log = folder / "log"
     arguments = (str(source), str(folder / "done.ipynb"), "--folder", str(folder))
-    with running("toolkit_service.demo.notebooks", *arguments, variables=os.environ, log=log) as process:
+    with running(
+        "toolkit_service.demo.notebooks", *arguments, variables=os.environ, log=log
+    ) as process:
         lines = [json.loads(line) for line in process.stdout]
         status = process.wait(60)
     return status, lines, log.read_text()
@@ -35,10 +40,16 @@ def executed(source: Path, folder: Path) -> tuple[int, list[dict], str]:
 
 def test_cells_run_in_the_folder_and_are_counted(tmp_path: Path) -> None:
     """Each code cell is reported, outputs are in the written notebook, files are in the working folder."""
-    source = notebook(tmp_path / "story.ipynb", "x = 20 + 1", "open('made.txt', 'w').write('here')\nx * 2")
+    source = notebook(
+        tmp_path / "story.ipynb",
+        "x = 20 + 1",
+        "open('made.txt', 'w').write('here')\nx * 2",
+    )
     before = source.read_bytes()
     status, lines, errors = executed(source, tmp_path)
-    assert (status, lines) == (0, [{"cells": 1, "of": 2}, {"cells": 2, "of": 2}]), errors
+    assert (status, lines) == (0, [{"cells": 1, "of": 2}, {"cells": 2, "of": 2}]), (
+        errors
+    )
     done = nbformat.read(tmp_path / "done.ipynb", as_version=4)
     assert done.cells[2].outputs[0].data["text/plain"] == "42"
     assert (tmp_path / "made.txt").read_text() == "here"
@@ -50,19 +61,27 @@ def test_a_failing_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None
     source = notebook(tmp_path / "story.ipynb", "'fine'", "1 / 0", "'never'")
     status, _, errors = executed(source, tmp_path)
     assert status == 1
-    assert errors.strip().splitlines()[-1] == "cell 2 of 3: ZeroDivisionError: division by zero"
+    assert (
+        errors.strip().splitlines()[-1]
+        == "cell 2 of 3: ZeroDivisionError: division by zero"
+    )
     done = nbformat.read(tmp_path / "done.ipynb", as_version=4)
     assert [len(cell.get("outputs", [])) for cell in done.cells] == [0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("how", ["pipe", signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_no_kernel_is_left_behind(tmp_path: Path, marked, how: str | signal.Signals) -> None:
+def test_no_kernel_is_left_behind(
+    tmp_path: Path, marked, how: str | signal.Signals
+) -> None:
     """Whether the pipe closes, a signal comes or it is killed: the kernel in mid-cell ends too."""
     source = notebook(tmp_path / "story.ipynb", "1", "import time\ntime.sleep(60)")
     arguments = (str(source), str(tmp_path / "done.ipynb"), "--folder", str(tmp_path))
     environment = marked.environment
     with running(
-        "toolkit_service.demo.notebooks", *arguments, variables=environment, log=tmp_path / "log"
+        "toolkit_service.demo.notebooks",
+        *arguments,
+        variables=environment,
+        log=tmp_path / "log",
     ) as process:
         process.stdout.readline()  # the first cell is done, the second one sleeps
         assert len(marked.processes()) >= 2

@@ -33,7 +33,10 @@ def notebooks(tmp_path: Path) -> Path:
     """A folder with a notebook that uses the service, and one that fails."""
     folder = tmp_path / "stories"
     folder.mkdir()
-    for name, cell in {"1_story": STORY, "2_wrong": "raise ValueError('as planned')"}.items():
+    for name, cell in {
+        "1_story": STORY,
+        "2_wrong": "raise ValueError('as planned')",
+    }.items():
         found = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
         nbformat.write(found, folder / f"{name}.ipynb")
     return folder
@@ -56,13 +59,17 @@ def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_the_main_job(tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_main_job(
+    tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Every failing run is found by its id in Parquet, once; a second run into the same folder works too."""
     out = tmp_path / "out"
     done = run_demo(out, runs=24, notebooks=notebooks)
     assert len(done.started) == 24
     fails = {workflow.name for workflow in WORKFLOWS if workflow.fails}
-    assert done.failed == {run_id for run_id, name in done.started.items() if name in fails}
+    assert done.failed == {
+        run_id for run_id, name in done.started.items() if name in fails
+    }
     rows = pq.read_table(out / "snapshots" / "failures").to_pylist()
     assert len(rows) == 5000 + len(done.failed)
     by_run = {row["workflow_run_id"]: row for row in rows}
@@ -75,8 +82,14 @@ def test_the_main_job(tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixt
     assert statuses["reports/render"] == {504}
     assert statuses["accounts/remove"] == {489}
     assert statuses["orders/prices"] == {422, 500}
-    binary = [row["response_body_base64"] for row in rows if row["workflow_url"].endswith("/media/thumbnail")]
-    assert any(body and base64.b64decode(body).startswith(b"\x89PNG") for body in binary)
+    binary = [
+        row["response_body_base64"]
+        for row in rows
+        if row["workflow_url"].endswith("/media/thumbnail")
+    ]
+    assert any(
+        body and base64.b64decode(body).startswith(b"\x89PNG") for body in binary
+    )
     assert pq.read_table(out / "snapshots" / "vectors").num_rows == 2000
     stories = (out / "failure-report.json").read_text()
     json.loads(stories)
@@ -84,7 +97,12 @@ def test_the_main_job(tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixt
     assert "5,000 failures" in (out / "failure-report.md").read_text()
     assert "<html" in (out / "failure-report.html").read_text()
     assert (out / "made-by-a-notebook.txt").read_text() == "3"
-    assert nbformat.read(out / "notebooks" / "1_story.ipynb", as_version=4).cells[0].execution_count == 1
+    assert (
+        nbformat.read(out / "notebooks" / "1_story.ipynb", as_version=4)
+        .cells[0]
+        .execution_count
+        == 1
+    )
     assert done.problems == ("2_wrong.ipynb: cell 1 of 1: ValueError: as planned",)
     output = capfd.readouterr().err
     assert "verified 5 callbacks and " in output
@@ -96,14 +114,24 @@ def test_the_main_job(tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)],
 )
 def test_nothing_is_left_behind_when_interrupted(
     tmp_path: Path, marked, number: signal.Signals, status: int
 ) -> None:
     """Interrupted, terminated or killed in the middle: service and application end too."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "toolkit", "demo", "--out", str(tmp_path / "out"), "--runs", "24"],
+        [
+            sys.executable,
+            "-m",
+            "toolkit",
+            "demo",
+            "--out",
+            str(tmp_path / "out"),
+            "--runs",
+            "24",
+        ],
         stderr=subprocess.PIPE,
         env=marked.environment,
         text=True,

@@ -16,7 +16,15 @@ from toolkit_service.demo.causes import CAUSES, cause
 from toolkit_service.demo.documents import NAMESPACES, documents
 from toolkit_service.demo.history import wire_entries, wire_runs
 from toolkit_service.demo.samples import read_occurrences, sample_files
-from toolkit_service.demo.stories import DAYS, HOUR, ODDITIES, RETRY_DELAYS, STATES, Occurrence, occurrences
+from toolkit_service.demo.stories import (
+    DAYS,
+    HOUR,
+    ODDITIES,
+    RETRY_DELAYS,
+    STATES,
+    Occurrence,
+    occurrences,
+)
 
 NOW = 1_763_650_000_123
 DATA = Path(__file__).parents[2] / "data"
@@ -37,7 +45,10 @@ def test_generating_the_samples_again_yields_the_same_bytes() -> None:
     files = sample_files()
     for name, content in files.items():
         assert (DATA / name).read_bytes() == content
-    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 2_000_000
+    assert (
+        sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file())
+        < 2_000_000
+    )
 
 
 def test_another_seed_tells_another_history(found: list[Occurrence]) -> None:
@@ -46,7 +57,9 @@ def test_another_seed_tells_another_history(found: list[Occurrence]) -> None:
     assert occurrences(seed=1) != found
 
 
-def test_the_file_holds_the_whole_history(found: list[Occurrence], entries: list[dict]) -> None:
+def test_the_file_holds_the_whole_history(
+    found: list[Occurrence], entries: list[dict]
+) -> None:
     """Entries made from the file are the entries made from the generator."""
     again = read_occurrences(DATA / "failures.jsonl")
     assert again == found
@@ -65,7 +78,9 @@ def test_an_unknown_cause_is_refused() -> None:
         cause("html_gatewy")
 
 
-def test_ids_are_unique_and_times_lie_in_the_fortnight(entries: list[dict], found: list[Occurrence]) -> None:
+def test_ids_are_unique_and_times_lie_in_the_fortnight(
+    entries: list[dict], found: list[Occurrence]
+) -> None:
     """5,000 entries with ids of their own, all failed within the last 14 days and before now."""
     assert len(entries) == 5000
     assert len({entry["dlqId"] for entry in entries}) == 5000
@@ -89,9 +104,15 @@ def test_each_story_is_present(found: list[Occurrence]) -> None:
     assert days[0] > days[4] > days[8] > 0  # it grows towards now
     assert len({(item.ip, item.flow) for item in of["neighbour"]}) == 1
     assert len({item.workflow for item in of["neighbour"]}) > 1
-    assert all(day in {item.at // (24 * HOUR) for item in of["broken"]} for day in range(DAYS))
+    assert all(
+        day in {item.at // (24 * HOUR) for item in of["broken"]} for day in range(DAYS)
+    )
     assert all(item.at < 3.1 * HOUR for item in of["new"])
-    assert not [item for item in found if item.workflow == "payments/capture" and item.story != "new"]
+    assert not [
+        item
+        for item in found
+        if item.workflow == "payments/capture" and item.story != "new"
+    ]
 
 
 def test_every_cause_and_oddity_happens(found: list[Occurrence]) -> None:
@@ -119,7 +140,9 @@ def test_every_cause_and_oddity_happens(found: list[Occurrence]) -> None:
         ("9007199254740993", 5),
     ],
 )
-def test_responses_of_each_kind_are_present(entries: list[dict], sign: str, least: int) -> None:
+def test_responses_of_each_kind_are_present(
+    entries: list[dict], sign: str, least: int
+) -> None:
     """Stack traces of four languages, HTML, JSON, timeouts and hostile text are counted."""
     assert sum(sign in entry["responseBody"] for entry in entries) >= least
 
@@ -146,7 +169,8 @@ def test_dates_labels_and_fields_vary(entries: list[dict]) -> None:
     gaps = {
         round(
             (
-                parsedate_to_datetime(entry["responseHeader"]["Date"][0]).timestamp() * 1000
+                parsedate_to_datetime(entry["responseHeader"]["Date"][0]).timestamp()
+                * 1000
                 - entry["createdAt"]
             )
             / 60_000
@@ -157,7 +181,13 @@ def test_dates_labels_and_fields_vary(entries: list[dict]) -> None:
     assert max(gaps) > 30 * 60  # five retries
     assert any("label" in entry and "labels" not in entry for entry in entries)
     assert any("label" not in entry and "labels" in entry for entry in entries)
-    for name in ("callerIP", "maxRetries", "responseStatus", "failureFunctionState", "flowControlKey"):
+    for name in (
+        "callerIP",
+        "maxRetries",
+        "responseStatus",
+        "failureFunctionState",
+        "flowControlKey",
+    ):
         present = sum(name in entry for entry in entries)
         assert 0 < present < 5000, name
     assert any(entry.get("sequence", 0) > 2**64 for entry in entries)
@@ -168,7 +198,10 @@ def test_secrets_are_made_up_and_there_to_be_masked(entries: list[dict]) -> None
     """Authorization headers and query strings hold sample values; addresses are reserved ones."""
     secret = [entry for entry in entries if "Authorization" in entry.get("header", {})]
     assert len(secret) > 50
-    assert all(entry["header"]["Authorization"][0].startswith("Bearer sample-") for entry in secret)
+    assert all(
+        entry["header"]["Authorization"][0].startswith("Bearer sample-")
+        for entry in secret
+    )
     assert any("?token=sample-" in entry["url"] for entry in entries)
     for entry in entries:
         address = ip_address(entry.get("callerIP", "192.0.2.1"))
@@ -184,7 +217,9 @@ def test_entries_are_json_as_a_service_sends_it(entries: list[dict]) -> None:
             assert all(isinstance(value, str) for value in values)
 
 
-def test_the_run_log_matches_the_failures(entries: list[dict], found: list[Occurrence]) -> None:
+def test_the_run_log_matches_the_failures(
+    entries: list[dict], found: list[Occurrence]
+) -> None:
     """Every failed entry has its run, and there are successes beside them."""
     runs = {run["workflowRunId"]: run for run in wire_runs(NOW, found)}
     assert len(runs) == 9000
@@ -192,7 +227,9 @@ def test_the_run_log_matches_the_failures(entries: list[dict], found: list[Occur
         run = runs[entry["workflowRunId"]]
         assert (run["workflowState"], run["dlqId"]) == ("RUN_FAILED", entry["dlqId"])
         assert run["workflowRunCreatedAt"] < run["workflowRunCompletedAt"] <= NOW
-        assert run["workflowRunCreatedAt"] == entry.get("workflowCreatedAt", run["workflowRunCreatedAt"])
+        assert run["workflowRunCreatedAt"] == entry.get(
+            "workflowCreatedAt", run["workflowRunCreatedAt"]
+        )
 
 
 @pytest.mark.slow

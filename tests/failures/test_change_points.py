@@ -37,7 +37,12 @@ def _daily(rng: np.random.Generator) -> npt.NDArray[Any]:
 @pytest.mark.parametrize("quiet", [_poisson, _spread, _retries, _daily])
 def test_quiet_days_have_no_changes(quiet: Any) -> None:
     """At most one false change in 90 days, on average over ten of each kind."""
-    assert sum(len(change_points(quiet(np.random.default_rng(seed)))) for seed in range(10)) <= 10
+    assert (
+        sum(
+            len(change_points(quiet(np.random.default_rng(seed)))) for seed in range(10)
+        )
+        <= 10
+    )
 
 
 def test_a_doubling_is_placed_within_three_hours() -> None:
@@ -54,7 +59,9 @@ def test_a_doubling_is_placed_within_three_hours() -> None:
 def test_the_rates_are_those_of_the_levels() -> None:
     """In events a bin, with the confidence that there is a change at all."""
     found = change_points([10.0] * 20 + [30.0] * 20).to_dict("records")
-    assert [(one["at"], one["before"], one["after"]) for one in found] == [(20, 10.0, 30.0)]
+    assert [(one["at"], one["before"], one["after"]) for one in found] == [
+        (20, 10.0, 30.0)
+    ]
     assert found[0]["confidence"] > 0.99
 
 
@@ -68,7 +75,9 @@ def test_little_or_level_counts_have_no_changes(counts: list[float]) -> None:
     assert found.empty
 
 
-@pytest.mark.parametrize("counts", [None, "abc", ["a"], [[1, 2]], [1, -1], [1, float("nan")], [float("inf")]])
+@pytest.mark.parametrize(
+    "counts", [None, "abc", ["a"], [[1, 2]], [1, -1], [1, float("nan")], [float("inf")]]
+)
 def test_what_is_no_count_is_refused(counts: Any) -> None:
     """With an error that names the argument."""
     with pytest.raises(InputError, match="counts"):

@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.accuracy.held_out_bodies import FROZEN
-from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, Templates, labelled_bodies, macro_f1
+from tests.accuracy.labelled_bodies import (
+    HELD_OUT,
+    TUNED,
+    Templates,
+    labelled_bodies,
+    macro_f1,
+)
 from toolkit import classify_failures
 from toolkit.errors import InputError
 from toolkit.failures import classes
@@ -51,22 +57,41 @@ def test_labelled_responses_get_their_class(
     """Macro-F1 is at least .90, and hardly any response gets a wrong class."""
     rows = [row for listed in templates for row in labelled_bodies(listed)]
     assert len(rows) == size
-    found = classify_failures(failures(*((row.status, row.body) for row in rows))).frame["class"].tolist()
+    found = (
+        classify_failures(failures(*((row.status, row.body) for row in rows)))
+        .frame["class"]
+        .tolist()
+    )
     labels = [row.label for row in rows]
     assert set(labels) == {*CLASSES} - {REFUSED}
     assert macro_f1(labels, found) >= least
-    wrong = [(row, name) for row, name in zip(rows, found, strict=True) if name not in (row.label, "unknown")]
+    wrong = [
+        (row, name)
+        for row, name in zip(rows, found, strict=True)
+        if name not in (row.label, "unknown")
+    ]
     assert len(wrong) <= 0.03 * len(rows), wrong
 
 
 def test_frozen_responses_get_their_class() -> None:
     """Macro-F1 is at least .90 of responses that no rule was written or changed for."""
-    rows = [(label, status, body) for label, listed in FROZEN.items() for status, body in listed]
+    rows = [
+        (label, status, body)
+        for label, listed in FROZEN.items()
+        for status, body in listed
+    ]
     assert len(rows) == len({body for *_, body in rows}) == 150
-    found = classify_failures(failures(*((status, body) for _, status, body in rows))).frame["class"].tolist()
+    found = (
+        classify_failures(failures(*((status, body) for _, status, body in rows)))
+        .frame["class"]
+        .tolist()
+    )
     labels = [label for label, *_ in rows]
     assert macro_f1(labels, found) >= 0.9
-    wrong = sum(name not in (label, "unknown") for label, name in zip(labels, found, strict=True))
+    wrong = sum(
+        name not in (label, "unknown")
+        for label, name in zip(labels, found, strict=True)
+    )
     assert wrong <= 0.03 * len(rows)
 
 
@@ -77,7 +102,11 @@ def test_frozen_responses_get_their_class() -> None:
         (504, "upstream request timeout", "dependency down"),
         (504, '{"message":"Endpoint request timed out"}', "dependency down"),
         (504, "FUNCTION_INVOCATION_TIMEOUT", "resource exhaustion"),
-        (500, "Timed out fetching a new connection from the connection pool.", "resource exhaustion"),
+        (
+            500,
+            "Timed out fetching a new connection from the connection pool.",
+            "resource exhaustion",
+        ),
         (500, "certificate verify failed: certificate has expired", "configuration"),
         (500, "Can't reach database server at `db:5432`", "dependency down"),
         (500, "dial tcp 10.0.0.1:443: i/o timeout", "transient"),
@@ -98,7 +127,14 @@ def test_the_evidence_says_what_decided() -> None:
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [(500, ""), (None, None), (400, ""), (404, "Not Found"), (500, "order 40001 failed"), (200, "{}")],
+    [
+        (500, ""),
+        (None, None),
+        (400, ""),
+        (404, "Not Found"),
+        (500, "order 40001 failed"),
+        (200, "{}"),
+    ],
 )
 def test_little_evidence_is_unknown(status: int | None, body: str | None) -> None:
     """A status that many causes have, or a number that looks like a code, names no class."""
@@ -133,12 +169,18 @@ def test_the_root_cause_decides() -> None:
 
 def test_rows_keep_their_index_and_are_counted() -> None:
     """One row a failure under its own index; the counts add up, and are shown."""
-    frame = failures((429, ""), (500, "connection refused"), (429, "x")).set_index(pd.Index([7, 3, 7]))
+    frame = failures((429, ""), (500, "connection refused"), (429, "x")).set_index(
+        pd.Index([7, 3, 7])
+    )
     given_to = frame.copy()
     found = classify_failures(frame)
     pd.testing.assert_frame_equal(frame, given_to)
     assert found.frame.index.tolist() == [7, 3, 7]
-    assert found.frame["class"].tolist() == ["throttled", "dependency down", "throttled"]
+    assert found.frame["class"].tolist() == [
+        "throttled",
+        "dependency down",
+        "throttled",
+    ]
     assert found.counts["class"].tolist() == ["throttled", "dependency down"]
     assert found.counts["count"].tolist() == [2, 1]
     assert repr(found) == "3 failures: 2 throttled (67 %), 1 dependency down (33 %)"
@@ -158,7 +200,9 @@ def test_arrow_tables_are_read_as_frames_are() -> None:
     """The same rows as an Arrow table get the same classes."""
     frame = failures((429, ""), (500, None), (None, "connection refused"))
     expected = classify_failures(frame).frame
-    pd.testing.assert_frame_equal(classify_failures(pa.Table.from_pandas(frame)).frame, expected)
+    pd.testing.assert_frame_equal(
+        classify_failures(pa.Table.from_pandas(frame)).frame, expected
+    )
 
 
 def test_a_missing_column_is_an_error_of_ours() -> None:
@@ -172,7 +216,9 @@ def test_a_missing_column_is_an_error_of_ours() -> None:
     [
         f"connection refused: token={SECRET}",
         f'{{"code": "{SECRET}_ValidationError", "message": "invalid api key {SECRET}"}}',
-        json.dumps({"error": json.dumps({"message": f"column {SECRET} does not exist"})}),
+        json.dumps(
+            {"error": json.dumps({"message": f"column {SECRET} does not exist"})}
+        ),
         f"deadlock detected; invalid api key; role {SECRET} does not exist",
         f"Authorization: Bearer {SECRET} is not set",
     ],
@@ -225,10 +271,18 @@ def test_lone_surrogates_are_a_clear_error_or_read_within_json() -> None:
 
 
 @pytest.mark.slow
-@given(st.lists(st.tuples(st.none() | st.integers(-1, 9_999), st.none() | st.text(max_size=60)), max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.none() | st.integers(-1, 9_999), st.none() | st.text(max_size=60)),
+        max_size=5,
+    )
+)
 def test_any_response_has_a_class(rows: list[tuple[int | None, str | None]]) -> None:
     """One row each, a known class, a confidence of 0 exactly where it is unknown; order does not matter."""
-    rows = [(status, body and body.encode("utf-8", "ignore").decode()) for status, body in rows]
+    rows = [
+        (status, body and body.encode("utf-8", "ignore").decode())
+        for status, body in rows
+    ]
     found = classify_failures(failures(*rows)).frame
     assert len(found) == len(rows)
     assert set(found["class"]) <= set(CLASSES)
@@ -240,7 +294,10 @@ def test_any_response_has_a_class(rows: list[tuple[int | None, str | None]]) -> 
 
 def test_repeated_responses_are_read_once() -> None:
     """A hundred thousand rows of three hundred responses take seconds."""
-    rows = [(row.status, row.body) for row in labelled_bodies(TUNED) + labelled_bodies(HELD_OUT)]
+    rows = [
+        (row.status, row.body)
+        for row in labelled_bodies(TUNED) + labelled_bodies(HELD_OUT)
+    ]
     frame = failures(*(rows * 334)[:100_000])
     started = time.perf_counter()
     assert len(classify_failures(frame).frame) == 100_000
@@ -250,14 +307,21 @@ def test_repeated_responses_are_read_once() -> None:
 def test_words_are_found_as_python_finds_them() -> None:
     """In labelled bodies as they are, in other cases, alphabets and between control characters."""
     bodies = [row.body for row in labelled_bodies(TUNED)]
-    bodies += [body.upper() for body in bodies[::5]] + [body.replace(" ", "\u2003") for body in bodies[::7]]
+    bodies += [body.upper() for body in bodies[::5]] + [
+        body.replace(" ", "\u2003") for body in bodies[::7]
+    ]
     bodies += [body.replace(" ", "\x0b") for body in bodies[::9]] + [
         f"{body}\n\u212a" for body in bodies[::11]
     ]
     documents = [Document("message", (), (body,)) for body in bodies]
     hits = 0
     for body, found in zip(bodies, classes._words(documents), strict=True):
-        rules = [(name, weight, rule.search(body[:4_000])) for name, weight, rule in classes._WORD_RULES]
-        assert found == [(name, weight, f'"{match[0]}"') for name, weight, match in rules if match]
+        rules = [
+            (name, weight, rule.search(body[:4_000]))
+            for name, weight, rule in classes._WORD_RULES
+        ]
+        assert found == [
+            (name, weight, f'"{match[0]}"') for name, weight, match in rules if match
+        ]
         hits += len(found)
     assert hits > 300

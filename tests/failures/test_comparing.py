@@ -40,9 +40,14 @@ def failures(*entries: tuple[str, str, float]) -> pd.DataFrame:
     return frame_from_rows(rows, FAILURES)
 
 
-def of_one_body(body: str, hours: Any, prefix: str = "") -> list[tuple[str, str, float]]:
+def of_one_body(
+    body: str, hours: Any, prefix: str = ""
+) -> list[tuple[str, str, float]]:
     """Failures with one body at these hours."""
-    return [(f"{prefix}{body} {number} {hour}", body, float(hour)) for number, hour in enumerate(hours)]
+    return [
+        (f"{prefix}{body} {number} {hour}", body, float(hour))
+        for number, hour in enumerate(hours)
+    ]
 
 
 def test_each_change_by_hand() -> None:
@@ -63,7 +68,9 @@ def test_each_change_by_hand() -> None:
     )
     history = failures(("old", "pipe broken", -500))
     for convert in (lambda frame: frame, lambda frame: to_table(frame, FAILURES)):
-        found = tk.compare_failures(convert(before), convert(after), history=convert(history))
+        found = tk.compare_failures(
+            convert(before), convert(after), history=convert(history)
+        )
         rows = found.frame.set_index("title")
         assert rows["change"].to_dict() == {
             "out of paper": "new", "pipe broken": "back again", "disk full": "growing",
@@ -86,10 +93,14 @@ def test_growth_is_judged_against_bursts() -> None:
     for run in range(20):
         rng = np.random.default_rng(run)
 
-        def week(start: int, rate: float, name: str, rng: np.random.Generator = rng) -> pd.DataFrame:
+        def week(
+            start: int, rate: float, name: str, rng: np.random.Generator = rng
+        ) -> pd.DataFrame:
             hours = start + rng.uniform(0, 168, rng.poisson(rate))
             bursts = np.repeat(hours, rng.geometric(1 / 6, len(hours)))
-            spread = np.sort(bursts + rng.exponential(0.3, len(bursts))).clip(start, start + 167.9)
+            spread = np.sort(bursts + rng.exponential(0.3, len(bursts))).clip(
+                start, start + 167.9
+            )
             return failures(*of_one_body("disk full", spread, name))
 
         one, two, more = week(0, 60, "a"), week(168, 60, "b"), week(168, 180, "c")
@@ -101,22 +112,35 @@ def test_growth_is_judged_against_bursts() -> None:
 
 def test_exposure_says_how_much_longer_before_is() -> None:
     """A week of a failure an hour, then a day of the same, is not a change."""
-    before, after = failures(*of_one_body("x", range(168))), failures(*of_one_body("x", range(168, 192)))
+    before, after = (
+        failures(*of_one_body("x", range(168))),
+        failures(*of_one_body("x", range(168, 192))),
+    )
     found = tk.compare_failures(before, after, exposure=7).frame
     assert (found["change"].item(), found["expected"].item()) == ("steady", 24.0)
-    assert tk.compare_failures(before, after, exposure=1).frame["change"].item() == "shrinking"
+    assert (
+        tk.compare_failures(before, after, exposure=1).frame["change"].item()
+        == "shrinking"
+    )
     found = tk.compare_failures(before, after)
-    assert (found.frame["change"].item(), found.frame["expected"].item()) == ("steady", 24.0)
+    assert (found.frame["change"].item(), found.frame["expected"].item()) == (
+        "steady",
+        24.0,
+    )
     assert "before spans 7 days" in found.notes[0]
 
 
-def loaded(frame: pd.DataFrame, end: datetime, gaps: tuple[Gap, ...] = ()) -> pd.DataFrame:
+def loaded(
+    frame: pd.DataFrame, end: datetime, gaps: tuple[Gap, ...] = ()
+) -> pd.DataFrame:
     """The frame, as of one load that ended then."""
     receipt = Receipt(
         what="failures", source="http://127.0.0.1", scope={}, rows=len(frame), complete=True,
         started_at=end.isoformat(), ended_at=end.isoformat(), gaps=gaps,
     )  # fmt: skip
-    return frame.assign().pipe(lambda copy: copy.attrs.update(receipt=receipt.to_dict()) or copy)
+    return frame.assign().pipe(
+        lambda copy: copy.attrs.update(receipt=receipt.to_dict()) or copy
+    )
 
 
 def test_a_day_is_compared_with_the_rate_before_it() -> None:
@@ -137,20 +161,20 @@ def test_a_day_is_compared_with_the_rate_before_it() -> None:
     }  # fmt: skip
     assert found["expected"]["steady stream"] == pytest.approx(70, abs=1)
     assert found["before"].sum() + found["after"].sum() == len(rows)
-    assert tk.compare_failures(to_table(rows, FAILURES), since=end - day * HOUR, now=end).frame[
-        "change"
-    ].tolist() == list(found["change"])
+    assert tk.compare_failures(
+        to_table(rows, FAILURES), since=end - day * HOUR, now=end
+    ).frame["change"].tolist() == list(found["change"])
     cut = pd.Timestamp(end - day * HOUR)
     sliced = tk.compare_failures(rows[rows["failed_at"] < cut], rows)
-    assert sliced.frame.set_index("title")["change"].to_dict() == found["change"].to_dict() | {
-        "never timed": "missing before"
-    }
+    assert sliced.frame.set_index("title")["change"].to_dict() == found[
+        "change"
+    ].to_dict() | {"never timed": "missing before"}
     assert "1 group failed before" in repr(sliced)
     other = loaded(rows, end + HOUR)  # another load of the queue
     assert (
-        tk.compare_failures(rows[rows["failed_at"] < cut], other).frame.set_index("title")["change"][
-            "steady stream"
-        ]
+        tk.compare_failures(rows[rows["failed_at"] < cut], other).frame.set_index(
+            "title"
+        )["change"]["steady stream"]
         == "steady"
     )
     for options in ({"after": rows}, {"snapshot": "x"}):
@@ -162,7 +186,11 @@ def test_a_day_is_compared_with_the_rate_before_it() -> None:
 
 def test_gaps_are_left_out_of_the_rates() -> None:
     """Of ten days five were not observed: the rate of the others is compared."""
-    gap = Gap(start=(START + 60 * HOUR).isoformat(), end=(START + 180 * HOUR).isoformat(), is_certain=True)
+    gap = Gap(
+        start=(START + 60 * HOUR).isoformat(),
+        end=(START + 180 * HOUR).isoformat(),
+        is_certain=True,
+    )
     hours = [*range(60), *range(180, 240)]
     rows = loaded(failures(*of_one_body("x", hours)), START + 240 * HOUR, (gap,))
     found = tk.compare_failures(rows, since="1d").frame
@@ -171,12 +199,24 @@ def test_gaps_are_left_out_of_the_rates() -> None:
 
 def test_why_entries_are_gone() -> None:
     """Retried ones by their runs, expired by the time, deleted where nothing ran, else unknown."""
-    before = failures(*((name, "disk full", hour) for hour, name in enumerate("abcdefgh")), ("z", "x", 8))
+    before = failures(
+        *((name, "disk full", hour) for hour, name in enumerate("abcdefgh")),
+        ("z", "x", 8),
+    )
     after = failures(("h", "disk full", 7), ("y", "x", 24))
     retried = {"a": "r1", "b": "r2", "c": "r3", "d": "r4", "e": "lost"}
-    states = {"r1": "RUN_SUCCESS", "r2": "RUN_FAILED", "r3": "RUN_STARTED", "r4": "RUN_CANCELED"}
+    states = {
+        "r1": "RUN_SUCCESS",
+        "r2": "RUN_FAILED",
+        "r3": "RUN_STARTED",
+        "r4": "RUN_CANCELED",
+    }
     runs = frame_from_rows(
-        [{"workflow_run_id": run, "workflow_url": "u", "state": state} for run, state in states.items()], RUNS
+        [
+            {"workflow_run_id": run, "workflow_url": "u", "state": state}
+            for run, state in states.items()
+        ],
+        RUNS,
     )
     found = retry_outcomes(before, after, runs=runs, retried=retried, retention="7d")
     assert found.frame.set_index("dlq_id")["outcome"].to_dict() == {
@@ -186,9 +226,17 @@ def test_why_entries_are_gone() -> None:
     }  # fmt: skip
     assert set(found.frame["outcome"]) <= set(OUTCOMES)
     assert found.frame.set_index("dlq_id")["run"].to_dict()["a"] == "r1"
-    row = tk.compare_failures(before, after, runs=runs, retried=retried, retention="7d").frame.iloc[-2:]
+    row = tk.compare_failures(
+        before, after, runs=runs, retried=retried, retention="7d"
+    ).frame.iloc[-2:]
     shrunk = row[row["title"] == "disk full"].iloc[0]
-    assert (shrunk.succeeded, shrunk.retried, shrunk.deleted, shrunk.expired, shrunk.unknown) == (
+    assert (
+        shrunk.succeeded,
+        shrunk.retried,
+        shrunk.deleted,
+        shrunk.expired,
+        shrunk.unknown,
+    ) == (
         1,
         4,
         2,
@@ -201,23 +249,37 @@ def test_why_entries_are_gone() -> None:
 def test_expired_only_where_somebody_looked_shortly_before() -> None:
     """A look within a day of the expiry makes it one; after a longer absence nobody knows."""
     before = failures(("a", "x", 0), ("b", "x", 30))
-    for looked, outcome in ((30, ["unknown", "unknown"]), (160, ["expired", "unknown"])):
+    for looked, outcome in (
+        (30, ["unknown", "unknown"]),
+        (160, ["expired", "unknown"]),
+    ):
         listed = pd.concat([before, failures(("l", "x", looked))], ignore_index=True)
         found = retry_outcomes(listed, failures(("n", "x", 400)), retention="7d")
         assert found.frame["outcome"].tolist()[:2] == outcome
     found = retry_outcomes(before, failures(("n", "x", 400)))
-    assert found.counts.to_dict("records") == [{"outcome": "unknown", "count": 2, "share": 1.0}]
+    assert found.counts.to_dict("records") == [
+        {"outcome": "unknown", "count": 2, "share": 1.0}
+    ]
 
 
 def test_the_run_log_shows_that_nothing_was_retried() -> None:
     """Where it reaches back and no run of the workflow started in between, an entry was deleted."""
-    before, after = failures(("a", "x", 0), ("b", "x", 1)), failures(("b", "x", 1), ("n", "x", 5))
+    before, after = (
+        failures(("a", "x", 0), ("b", "x", 1)),
+        failures(("b", "x", 1), ("n", "x", 5)),
+    )
     for started, outcome in ((0.5, "deleted"), (2, "unknown")):
         runs = [
-            {"workflow_run_id": f"r{at}", "workflow_url": "u", "created_at": START + at * HOUR}
+            {
+                "workflow_run_id": f"r{at}",
+                "workflow_url": "u",
+                "created_at": START + at * HOUR,
+            }
             for at in (started, 6)
         ]
-        found = retry_outcomes(before, after, runs=frame_from_rows(runs, RUNS), retention="7d")
+        found = retry_outcomes(
+            before, after, runs=frame_from_rows(runs, RUNS), retention="7d"
+        )
         assert found.frame["outcome"].tolist() == [outcome, "still there"]
 
 
@@ -233,17 +295,33 @@ def test_callbacks_say_how_retried_messages_ended() -> None:
     """Delivered is a success, exhausted another failure."""
     before, after = failures(("a", "x", 0), ("b", "x", 1)), failures(("n", "x", 5))
     callbacks = pd.DataFrame(
-        {"source_message_id": ["m1", "m2"], "delivered": [True, False], "exhausted": [False, True]}
+        {
+            "source_message_id": ["m1", "m2"],
+            "delivered": [True, False],
+            "exhausted": [False, True],
+        }
     )
-    found = retry_outcomes(before, after, callbacks=callbacks, retried={"a": "m1", "b": "m2"})
-    assert found.frame["outcome"].tolist() == ["retried and succeeded", "retried and failed again"]
+    found = retry_outcomes(
+        before, after, callbacks=callbacks, retried={"a": "m1", "b": "m2"}
+    )
+    assert found.frame["outcome"].tolist() == [
+        "retried and succeeded",
+        "retried and failed again",
+    ]
 
 
 def test_groups_that_rows_have_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans of one frame whose rows have their group are compared as without, and no text is read again."""
-    before = failures(*(row for n in range(40) for row in of_one_body(f"no order {n} left", range(0, 90, 3))))
+    before = failures(
+        *(
+            row
+            for n in range(40)
+            for row in of_one_body(f"no order {n} left", range(0, 90, 3))
+        )
+    )
     after = failures(
-        *of_one_body("no order 7 left", range(100, 105)), *of_one_body("disk full", range(101, 160))
+        *of_one_body("no order 7 left", range(100, 105)),
+        *of_one_body("disk full", range(101, 160)),
     )
     expected = tk.compare_failures(before, after, exposure=1).frame
     similar = tk.similar_failures(after, before).frame
@@ -252,7 +330,9 @@ def test_groups_that_rows_have_are_used(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(grouping, "read_rows", None)
     found = compare_grouped(*signed, groups, exposure=1.0)
     pd.testing.assert_frame_equal(found.frame, expected)
-    pd.testing.assert_frame_equal(similar_grouped(*signed[::-1], groups, k=5).frame, similar)
+    pd.testing.assert_frame_equal(
+        similar_grouped(*signed[::-1], groups, k=5).frame, similar
+    )
 
 
 def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:
@@ -260,7 +340,12 @@ def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:
 
     def sync(*entries: tuple[str, str]) -> datetime:
         rows = [
-            {"dlqId": name, "createdAt": 1_767_225_600_000, "responseBody": body, "url": "https://u.example/"}
+            {
+                "dlqId": name,
+                "createdAt": 1_767_225_600_000,
+                "responseBody": body,
+                "url": "https://u.example/",
+            }
             for name, body in entries
         ]
         server.json(json.dumps({"messages": rows}).encode())
@@ -277,7 +362,9 @@ def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:
             "out of paper": "new", "pipe broken": "back again", "no route": "gone", "disk full": "steady",
         }  # fmt: skip
         assert found.notes == ()
-    early = tk.compare_failures(datetime(2026, 2, 1, tzinfo=UTC), third, snapshot=tmp_path / "kept")
+    early = tk.compare_failures(
+        datetime(2026, 2, 1, tzinfo=UTC), third, snapshot=tmp_path / "kept"
+    )
     assert "the queue was not observed before" in repr(early)
     with pytest.raises(InputError, match="not earlier than before"):
         tk.compare_failures(third, second, snapshot=tmp_path / "kept")
@@ -303,19 +390,25 @@ def test_frames_of_a_snapshot_say_the_same_as_the_snapshot_at_their_times(
     for first, second in ((0, 1), (1, 2), (0, 2)):
         options: dict[str, Any] = {"retention": "7d", "now": times[second]}
         found = tk.compare_failures(frames[first], frames[second], **options).frame
-        stored = tk.compare_failures(times[first], times[second], snapshot=tmp_path / "kept", retention="7d")
+        stored = tk.compare_failures(
+            times[first], times[second], snapshot=tmp_path / "kept", retention="7d"
+        )
         columns = [name for name in found if name not in ("expected", "confidence")]
         pd.testing.assert_frame_equal(found[columns], stored.frame[columns])
     disk = found.set_index("title").loc["disk full"]
     assert (disk.before, disk.after, disk.left) == (54, 18, 54)
     halves = [frames[2][frames[2]["dlq_id"].str.len() == length] for length in (2, 3)]
-    assert tk.compare_failures(*halves).frame["after"].sum() == 80  # spans: of one receipt
+    assert (
+        tk.compare_failures(*halves).frame["after"].sum() == 80
+    )  # spans: of one receipt
 
 
 def test_spans_of_one_history_have_not_left() -> None:
     """A later span without the entries of the earlier says nothing of where they are."""
     history = failures(*of_one_body("x", range(10)))
-    found = tk.compare_failures(history[:5], history[5:], retention="3d", retried={}).frame
+    found = tk.compare_failures(
+        history[:5], history[5:], retention="3d", retried={}
+    ).frame
     assert (found["deleted"].item(), found["unknown"].item()) == (0, 5)
 
 
@@ -324,11 +417,18 @@ def test_frames_that_were_swapped_are_an_error() -> None:
     history = failures(*of_one_body("x", range(10)))
     for options in ({}, {"exposure": 2.0}):
         with pytest.raises(
-            InputError, match=r"until 2026-03-02 04:00 UTC as after.*compare_failures\(before"
+            InputError,
+            match=r"until 2026-03-02 04:00 UTC as after.*compare_failures\(before",
         ):
             tk.compare_failures(history[5:], history[:5], **options)
-    unknown = history.assign(failed_at=history["failed_at"].where(history["failed_at"] != START))
-    for before, after in ((history[4:], history[:5]), (history[5:], unknown[:5]), (history, history[:0])):
+    unknown = history.assign(
+        failed_at=history["failed_at"].where(history["failed_at"] != START)
+    )
+    for before, after in (
+        (history[4:], history[:5]),
+        (history[5:], unknown[:5]),
+        (history, history[:0]),
+    ):
         assert tk.compare_failures(before, after).frame["after"].item() == len(after)
 
 
@@ -336,17 +436,30 @@ def test_hostile_frames() -> None:
     """Nothing, one row, nulls, long and strange texts: a frame with all columns, and no secret in it."""
     nothing = failures()
     empty = tk.compare_failures(nothing, nothing)
-    assert (len(empty.frame), repr(empty), empty.frame["before"].dtype) == (0, "0 groups", "Int64")
-    nulls = frame_from_rows([{"dlq_id": ""}, {"dlq_id": ""}], FAILURES).assign(dlq_id=None)
+    assert (len(empty.frame), repr(empty), empty.frame["before"].dtype) == (
+        0,
+        "0 groups",
+        "Int64",
+    )
+    nulls = frame_from_rows([{"dlq_id": ""}, {"dlq_id": ""}], FAILURES).assign(
+        dlq_id=None
+    )
     assert tk.compare_failures(nulls, nulls).frame["change"].tolist() == ["steady"]
     secret = "Bearer abcdefghijklmnopqrstuvwxyz0123456789"
     strange = failures(
-        ("a", secret, 1), ("b", "x" * 10_000_000, 1), ("c", "[" * 100_000, 1), ("d", '{"a": "\\ud800"}', 1)
+        ("a", secret, 1),
+        ("b", "x" * 10_000_000, 1),
+        ("c", "[" * 100_000, 1),
+        ("d", '{"a": "\\ud800"}', 1),
     )
     found = tk.compare_failures(nothing, strange)
     assert found.frame["change"].tolist() == ["new"] * 4
     assert secret not in found.frame.to_csv() + repr(found) + found._repr_html_()
-    assert tk.compare_failures(strange[:1], strange[:1])._repr_html_().startswith("<p>1 group: 1 steady</p>")
+    assert (
+        tk.compare_failures(strange[:1], strange[:1])
+        ._repr_html_()
+        .startswith("<p>1 group: 1 steady</p>")
+    )
     for wrong in (None, 5, "x", pd.DataFrame({"a": [1]})):
         with pytest.raises(InputError):
             tk.compare_failures(wrong, strange)
@@ -359,15 +472,26 @@ def test_hostile_frames() -> None:
 
 def test_expiring_by_group() -> None:
     """Which group loses what when, the one that loses most in the next day first."""
-    rows = failures(("a", "x", 0), ("b", "x", 30), ("c", "y", 2), ("d", "y", 3), ("e", "y", 160))
+    rows = failures(
+        ("a", "x", 0), ("b", "x", 30), ("c", "y", 2), ("d", "y", 3), ("e", "y", 160)
+    )
     rows = tk.group_failures(rows).assign(rows)
-    found = tk.count_expiring(rows, "7d", START + timedelta(days=6, hours=23), by="signature")
+    found = tk.count_expiring(
+        rows, "7d", START + timedelta(days=6, hours=23), by="signature"
+    )
     assert found["signature"].tolist() == [rows["signature"][2], rows["signature"][0]]
     assert found["within 6 hours"].tolist() == [2, 1]
     assert found["later"].tolist() == [1, 0]
-    assert found["next_at"].tolist() == [START + timedelta(days=7, hours=2), START + timedelta(days=7)]
+    assert found["next_at"].tolist() == [
+        START + timedelta(days=7, hours=2),
+        START + timedelta(days=7),
+    ]
     assert found.loc[:, "already due":"unknown"].sum().sum() == 5
     none = tk.count_expiring(failures(), "7d", START, by="workflow_url")
-    assert list(none.columns) == ["workflow_url", *tk.count_expiring(rows, "7d", START)["when"], "next_at"]
+    assert list(none.columns) == [
+        "workflow_url",
+        *tk.count_expiring(rows, "7d", START)["when"],
+        "next_at",
+    ]
     with pytest.raises(InputError, match="by"):
         tk.count_expiring(rows, "7d", START, by="no such column")

@@ -25,7 +25,9 @@ START = datetime(2026, 3, 2, tzinfo=UTC)
 
 
 def frame(*rows):
-    return frame_from_rows([{"dlq_id": f"d{number}", **row} for number, row in enumerate(rows)], FAILURES)
+    return frame_from_rows(
+        [{"dlq_id": f"d{number}", **row} for number, row in enumerate(rows)], FAILURES
+    )
 
 
 def test_counts_of_combinations():
@@ -53,7 +55,12 @@ def test_counting_nothing():
 def test_labels_count_under_each():
     """A failure counts once under each of its labels, one without any under none."""
     counted = count_labels(
-        frame({"labels": '["a","b","a"]'}, {"labels": '["a"]'}, {"labels": "[]"}, {"labels": None})
+        frame(
+            {"labels": '["a","b","a"]'},
+            {"labels": '["a"]'},
+            {"labels": "[]"},
+            {"labels": None},
+        )
     )
     assert counted["label"].fillna("-").tolist() == ["a", "-", "b"]
     assert counted["count"].tolist() == [2, 2, 1]
@@ -62,8 +69,16 @@ def test_labels_count_under_each():
 
 def test_callback_states_need_first():
     """States that need a person come first, unknown ones keep their order, none is last."""
-    states = ["CALLBACK_SUCCESS", "CALLBACK_SUCCESS", None, "CALLBACK_FAIL", "CALLBACK_ASLEEP"]
-    counted = count_states(frame(*({"failure_function_state": state} for state in states)))
+    states = [
+        "CALLBACK_SUCCESS",
+        "CALLBACK_SUCCESS",
+        None,
+        "CALLBACK_FAIL",
+        "CALLBACK_ASLEEP",
+    ]
+    counted = count_states(
+        frame(*({"failure_function_state": state} for state in states))
+    )
     assert counted["state"].fillna("-").tolist() == [
         "CALLBACK_FAIL",
         "CALLBACK_SUCCESS",
@@ -78,21 +93,42 @@ def test_overview_by_hand():
     """Headline numbers are those counted by hand; a missing workflow is not a workflow."""
     rows = frame(
         {"workflow_url": "b", "workflow_run_id": "1", "failed_at": START},
-        {"workflow_url": "a", "workflow_run_id": "1", "created_at": START - timedelta(hours=1)},
-        {"workflow_url": "a", "workflow_run_id": "2", "failed_at": START + timedelta(hours=1)},
+        {
+            "workflow_url": "a",
+            "workflow_run_id": "1",
+            "created_at": START - timedelta(hours=1),
+        },
+        {
+            "workflow_url": "a",
+            "workflow_run_id": "2",
+            "failed_at": START + timedelta(hours=1),
+        },
         {"workflow_url": None, "workflow_run_id": None},
     )
     for source in (rows, to_table(rows, FAILURES)):
         found = failure_overview(source)
-        assert (found.count, found.workflows, found.runs, found.fell_back) == (4, 2, 2, 1)
+        assert (found.count, found.workflows, found.runs, found.fell_back) == (
+            4,
+            2,
+            2,
+            1,
+        )
         assert (found.worst_workflow, found.worst_count) == ("a", 2)
-        assert (found.first_at, found.last_at) == (START - timedelta(hours=1), START + timedelta(hours=1))
+        assert (found.first_at, found.last_at) == (
+            START - timedelta(hours=1),
+            START + timedelta(hours=1),
+        )
 
 
 def test_overview_of_nothing():
     """No rows is a normal overview."""
     found = failure_overview(frame())
-    assert (found.count, found.workflows, found.first_at, found.worst_workflow) == (0, 0, None, None)
+    assert (found.count, found.workflows, found.first_at, found.worst_workflow) == (
+        0,
+        0,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,11 +144,17 @@ def test_recent_failures_of_any_time_and_span(now, span, monkeypatch):
     time.tzset()
     hours = (-1, -23, -25, 1)
     found = recent_failures(
-        frame(*({"failed_at": START + timedelta(hours=h)} for h in hours)), now, span=span
+        frame(*({"failed_at": START + timedelta(hours=h)} for h in hours)),
+        now,
+        span=span,
     )
     monkeypatch.undo()
     time.tzset()
-    assert (found.failures, found.failures_before, found.span) == (2, 1, timedelta(days=1))
+    assert (found.failures, found.failures_before, found.span) == (
+        2,
+        1,
+        timedelta(days=1),
+    )
 
 
 def test_recent_failures_of_no_time_or_span_are_an_error():
@@ -132,14 +174,24 @@ def test_new_and_missing_ids():
         [
             {"dlq_id": "d1", "workflow_url": "a"},
             {"dlq_id": "x", "workflow_url": "b", "failed_at": START},
-            {"dlq_id": "y", "workflow_url": None, "created_at": START + timedelta(days=1)},
+            {
+                "dlq_id": "y",
+                "workflow_url": None,
+                "created_at": START + timedelta(days=1),
+            },
             {"dlq_id": "z", "workflow_url": "a"},
         ],
         FAILURES,
     )
     found = new_and_gone(later, earlier)
-    assert (found.new, found.gone, found.new_workflows) == (("y", "x", "z"), ("d0",), ("b",))
-    unknown = later.assign(dlq_id=pd.Series(["x", None, "z", *later["dlq_id"][3:]], dtype="str"))
+    assert (found.new, found.gone, found.new_workflows) == (
+        ("y", "x", "z"),
+        ("d0",),
+        ("b",),
+    )
+    unknown = later.assign(
+        dlq_id=pd.Series(["x", None, "z", *later["dlq_id"][3:]], dtype="str")
+    )
     assert None not in new_and_gone(unknown, earlier).new
     assert None not in new_and_gone(earlier, unknown).gone
 
@@ -150,7 +202,10 @@ def test_many_ids_are_shown_as_their_number_and_a_few():
     found = new_and_gone(rows, rows[:2])
     assert repr(found) == "new: 4,998 (d10, d100, d1000, …); gone: 0; new workflows: 0"
     assert len(found.new) == 4_998
-    assert repr(new_and_gone(rows[:0], rows[:2])) == "new: 0; gone: 2 (d0, d1); new workflows: 0"
+    assert (
+        repr(new_and_gone(rows[:0], rows[:2]))
+        == "new: 0; gone: 2 (d0, d1); new workflows: 0"
+    )
 
 
 def test_entries_that_left_the_queue_of_a_snapshot_are_gone():
@@ -158,7 +213,11 @@ def test_entries_that_left_the_queue_of_a_snapshot_are_gone():
     rows = frame(*({"workflow_url": "a"} for _ in range(4)))
 
     def stored(*left):
-        return rows.assign(gone_before=pd.Series(START, index=rows.index).where(rows["dlq_id"].isin(left)))
+        return rows.assign(
+            gone_before=pd.Series(START, index=rows.index).where(
+                rows["dlq_id"].isin(left)
+            )
+        )
 
     found = new_and_gone(stored("d0", "d1", "d3"), stored("d0")[:3])
     assert (found.new, found.gone) == (("d3",), ("d1",))
@@ -167,7 +226,10 @@ def test_entries_that_left_the_queue_of_a_snapshot_are_gone():
 def test_a_failure_in_the_second_of_its_creation_has_lifetime_zero():
     """`failed_at` has whole seconds and `created_at` milliseconds: a difference below zero is zero."""
     created = START + timedelta(milliseconds=678)
-    rows = [{"failed_at": START + timedelta(seconds=later), "created_at": created} for later in (0, 0, 1, 90)]
+    rows = [
+        {"failed_at": START + timedelta(seconds=later), "created_at": created}
+        for later in (0, 0, 1, 90)
+    ]
     found = failure_delays(frame(*rows, {"failed_at": START}))
     assert (found.total, found.left_out) == (4, 1)
     assert found.edges[0] == 0
@@ -179,12 +241,19 @@ def test_columns_that_cannot_be_counted():
     with pytest.raises(InputError, match="nothing"):
         count_by(frame({}), "nothing")
     with pytest.raises(InputError, match="vector"):
-        count_by(frame_from_rows([{"namespace": "", "id": "a", "vector": [1, 2]}], vectors(2)), "vector")
+        count_by(
+            frame_from_rows(
+                [{"namespace": "", "id": "a", "vector": [1, 2]}], vectors(2)
+            ),
+            "vector",
+        )
 
 
 def test_labels_and_headers_are_counted_as_they_are():
     """Columns of JSON text are counted by their whole text."""
-    found = count_by(frame({"labels": '["a","b"]'}, {"labels": '["a","b"]'}, {}), "labels")
+    found = count_by(
+        frame({"labels": '["a","b"]'}, {"labels": '["a","b"]'}, {}), "labels"
+    )
     assert found["labels"].tolist()[0] == '["a","b"]'
     assert found["count"].tolist() == [2, 1]
 
@@ -192,7 +261,9 @@ def test_labels_and_headers_are_counted_as_they_are():
 @pytest.mark.parametrize("columns", ["team", ["team", "method"]])
 def test_a_column_of_categories_is_counted_like_its_values(columns):
     """Alone and beside others: what astype("category") changes is the storage, not the counts."""
-    frame = pd.DataFrame({"team": ["u", "v", "u", None], "method": ["GET", "PUT", "GET", "GET"]})
+    frame = pd.DataFrame(
+        {"team": ["u", "v", "u", None], "method": ["GET", "PUT", "GET", "GET"]}
+    )
     expected = count_by(frame, columns)
     categories = count_by(frame.astype({"team": "category"}), columns)
     pd.testing.assert_frame_equal(categories, expected)

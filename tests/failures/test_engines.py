@@ -50,13 +50,21 @@ TIMES = st.integers(0, 7 * 24 * 60).map(
 )
 ROWS = st.fixed_dictionaries(
     {
-        "workflow_url": st.sampled_from(["https://a.example/pay", "https://a.example/ship", None]),
+        "workflow_url": st.sampled_from(
+            ["https://a.example/pay", "https://a.example/ship", None]
+        ),
         "workflow_run_id": st.sampled_from(["r1", "r2", "r3", None]),
         "failed_at": st.none() | TIMES,
         "created_at": st.none() | TIMES,
         "response_status": st.sampled_from([500, 503, None]),
         "response_body": st.sampled_from(
-            ['{"error": "no order 17"}', '{"error": "no order 4711"}', "disk full", "", None]
+            [
+                '{"error": "no order 17"}',
+                '{"error": "no order 4711"}',
+                "disk full",
+                "",
+                None,
+            ]
         ),
         "response_body_base64": st.sampled_from(["/w==", None]),
         "max_retries": st.sampled_from([0, 3, None]),
@@ -66,7 +74,14 @@ ROWS = st.fixed_dictionaries(
 )
 NO_FAILURES = frame_from_rows([], FAILURES)
 ANOTHER = frame_from_rows(
-    [{"dlq_id": "later", "failed_at": NOW, "created_at": NOW, "response_body": "no order 5 in stock"}],
+    [
+        {
+            "dlq_id": "later",
+            "failed_at": NOW,
+            "created_at": NOW,
+            "response_body": "no order 5 in stock",
+        }
+    ],
     FAILURES,
 )
 ANALYSES: dict[str, Callable[[Any], Any]] = {
@@ -74,7 +89,9 @@ ANALYSES: dict[str, Callable[[Any], Any]] = {
     "count_labels": tk.count_labels,
     "count_states": tk.count_states,
     "count_errors": tk.count_errors,
-    "count_matrix": lambda rows: count_matrix(rows, "workflow_url", "response_status").to_frame(),
+    "count_matrix": lambda rows: count_matrix(
+        rows, "workflow_url", "response_status"
+    ).to_frame(),
     "failure_trend": lambda rows: failure_trend(rows, by="workflow_url", now=NOW),
     "failure_calendar": lambda rows: failure_calendar(rows, tz="Europe/Istanbul"),
     "count_workflows": lambda rows: tk.count_workflows(rows, now=NOW),
@@ -86,29 +103,49 @@ ANALYSES: dict[str, Callable[[Any], Any]] = {
     "new_and_gone": lambda rows: new_and_gone(rows, rows),
     "summary": lambda rows: tk.summary(rows).lines[:-1],
     "group_failures": lambda rows: tk.group_failures(rows).frame,
-    "classify_failures": lambda rows: tk.classify_failures(rows).frame.reset_index(drop=True),
+    "classify_failures": lambda rows: tk.classify_failures(rows).frame.reset_index(
+        drop=True
+    ),
     "compare_failures": lambda rows: tk.compare_failures(rows, rows, now=NOW).frame,
-    "compare_failures with an empty load": lambda rows: tk.compare_failures(NO_FAILURES, rows, now=NOW).frame,
+    "compare_failures with an empty load": lambda rows: (
+        tk.compare_failures(NO_FAILURES, rows, now=NOW).frame
+    ),
     "similar_failures": lambda rows: tk.similar_failures(rows, rows).frame,
-    "similar_failures of a history": lambda rows: tk.similar_failures(ANOTHER, rows).frame,
-    "retry_outcomes": lambda rows: retry_outcomes(rows, now=NOW).frame.reset_index(drop=True),
+    "similar_failures of a history": lambda rows: (
+        tk.similar_failures(ANOTHER, rows).frame
+    ),
+    "retry_outcomes": lambda rows: retry_outcomes(rows, now=NOW).frame.reset_index(
+        drop=True
+    ),
     "repeat_offenders": lambda rows: repeat_offenders(rows, least=1),
     "failure_functions": lambda rows: failure_functions(rows, now=NOW),
-    "explain_change": lambda rows: explain_change(rows, rows, attributes=["workflow_url"]).frame,
+    "explain_change": lambda rows: (
+        explain_change(rows, rows, attributes=["workflow_url"]).frame
+    ),
     "explain_spike": lambda rows: explain_spike(rows, now=NOW).frame,
     "find_incidents": lambda rows: find_incidents(rows, now=NOW).astype(str),
     "count_over_time": lambda rows: count_over_time(rows, freq="6h"),
     "count_by_hour": lambda rows: count_by_hour(rows, tz="Europe/Istanbul"),
     "recent_failures": lambda rows: recent_failures(rows, NOW),
     "sample_failures": lambda rows: sample_failures(rows, most=3)["dlq_id"].tolist(),
-    "failure_report": lambda rows: without_completeness(tk.failure_report(rows, now=NOW).to_dict()),
+    "failure_report": lambda rows: without_completeness(
+        tk.failure_report(rows, now=NOW).to_dict()
+    ),
 }
 
 
 def without_completeness(findings: dict[str, Any]) -> dict[str, Any]:
     """What a report says, but for what only a receipt knows."""
-    sections = [section for section in findings["sections"] if section["name"] not in ("scope", "code")]
-    known = {name: value for name, value in findings.items() if name not in ("verdict", "completeness")}
+    sections = [
+        section
+        for section in findings["sections"]
+        if section["name"] not in ("scope", "code")
+    ]
+    known = {
+        name: value
+        for name, value in findings.items()
+        if name not in ("verdict", "completeness")
+    }
     return known | {"sections": sections}
 
 
@@ -122,7 +159,9 @@ def engines(frame: pd.DataFrame, folder: str) -> dict[str, Any]:
         "path": path,
         "dataset": tk.scan_snapshot(path),
         "duckdb": duckdb.connect().from_arrow(table),
-        "dask": dask.dataframe.from_pandas(frame.reset_index(drop=True), npartitions=3, sort=False),
+        "dask": dask.dataframe.from_pandas(
+            frame.reset_index(drop=True), npartitions=3, sort=False
+        ),
     }
 
 
@@ -145,7 +184,9 @@ def assert_same(result: Any, expected: Any) -> None:
 @given(rows=st.lists(ROWS, max_size=12))
 def test_every_engine_has_the_same_results(part, rows):
     """Rows, nulls and no rows at all: each analysis of each engine is that of the pandas frame."""
-    frame = frame_from_rows([{"dlq_id": f"d{number}", **row} for number, row in enumerate(rows)], FAILURES)
+    frame = frame_from_rows(
+        [{"dlq_id": f"d{number}", **row} for number, row in enumerate(rows)], FAILURES
+    )
     with TemporaryDirectory() as folder, dask.config.set(scheduler="synchronous"):
         others = engines(frame, folder)
         for name, analysis in list(ANALYSES.items())[part::6]:
@@ -172,11 +213,14 @@ pin {last}
 @given(st.lists(ROWS, min_size=1, max_size=12))
 def test_groups_by_stored_signatures_are_those_of_the_rows(rows):
     """With a column of signatures, counts by it are the groups that reading every row has, by rules, too."""
-    frame = frame_from_rows([{"dlq_id": f"d{number}", **row} for number, row in enumerate(rows)], FAILURES)
+    frame = frame_from_rows(
+        [{"dlq_id": f"d{number}", **row} for number, row in enumerate(rows)], FAILURES
+    )
     found = tk.group_failures(frame)
     ids = found.frame["group"]
     ruled = tk.GroupRules(
-        RULES.format(first=ids.iloc[0], last=ids.iloc[-1]) if len(ids) > 1 else "", found.learned
+        RULES.format(first=ids.iloc[0], last=ids.iloc[-1]) if len(ids) > 1 else "",
+        found.learned,
     )
     table = pa.table(found.assign(frame).drop(columns="error"))
     for rules in (found.rules, ruled):
@@ -185,9 +229,13 @@ def test_groups_by_stored_signatures_are_those_of_the_rows(rows):
             for other in (
                 table,
                 duckdb.connect().from_arrow(table),
-                dask.dataframe.from_pandas(table.to_pandas(), npartitions=2, sort=False),
+                dask.dataframe.from_pandas(
+                    table.to_pandas(), npartitions=2, sort=False
+                ),
             ):
-                pd.testing.assert_frame_equal(tk.group_failures(other, rules=rules).frame, expected)
+                pd.testing.assert_frame_equal(
+                    tk.group_failures(other, rules=rules).frame, expected
+                )
 
 
 def test_counts_are_merged_across_batches(monkeypatch):
@@ -196,9 +244,16 @@ def test_counts_are_merged_across_batches(monkeypatch):
     monkeypatch.setattr("toolkit.failures.sources._MERGED_ROWS", 4)
     numbers = pd.Series(np.random.default_rng(5).integers(0, 9, 1000))
     times = pd.to_datetime(numbers, unit="D", origin="2026-01-01", utc=True)
-    frame = pd.DataFrame({"url": numbers.astype(str), "failed_at": times, "created_at": times})
+    frame = pd.DataFrame(
+        {"url": numbers.astype(str), "failed_at": times, "created_at": times}
+    )
     rows = select_timed(frame, ["url"], doing="counting").then(with_minute)
-    found = rows.count("url", last=("minute_", "max")).to_pandas().set_index("url").sort_index()
+    found = (
+        rows.count("url", last=("minute_", "max"))
+        .to_pandas()
+        .set_index("url")
+        .sort_index()
+    )
     assert found["count_"].to_dict() == numbers.astype(str).value_counts().to_dict()
     assert found["last"].diff().dropna().eq(24 * 60).all()
 
@@ -206,7 +261,9 @@ def test_counts_are_merged_across_batches(monkeypatch):
 def test_a_batch_of_long_texts_has_fewer_rows():
     """Rows of 1 MB each are analysed in batches of about 256 MB, not of 262,144 rows."""
     texts = pa.array(["e" * (1 << 20)] * 8)
-    rows = ds.InMemoryDataset(pa.Table.from_arrays([pa.chunked_array([texts] * 100)], ["error"]))
+    rows = ds.InMemoryDataset(
+        pa.Table.from_arrays([pa.chunked_array([texts] * 100)], ["error"])
+    )
     sizes = [table.nbytes for table in select(rows, ["error"], doing="counting").map()]
     assert sum(sizes) > 800 << 20
     assert max(sizes) < 300 << 20
@@ -220,7 +277,8 @@ def test_no_memory_left_is_said_as_such():
 
 
 @pytest.mark.parametrize(
-    "value", [3, [1], {"a": 1}, object(), pa.RecordBatchReader.from_batches(pa.schema([]), [])]
+    "value",
+    [3, [1], {"a": 1}, object(), pa.RecordBatchReader.from_batches(pa.schema([]), [])],
 )
 def test_what_is_no_frame_is_refused(value):
     """Neither values nor a reader, which could be read only once."""

@@ -62,11 +62,23 @@ Caused by: java.net.ConnectException: Connection refused
         ('{"error": "cut', "json", "cut"),
         ('{"status": 500, "message": "no sto', "json", "no sto"),
         ("[" * 50_000, "message", None),
-        ("<!doctype html><TITLE>Shop&nbsp;closed</TITLE><h1>nginx</h1>", "html", "Shop closed - nginx"),
-        ("<html><body><h1>Service <b>down</b></h1></body></html>", "html", "Service down"),
+        (
+            "<!doctype html><TITLE>Shop&nbsp;closed</TITLE><h1>nginx</h1>",
+            "html",
+            "Shop closed - nginx",
+        ),
+        (
+            "<html><body><h1>Service <b>down</b></h1></body></html>",
+            "html",
+            "Service down",
+        ),
         ("<html><body>plain words</body></html>", "html", "plain words"),
         (PYTHON, "trace", "KeyError: 'sum'"),
-        (JAVASCRIPT, "trace", "TypeError: Cannot read properties of undefined (reading 'id')"),
+        (
+            JAVASCRIPT,
+            "trace",
+            "TypeError: Cannot read properties of undefined (reading 'id')",
+        ),
         (JAVA, "trace", "java.net.ConnectException: Connection refused"),
         ("\n\n  upstream   timed out\nmore", "message", "upstream timed out more"),
         ("", "empty", "empty body"),
@@ -82,7 +94,10 @@ def test_the_line_that_says_it(body, kind, text):
 
 def test_traces_inside_json():
     """A stack trace as a JSON value is read as a stack trace."""
-    assert error_text('{"error": "TypeError: x\\n    at run (a.js:1:1)"}').text == "TypeError: x"
+    assert (
+        error_text('{"error": "TypeError: x\\n    at run (a.js:1:1)"}').text
+        == "TypeError: x"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,15 +121,27 @@ def test_particulars_are_masked(text, pattern):
 def test_equal_failures_stand_together():
     """Texts that differ in particulars are one row, with the latest failure as the example."""
     rows = [
-        {"dlq_id": "old", "workflow_url": "a", "failed_at": START, "response_body": '{"error": "no user 1"}'},
+        {
+            "dlq_id": "old",
+            "workflow_url": "a",
+            "failed_at": START,
+            "response_body": '{"error": "no user 1"}',
+        },
         {
             "dlq_id": "new",
             "workflow_url": "b",
             "failed_at": START + timedelta(hours=1),
             "response_body": '{"error": "no user 22"}',
         },
-        {"dlq_id": "undated", "workflow_url": "b", "response_body": '{"error": "no user 3"}'},
-        {"dlq_id": "bin", "response_body_base64": base64.b64encode(b"\xff" * 2048).decode()},
+        {
+            "dlq_id": "undated",
+            "workflow_url": "b",
+            "response_body": '{"error": "no user 3"}',
+        },
+        {
+            "dlq_id": "bin",
+            "response_body_base64": base64.b64encode(b"\xff" * 2048).decode(),
+        },
         {"dlq_id": "none"},
     ]
     found = count_errors(frame_from_rows(rows, FAILURES))
@@ -122,7 +149,11 @@ def test_equal_failures_stand_together():
     assert found["count"].tolist() == [3, 1, 1]
     assert found["workflows"].tolist() == [2, 1, 1]
     assert found["dlq_id"].tolist() == ["new", "bin", "none"]
-    assert found["example"].tolist() == ["no user 22", "binary, 2,048 bytes", "empty body"]
+    assert found["example"].tolist() == [
+        "no user 22",
+        "binary, 2,048 bytes",
+        "empty body",
+    ]
     assert found["share"].tolist() == [0.6, 0.2, 0.2]
     assert len(count_errors(frame_from_rows(rows, FAILURES), top=1)) == 1
 
@@ -144,18 +175,25 @@ def test_secrets_are_cleaned_before_and_after_reading():
         f"refused Bearer {secret}",
     ]
     rows = frame_from_rows(
-        [{"dlq_id": str(n), "response_body": body} for n, body in enumerate(bodies)], FAILURES
+        [{"dlq_id": str(n), "response_body": body} for n, body in enumerate(bodies)],
+        FAILURES,
     )
     redactor = Redactor(key=b"k", own=[Secret(secret)])
     assert "canary" in count_errors(rows, clean=str)["example"].str.cat()
-    assert "canary" not in count_errors(rows, clean=redactor.text)[["text", "example"]].to_csv()
+    assert (
+        "canary"
+        not in count_errors(rows, clean=redactor.text)[["text", "example"]].to_csv()
+    )
     assert "canary" not in count_errors(rows)[["text", "example"]].to_csv()
-    others = frame_from_rows([{"dlq_id": "a", "response_body": f"no: password={secret}"}], FAILURES)
+    others = frame_from_rows(
+        [{"dlq_id": "a", "response_body": f"no: password={secret}"}], FAILURES
+    )
     assert "canary" not in count_errors(others)[["text", "example"]].to_csv()
 
 
 @pytest.mark.parametrize(
-    "piece", ["<title", "<h1>", "'", '"', "{", "    at x\n", "Caused by: ", "a1", "1.", "\\u00"]
+    "piece",
+    ["<title", "<h1>", "'", '"', "{", "    at x\n", "Caused by: ", "a1", "1.", "\\u00"],
 )
 def test_reading_is_quick_on_hostile_bodies(piece):
     """A body of one repeated part is read quickly."""
@@ -180,6 +218,8 @@ def test_half_of_a_surrogate_pair_is_no_text() -> None:
     """JSON can spell one; the line can still be stored, and the frame is made."""
     body = '{"message": "\\ud800 is half"}'
     assert error_text(body).text.encode()
-    table = FailureDecoder(Redactor()).decode(json.dumps([{"dlqId": "a", "responseBody": body}]).encode())
+    table = FailureDecoder(Redactor()).decode(
+        json.dumps([{"dlqId": "a", "responseBody": body}]).encode()
+    )
     frame = to_frame(table)
     assert frame["error"].tolist() == ["\\ud800 is half"]

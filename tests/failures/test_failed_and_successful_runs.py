@@ -59,21 +59,38 @@ def serve(server: ScriptedServer, local: LocalService) -> None:
     def respond(asked: Asked) -> Reply:
         history = json.loads(asked.body)
         order = json.loads(base64.b64decode(history[0]["body"]))
-        run = next(value for name, value in asked.headers.items() if name.lower() == "service-workflow-runid")
+        run = next(
+            value
+            for name, value in asked.headers.items()
+            if name.lower() == "service-workflow-runid"
+        )
         steps = ["charge", *(["wrap"] if order["gift"] else []), "ship"]
         done = len(history) - 1
         if done == len(steps) - 1 and REASONS[asked.path](order):
             return Reply(500, {}, b'{"error": "no carrier"}')
         if done == len(steps):
             address = f"{local.url}/v2/workflows/runs/{run}"
-            httpx.delete(address, params={"cancel": "false"}, headers=bearer).raise_for_status()
+            httpx.delete(
+                address, params={"cancel": "false"}, headers=bearer
+            ).raise_for_status()
             return Reply(200, {}, b"{}")
-        step = {"stepId": done + 1, "stepName": steps[done], "stepType": "Run", "concurrent": 1}
+        step = {
+            "stepId": done + 1,
+            "stepName": steps[done],
+            "stepType": "Run",
+            "concurrent": 1,
+        }
         step["out"] = json.dumps({"plan": order["plan"], "number": order["number"]})
         headers = {"Service-Workflow-RunId": run, "Service-Workflow-Init": "false"}
         headers["Service-Workflow-Url"] = f"{server.url}{asked.path}"
-        item = {"destination": f"{server.url}{asked.path}", "headers": headers, "body": json.dumps(step)}
-        httpx.post(f"{local.url}/v2/batch", json=[item], headers=bearer).raise_for_status()
+        item = {
+            "destination": f"{server.url}{asked.path}",
+            "headers": headers,
+            "body": json.dumps(step),
+        }
+        httpx.post(
+            f"{local.url}/v2/batch", json=[item], headers=bearer
+        ).raise_for_status()
         return Reply(200, {}, b"{}")
 
     server.respond = respond
@@ -82,9 +99,19 @@ def serve(server: ScriptedServer, local: LocalService) -> None:
 def start(local: LocalService, url: str, number: int) -> None:
     """Start a run without retries, with a label, a payload and perhaps a gift."""
     label = "batch" if number % 3 == 0 else "web"
-    order = {"number": number, "plan": "team" if number % 4 == 1 else "free", "gift": number % 5 in (0, 1)}
-    headers = {"Authorization": f"Bearer {local.token}", "Service-Retries": "0", "Service-Label": label}
-    httpx.post(f"{local.url}/v2/trigger/{url}", json=order, headers=headers).raise_for_status()
+    order = {
+        "number": number,
+        "plan": "team" if number % 4 == 1 else "free",
+        "gift": number % 5 in (0, 1),
+    }
+    headers = {
+        "Authorization": f"Bearer {local.token}",
+        "Service-Retries": "0",
+        "Service-Label": label,
+    }
+    httpx.post(
+        f"{local.url}/v2/trigger/{url}", json=order, headers=headers
+    ).raise_for_status()
 
 
 def sides(runs: pd.DataFrame, path: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -103,7 +130,9 @@ def sides(runs: pd.DataFrame, path: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         ("/by-step", {"step": "wrap"}),
     ],
 )
-def test_the_planted_reason_is_named(runs: pd.DataFrame, path: str, condition: dict[str, str]) -> None:
+def test_the_planted_reason_is_named(
+    runs: pd.DataFrame, path: str, condition: dict[str, str]
+) -> None:
     """A label, a field of the payload or a step, and not the state that divides the two sides."""
     failed, succeeded = sides(runs, path)
     found = tk.explain_change(failed, succeeded)
@@ -113,11 +142,19 @@ def test_the_planted_reason_is_named(runs: pd.DataFrame, path: str, condition: d
     assert first["observed"] == len(failed)
     assert {"state", "workflow_run_id"} & set(found.left_out)
     named = {name for each in found.frame["condition"] for name in each}
-    assert not named & {"state", "completed_at", "dlq_id", "workflow_run_id", "created_at"}
+    assert not named & {
+        "state",
+        "completed_at",
+        "dlq_id",
+        "workflow_run_id",
+        "created_at",
+    }
 
 
 @pytest.mark.slow
-def test_runs_that_differ_in_nothing_else_are_reported_as_that(runs: pd.DataFrame) -> None:
+def test_runs_that_differ_in_nothing_else_are_reported_as_that(
+    runs: pd.DataFrame,
+) -> None:
     """The sentence names the columns that divide the sides, and nothing stands out."""
     found = tk.explain_change(*sides(runs, "/by-chance"))
     assert not found.stands_out
@@ -131,10 +168,14 @@ def test_the_caller_names_what_divides_the_sides(runs: pd.DataFrame) -> None:
     own = runs[runs["workflow_url"].str.endswith("/by-chance")].drop(columns="state")
     is_batch = own["labels"].str.contains("batch")
     divided = own[is_batch], own[~is_batch]
-    assert tk.explain_change(*divided, exposure=2).frame["condition"][0] == {"label": "batch"}
+    assert tk.explain_change(*divided, exposure=2).frame["condition"][0] == {
+        "label": "batch"
+    }
     found = tk.explain_change(*divided, apart_by=["label", "extra label"])
     assert found.left_out[:2] == ["label", "extra label"]
-    assert not {"label", "extra label"} & {name for each in found.frame["condition"] for name in each}
+    assert not {"label", "extra label"} & {
+        name for each in found.frame["condition"] for name in each
+    }
     assert not found.stands_out
 
 
@@ -149,7 +190,9 @@ def test_an_unknown_column_is_named(apart_by: Any) -> None:
 def test_sides_are_compared_by_shares() -> None:
     """Of 20 failed runs all have the label, of 400 others a tenth: fewer in number, and more in share."""
     failed = pd.DataFrame({"state": "RUN_FAILED", "label": ["beta"] * 20})
-    others = pd.DataFrame({"state": "RUN_SUCCESS", "label": ["beta"] * 40 + ["stable"] * 360})
+    others = pd.DataFrame(
+        {"state": "RUN_SUCCESS", "label": ["beta"] * 40 + ["stable"] * 360}
+    )
     found = tk.explain_change(failed, others)
     first = found.frame.iloc[0]
     assert found.stands_out

@@ -27,7 +27,13 @@ def failures():
 
 
 def with_receipt(frame, **values):
-    plain = {"what": "failures", "source": "s", "scope": {}, "rows": len(frame), "complete": True}
+    plain = {
+        "what": "failures",
+        "source": "s",
+        "scope": {},
+        "rows": len(frame),
+        "complete": True,
+    }
     times = {"started_at": MOMENTS[0].isoformat(), "ended_at": MOMENTS[1].isoformat()}
     frame.attrs["receipt"] = Receipt(**(plain | times | values)).to_dict()
     return frame
@@ -42,7 +48,9 @@ def test_failures_and_their_completeness():
         "complete": "yes",
     }
     assert found.complete is True
-    moved = tk.summary(with_receipt(failures(), complete=False, reasons=("entries moved",), rows=7))
+    moved = tk.summary(
+        with_receipt(failures(), complete=False, reasons=("entries moved",), rows=7)
+    )
     assert dict(moved.lines)["complete"] == (
         "2 of the 7 rows of the load, which was not complete: entries moved"
     )
@@ -50,7 +58,10 @@ def test_failures_and_their_completeness():
 
 def test_plain_messages_are_in_no_workflow():
     """Only a number of workflows that there are is named."""
-    assert dict(tk.summary(failures().assign(workflow_url=None)).lines)["rows"] == "2 failures"
+    assert (
+        dict(tk.summary(failures().assign(workflow_url=None)).lines)["rows"]
+        == "2 failures"
+    )
 
 
 def test_vectors_hits_and_other_frames():
@@ -75,30 +86,53 @@ def test_vectors_hits_and_other_frames():
 def test_rows_of_overlapping_loads_are_named():
     """Rows that repeat an id, of every engine; rows without one repeat none."""
     once = failures()
-    twice = pd.concat([once, once, once.head(1), once.assign(dlq_id=None)], ignore_index=True)
-    for rows in (twice, pa.Table.from_pandas(twice), duckdb.from_arrow(pa.Table.from_pandas(twice))):
+    twice = pd.concat(
+        [once, once, once.head(1), once.assign(dlq_id=None)], ignore_index=True
+    )
+    for rows in (
+        twice,
+        pa.Table.from_pandas(twice),
+        duckdb.from_arrow(pa.Table.from_pandas(twice)),
+    ):
         found = dict(tk.summary(rows).lines)
-        assert found["repeated"] == '3 rows repeat a dlq_id: drop_duplicates("dlq_id") counts each entry once'
-    assert dict(tk.summary(pd.concat([once, once.head(1)])).lines)["repeated"].startswith("1 row repeats")
+        assert (
+            found["repeated"]
+            == '3 rows repeat a dlq_id: drop_duplicates("dlq_id") counts each entry once'
+        )
+    assert dict(tk.summary(pd.concat([once, once.head(1)])).lines)[
+        "repeated"
+    ].startswith("1 row repeats")
     assert "repeated" not in dict(tk.summary(once).lines)
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(5)), pa.table({})])
+@pytest.mark.parametrize(
+    "frame", [pd.DataFrame(), pd.DataFrame(index=range(5)), pa.table({})]
+)
 def test_a_frame_without_columns_is_refused(frame):
     """Its rows cannot be counted by a column; what would read none of its columns says the same."""
-    for call in (tk.summary, lambda frame: tk.select_failures(frame, {}), tk.group_failures):
-        with pytest.raises(InputError, match=r"without columns; expected a frame with columns"):
+    for call in (
+        tk.summary,
+        lambda frame: tk.select_failures(frame, {}),
+        tk.group_failures,
+    ):
+        with pytest.raises(
+            InputError, match=r"without columns; expected a frame with columns"
+        ):
             call(frame)
 
 
 def test_text_from_data_is_text():
     """Reasons from elsewhere neither become markup nor turn the reading direction."""
-    found = tk.summary(with_receipt(failures(), complete=False, reasons=("<img src=x>\u202e",)))
+    found = tk.summary(
+        with_receipt(failures(), complete=False, reasons=("<img src=x>\u202e",))
+    )
     assert "<img" not in found._repr_html_()
     assert "\u202e" not in repr(found)
 
 
-@pytest.mark.parametrize("schema", [schemas.FAILURES, schemas.vectors(3), schemas.hits(), schemas.RUNS])
+@pytest.mark.parametrize(
+    "schema", [schemas.FAILURES, schemas.vectors(3), schemas.hits(), schemas.RUNS]
+)
 def test_empty_frames(schema):
     """A frame without rows has a summary."""
     assert tk.summary(frame_from_rows([], schema)).rows == 0

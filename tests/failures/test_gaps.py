@@ -31,7 +31,11 @@ def _failures(*gaps: Gap) -> pd.DataFrame:
     """Three failures an hour for 21 days, but none in the five days of the gap."""
     start, end = _GAP.bounds
     minutes = (5, 25, 45)
-    times = [_START + timedelta(hours=hour, minutes=minute) for hour in range(21 * 24) for minute in minutes]
+    times = [
+        _START + timedelta(hours=hour, minutes=minute)
+        for hour in range(21 * 24)
+        for minute in minutes
+    ]
     rows = [
         {
             "dlq_id": f"e{number}",
@@ -66,9 +70,20 @@ def test_a_report_leaves_gaps_out_of_the_usual_rate() -> None:
 
 def test_a_gap_next_to_the_last_day_leaves_the_change_unknown() -> None:
     """The day before is compared with the last one only if its failures are there."""
-    late = Gap(start=(_NOW - timedelta(hours=40)).isoformat(), end=(_NOW - timedelta(hours=30)).isoformat())
-    assert tk.failure_report(_failures(late), now=_NOW).to_dict()["recent"]["failures_before"] is None
-    assert tk.failure_report(_failures(), now=_NOW).to_dict()["recent"]["failures_before"] == 72
+    late = Gap(
+        start=(_NOW - timedelta(hours=40)).isoformat(),
+        end=(_NOW - timedelta(hours=30)).isoformat(),
+    )
+    assert (
+        tk.failure_report(_failures(late), now=_NOW).to_dict()["recent"][
+            "failures_before"
+        ]
+        is None
+    )
+    assert (
+        tk.failure_report(_failures(), now=_NOW).to_dict()["recent"]["failures_before"]
+        == 72
+    )
 
 
 def test_a_trend_leaves_gaps_out_of_what_is_usual() -> None:
@@ -84,27 +99,38 @@ def test_a_trend_leaves_gaps_out_of_what_is_usual() -> None:
 @pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
 def test_a_trend_draws_gaps_hatched(layout: str) -> None:
     """Each gap is one hatched area of the time that it takes; without one there is none."""
-    axes = tk.plot_failure_trend(_failures(_GAP), layout=layout, ax=Figure((8, 4)).add_subplot())  # type: ignore[arg-type] - from a parameter
+    axes = tk.plot_failure_trend(
+        _failures(_GAP), layout=layout, ax=Figure((8, 4)).add_subplot()
+    )  # type: ignore[arg-type] - from a parameter
     (area,) = [patch for patch in axes.patches if patch.get_gid() == GAP]
     assert area.get_hatch()
     assert area.get_width() == pytest.approx(5)  # type: ignore[attr-defined] - a rectangle
-    plain = tk.plot_failure_trend(_failures(), layout=layout, ax=Figure((8, 4)).add_subplot())  # type: ignore[arg-type] - from a parameter
+    plain = tk.plot_failure_trend(
+        _failures(), layout=layout, ax=Figure((8, 4)).add_subplot()
+    )  # type: ignore[arg-type] - from a parameter
     assert not [patch for patch in plain.patches if patch.get_gid() == GAP]
 
 
 def test_a_calendar_hatches_the_hours_of_gaps() -> None:
     """Of a gap from Monday 6:00 to Tuesday 18:30 local time, these hours alone, in any time zone."""
     zone = "Asia/Kolkata"  # half an hour off
-    start, end = pd.Timestamp("2026-03-09 06:00", tz=zone), pd.Timestamp("2026-03-10 18:30", tz=zone)
+    start, end = (
+        pd.Timestamp("2026-03-09 06:00", tz=zone),
+        pd.Timestamp("2026-03-10 18:30", tz=zone),
+    )
     gap = Gap(start=start.isoformat(), end=end.isoformat())
     hours = tk.count_by_hour(_failures(gap), tz=zone)
     expected = list(range(6, 24 + 19))  # of Monday and Tuesday
     assert hours.index[hours["in_gap"]].tolist() == expected
-    axes = tk.plot_failure_calendar(_failures(gap), tz=zone, ax=Figure((8, 4)).add_subplot())
+    axes = tk.plot_failure_calendar(
+        _failures(gap), tz=zone, ax=Figure((8, 4)).add_subplot()
+    )
     (area,) = [patch for patch in axes.patches if patch.get_gid() == GAP]
     assert len(area.get_path().to_polygons()) == len(expected)
     assert GAP_NOTE in axes.get_xlabel()
-    plain = tk.plot_failure_calendar(_failures(), tz=zone, ax=Figure((8, 4)).add_subplot())
+    plain = tk.plot_failure_calendar(
+        _failures(), tz=zone, ax=Figure((8, 4)).add_subplot()
+    )
     assert GAP_NOTE not in plain.get_xlabel()
     assert not tk.count_by_hour(_failures())["in_gap"].any()
 
@@ -120,11 +146,18 @@ def test_the_browser_marks_gaps_in_its_trend_and_in_those_of_groups() -> None:
     start, end = _GAP.bounds
     assert days.min() + timedelta(milliseconds=browser.trend.width) > start
     assert days.max() < end
-    assert sum(browser.trend.gaps) * timedelta(milliseconds=browser.trend.width) >= end - start
+    assert (
+        sum(browser.trend.gaps) * timedelta(milliseconds=browser.trend.width)
+        >= end - start
+    )
     (row,) = browser.group_list.rows
     is_unknown = [count is None for count in row["spark"]]
     assert is_unknown.count(True) > 0
-    assert all(in_gap for in_gap, unknown in zip(browser.trend.gaps, is_unknown, strict=True) if unknown)
+    assert all(
+        in_gap
+        for in_gap, unknown in zip(browser.trend.gaps, is_unknown, strict=True)
+        if unknown
+    )
     assert not any(plain.trend.gaps)
 
 
@@ -139,10 +172,14 @@ def _by_wave(*gaps: Gap, rise: bool = False) -> pd.DataFrame:
     added = frame.head(60).assign(
         dlq_id=[f"r{number}" for number in range(60)],
         workflow_url="https://shop.example/pay",
-        failed_at=pd.date_range(start, periods=60, freq="min").astype("datetime64[ms, UTC]"),
+        failed_at=pd.date_range(start, periods=60, freq="min").astype(
+            "datetime64[ms, UTC]"
+        ),
     )
     added["created_at"] = added["failed_at"]
-    return pd.concat([frame, added], ignore_index=True).assign(dlq_id=lambda rows: rows["dlq_id"])
+    return pd.concat([frame, added], ignore_index=True).assign(
+        dlq_id=lambda rows: rows["dlq_id"]
+    )
 
 
 @pytest.mark.parametrize("failures", [_failures, _by_wave])
@@ -178,9 +215,14 @@ def test_a_workflow_that_always_fails_is_steady_across_a_gap() -> None:
     """Nobody knows whether it failed in the gap, so that the gap does not count against it."""
     frame = _failures(_GAP).assign(workflow_url="https://shop.example/timer")
     others = (
-        _failures(_GAP).iloc[::40].assign(workflow_url=[f"https://shop.example/{n % 9}" for n in range(29)])
+        _failures(_GAP)
+        .iloc[::40]
+        .assign(workflow_url=[f"https://shop.example/{n % 9}" for n in range(29)])
     )
-    both = pd.concat([frame, others.assign(dlq_id=lambda rows: "o" + rows["dlq_id"])], ignore_index=True)
+    both = pd.concat(
+        [frame, others.assign(dlq_id=lambda rows: "o" + rows["dlq_id"])],
+        ignore_index=True,
+    )
     both.attrs = frame.attrs
     assert find_incidents(both)["kind"].tolist() == ["steady"]
     both.attrs = _failures().attrs

@@ -23,7 +23,9 @@ from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
-SECRET = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+SECRET = (
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+)
 
 
 def failures(*bodies: str | None, **columns: list[Any]) -> pd.DataFrame:
@@ -52,10 +54,20 @@ def test_a_row_says_who_where_and_when():
         groups = tk.group_failures(source).frame
         first = groups.iloc[0]
         assert groups["count"].tolist() == [3, 1]
-        assert (first.title, first.template, first.kind) == ("no order <num>",) * 2 + ("message",)
+        assert (first.title, first.template, first.kind) == ("no order <num>",) * 2 + (
+            "message",
+        )
         assert first.group == error_signatures(["no order 17"])[0]
-        assert (first.workflows, first.statuses, first.share, first.cohesion) == (2, "404, 500", 0.75, 1.0)
-        assert (first.first_at, first.last_at) == (START + timedelta(hours=1), START + timedelta(hours=3))
+        assert (first.workflows, first.statuses, first.share, first.cohesion) == (
+            2,
+            "404, 500",
+            0.75,
+            1.0,
+        )
+        assert (first.first_at, first.last_at) == (
+            START + timedelta(hours=1),
+            START + timedelta(hours=3),
+        )
         assert json.loads(first.examples) == [
             {"dlq_id": "d3", "text": "no order 17"},
             {"dlq_id": "d2", "text": "no order 4"},
@@ -81,7 +93,11 @@ def test_nothing_is_a_normal_result():
     [
         (None, None, False),
         ("", None, False),
-        ("<html><title>Sorry</title></html>", "<html><title>Sorry</title></html>", False),
+        (
+            "<html><title>Sorry</title></html>",
+            "<html><title>Sorry</title></html>",
+            False,
+        ),
         ("{}", "{}", False),
         ("timed out", "timed out", True),
         ('{"message": "timed out"}', '{"message": "timed out"}', True),
@@ -95,9 +111,14 @@ def test_the_status_counts_where_the_body_says_little(one, two, same):
 
 def test_bodies_that_are_not_text_are_binary():
     """They are grouped by status, with their length as example."""
-    found = tk.group_failures(failures(None, None, response_body_base64=["/w==", "//8="])).frame
+    found = tk.group_failures(
+        failures(None, None, response_body_base64=["/w==", "//8="])
+    ).frame
     assert found["kind"].tolist() == ["binary"]
-    assert [one["text"] for one in json.loads(found["examples"][0])] == ["binary, 2 bytes", "binary, 1 bytes"]
+    assert [one["text"] for one in json.loads(found["examples"][0])] == [
+        "binary, 2 bytes",
+        "binary, 1 bytes",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +144,10 @@ def test_cohesion_is_low_if_a_finer_reading_would_separate(bodies):
 def test_cohesion_is_low_where_members_differ():
     """A group whose words vary is less cohesive than one of equal texts."""
     names = ["ann", "bob", "eve", "joe"]
-    rows = failures(*(f"user '{name}' is locked out by {name}-{name}" for name in names), *["disk full"] * 5)
+    rows = failures(
+        *(f"user '{name}' is locked out by {name}-{name}" for name in names),
+        *["disk full"] * 5,
+    )
     found = tk.group_failures(rows).frame.set_index("title")["cohesion"]
     assert found["disk full"] == 1.0
     assert 0 < found.drop("disk full").max() < 1.0
@@ -139,7 +163,13 @@ def test_cohesion_is_low_where_members_differ():
 )  # fmt: skip
 def test_any_body_is_grouped_in_bounded_time(body):
     """Hostile bodies among others, without statuses, times or workflows."""
-    rows = failures("y", "x", response_status=[None, None], failed_at=[None, None], workflow_url=[None, None])
+    rows = failures(
+        "y",
+        "x",
+        response_status=[None, None],
+        failed_at=[None, None],
+        workflow_url=[None, None],
+    )
     rows["response_body"] = pd.Series([body, "x"], dtype="str")
     started = time.process_time()
     groups = tk.group_failures(rows)
@@ -148,7 +178,8 @@ def test_any_body_is_grouped_in_bounded_time(body):
     assert groups.frame["cohesion"].between(0, 1).all()
     assert f"{groups!r}{groups._repr_html_()}{json.dumps(groups.learned)}".encode()
     assert (
-        tk.group_failures(rows, rules=groups.rules).frame["group"].tolist() == groups.frame["group"].tolist()
+        tk.group_failures(rows, rules=groups.rules).frame["group"].tolist()
+        == groups.frame["group"].tolist()
     )
 
 
@@ -156,7 +187,10 @@ def test_any_body_is_grouped_in_bounded_time(body):
 def test_failures_that_all_differ_take_linear_time():
     """Thousands of groups, and a notebook that shows the largest of them."""
     rows = failures(
-        *(f"{chr(97 + n % 26)}{'xyz'[n % 3]} {n:b}".translate({48: "o", 49: "i"}) for n in range(8000))
+        *(
+            f"{chr(97 + n % 26)}{'xyz'[n % 3]} {n:b}".translate({48: "o", 49: "i"})
+            for n in range(8000)
+        )
     )
     started = time.process_time()
     groups = tk.group_failures(rows)
@@ -167,7 +201,9 @@ def test_failures_that_all_differ_take_linear_time():
 
 def test_markup_in_bodies_is_shown_as_text():
     """Tags and signs that turn text around do nothing in notebooks."""
-    shown = tk.group_failures(failures('{"message": "<img src=x onerror=alert()> \u202e"}'))._repr_html_()
+    shown = tk.group_failures(
+        failures('{"message": "<img src=x onerror=alert()> \u202e"}')
+    )._repr_html_()
     assert "<img" not in shown
     assert "\u202e" not in shown
 
@@ -181,17 +217,27 @@ def test_markup_in_bodies_is_shown_as_text():
         f"<html><title>no {SECRET}</title></html>",
         f"ValueError: {SECRET}\n    at run (/app/a.js:1:1)",
         json.dumps({"code": SECRET, "message": "refused"}),
-        "".join(f"\\u{ord(letter):04x}" for letter in SECRET).join(('{"message": "no ', '"}')),
+        "".join(f"\\u{ord(letter):04x}" for letter in SECRET).join(
+            ('{"message": "no ', '"}')
+        ),
     ],
 )
 def test_no_secret_is_in_groups_nor_in_what_is_learned(body, tmp_path):
     """Nor in a rules file, where a user wrote it."""
     groups = tk.group_failures(
-        failures(body, body), rules=tk.GroupRules(f'name s1-5f0c9a3b12de "with {SECRET}"')
+        failures(body, body),
+        rules=tk.GroupRules(f'name s1-5f0c9a3b12de "with {SECRET}"'),
     )
     groups.rules.save(tmp_path / "groups.txt")
-    shown = [groups.frame.to_csv(), repr(groups), groups._repr_html_(), json.dumps(groups.learned)]
-    assert SECRET not in "".join([*shown, (tmp_path / "groups.txt").read_text(), repr(groups.rules)])
+    shown = [
+        groups.frame.to_csv(),
+        repr(groups),
+        groups._repr_html_(),
+        json.dumps(groups.learned),
+    ]
+    assert SECRET not in "".join(
+        [*shown, (tmp_path / "groups.txt").read_text(), repr(groups.rules)]
+    )
     assert SECRET.partition(".")[2] not in "".join(shown)
 
 
@@ -238,18 +284,26 @@ def test_rules_name_merge_split_and_pin():
         late: 3,
         found["group"][2]: 1,
     }
-    body = tk.group_failures(rows, rules=tk.GroupRules(f'split {late} where body contains "out"')).frame
+    body = tk.group_failures(
+        rows, rules=tk.GroupRules(f'split {late} where body contains "out"')
+    ).frame
     assert "body contains" in body["rule"][0]
-    status = tk.group_failures(rows, rules=tk.GroupRules(f"split {late} where response_status = 500")).frame
+    status = tk.group_failures(
+        rows, rules=tk.GroupRules(f"split {late} where response_status = 500")
+    ).frame
     assert status["group"][0] not in {order, disk, late, body["group"][0]}
 
 
 def test_a_split_by_the_body_of_the_response_has_two_names():
     """`response_body` as in frames, and `body`: the same rule, and so the same group."""
-    rows = failures("timed out", "timed out", "disk full", body=["customer", None, None])
+    rows = failures(
+        "timed out", "timed out", "disk full", body=["customer", None, None]
+    )
     (late,) = error_signatures(["timed out"])
     split = [
-        tk.group_failures(rows, rules=tk.GroupRules(f"split {late} where {name} contains out"))
+        tk.group_failures(
+            rows, rules=tk.GroupRules(f"split {late} where {name} contains out")
+        )
         for name in ("body", "response_body")
     ]
     for groups in split:
@@ -261,7 +315,9 @@ def test_a_split_by_the_body_of_the_response_has_two_names():
 def test_a_split_by_label_takes_any_of_the_labels(tmp_path):
     """A failure of several labels is among those of each; of a pandas frame, and of a snapshot."""
     labels = ['["shop","eu"]', '["eu"]', None, '["eu","shop"]', '["shop"]']
-    rows = failures(*["timed out"] * 5, labels=labels, label=[None, "eu", None, None, "shop"])
+    rows = failures(
+        *["timed out"] * 5, labels=labels, label=[None, "eu", None, None, "shop"]
+    )
     (late,) = error_signatures(["timed out"])
     tk.write_snapshot(rows, tmp_path / "kept")
     for name in ("label", "labels"):
@@ -269,13 +325,25 @@ def test_a_split_by_label_takes_any_of_the_labels(tmp_path):
         groups = tk.group_failures(rows, rules=rules)
         assert groups.frame["count"].tolist() == [3, 2]
         (shop,) = {*groups.frame["group"]} - {late}
-        assert groups.assign(rows)["signature"].tolist() == [shop, late, late, shop, shop]
-        assert tk.group_failures(tmp_path / "kept", rules=rules).frame.equals(groups.frame)
+        assert groups.assign(rows)["signature"].tolist() == [
+            shop,
+            late,
+            late,
+            shop,
+            shop,
+        ]
+        assert tk.group_failures(tmp_path / "kept", rules=rules).frame.equals(
+            groups.frame
+        )
         single = tk.group_failures(rows.drop(columns="labels"), rules=rules).frame
         assert single.set_index("group")["count"].to_dict() == {late: 4, shop: 1}
-        both = tk.compare_failures(rows[:3], rows[3:].drop(columns="labels"), rules=rules).frame
+        both = tk.compare_failures(
+            rows[:3], rows[3:].drop(columns="labels"), rules=rules
+        ).frame
         assert both.set_index("group")[["before", "after"]].sum().tolist() == [3, 2]
-    none = tk.group_failures(rows, rules=tk.GroupRules(f'split {late} where label = ""')).frame
+    none = tk.group_failures(
+        rows, rules=tk.GroupRules(f'split {late} where label = ""')
+    ).frame
     assert none["count"].tolist() == [4, 1]
 
 
@@ -284,7 +352,9 @@ def test_a_split_that_changes_nothing_is_said(where):
     """Of a group that is there; groups that do not occur, and what is split off and merged, are fine."""
     rows = failures("timed out", "disk full", labels=['["eu"]', None])
     late, full = error_signatures(["timed out", "disk full"])
-    with pytest.warns(UnexpectedResultWarning, match=f"splits {late} changes nothing") as caught:
+    with pytest.warns(
+        UnexpectedResultWarning, match=f"splits {late} changes nothing"
+    ) as caught:
         tk.group_failures(rows, rules=tk.GroupRules(f"split {late} where {where}"))
     assert [warning.filename for warning in caught] == [__file__]
     rules = f"""
@@ -294,15 +364,21 @@ def test_a_split_that_changes_nothing_is_said(where):
         """
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        groups = tk.group_failures(rows, rules=tk.GroupRules(rules)).frame["group"].tolist()
-        tk.group_failures(rows, rules=tk.GroupRules(f"{rules}merge {groups[0]} into {groups[1]}"))
+        groups = (
+            tk.group_failures(rows, rules=tk.GroupRules(rules)).frame["group"].tolist()
+        )
+        tk.group_failures(
+            rows, rules=tk.GroupRules(f"{rules}merge {groups[0]} into {groups[1]}")
+        )
     assert {late, full}.isdisjoint(groups)
 
 
 def test_a_rules_file_is_read_and_written_as_it_is(tmp_path):
     """Comments and unknown ids stay; what was learned is on one line at the end."""
     path = tmp_path / "groups.txt"
-    path.write_text('# ours\n\nname s1-5f0c9a3b12de "Träge Datenbank"\n', encoding="utf-8")
+    path.write_text(
+        '# ours\n\nname s1-5f0c9a3b12de "Träge Datenbank"\n', encoding="utf-8"
+    )
     groups = tk.group_failures(failures("no order 1"), rules=path)
     groups.rules.save(path)
     *lines, learned = path.read_text(encoding="utf-8").splitlines()
@@ -311,7 +387,10 @@ def test_a_rules_file_is_read_and_written_as_it_is(tmp_path):
     again = tk.GroupRules.read(path)
     assert again == groups.rules
     assert repr(again) == "GroupRules(1 rule, 1 template learned)"
-    assert tk.group_failures(failures("no order 1"), rules=str(path)).learned == groups.learned
+    assert (
+        tk.group_failures(failures("no order 1"), rules=str(path)).learned
+        == groups.learned
+    )
 
 
 @pytest.mark.parametrize(
@@ -332,7 +411,14 @@ def test_an_error_names_the_line(line, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "learned", [5, {"templates": 5}, {"frames": [["a"]]}, {"rules_version": 99}, {"exceptions": {"a": None}}]
+    "learned",
+    [
+        5,
+        {"templates": 5},
+        {"frames": [["a"]]},
+        {"rules_version": 99},
+        {"exceptions": {"a": None}},
+    ],
 )
 def test_what_was_not_learned_is_refused(learned):
     """Of another shape or version."""
@@ -354,7 +440,8 @@ def test_what_is_learned_keeps_every_id():
     first = tk.group_failures(failures(*texts[:600]))
     before = first.assign(failures(*texts[:600]))["signature"].tolist()
     again = tk.group_failures(
-        failures(*texts), rules=tk.GroupRules(learned=json.loads(json.dumps(first.learned)))
+        failures(*texts),
+        rules=tk.GroupRules(learned=json.loads(json.dumps(first.learned))),
     )
     assert again.assign(failures(*texts))["signature"].tolist()[:600] == before
     assert set(before) <= set(again.frame["group"])
@@ -362,7 +449,19 @@ def test_what_is_learned_keeps_every_id():
 
 
 WORDS = st.sampled_from(
-    ["user", "'ann'", "'bob'", "'eve'", "Job-A", "Job-B", "Job-C", "was", "lost", "x=1", "host"]
+    [
+        "user",
+        "'ann'",
+        "'bob'",
+        "'eve'",
+        "Job-A",
+        "Job-B",
+        "Job-C",
+        "was",
+        "lost",
+        "x=1",
+        "host",
+    ]
 )
 TEXTS = st.lists(st.lists(WORDS, min_size=1, max_size=6).map(" ".join), max_size=40)
 
@@ -376,7 +475,9 @@ def test_adding_data_never_renames_a_group(first, second, third):
     ids: dict[str, str] = {}
     for texts in (first, second, third, first):
         groups = tk.group_failures(failures(*texts), rules=rules)
-        for text, group in zip(texts, groups.assign(failures(*texts))["signature"], strict=True):
+        for text, group in zip(
+            texts, groups.assign(failures(*texts))["signature"], strict=True
+        ):
             assert ids.setdefault(text, group) == group
         rules = groups.rules
 
@@ -403,12 +504,15 @@ def test_the_sample_history_is_a_few_groups(sample_service):
     assert math.isclose(found["share"].sum(), 1)
     assert found["share"].head(4).sum() > 0.6
     assert {"currency", "Java heap space"} <= {
-        word for word in ("currency", "Java heap space") if found["title"].head(5).str.contains(word).any()
+        word
+        for word in ("currency", "Java heap space")
+        if found["title"].head(5).str.contains(word).any()
     }
 
 
 @pytest.mark.parametrize(
-    "values", [[1, 2, 3], pd.date_range("2026-01-01", periods=3), ["own", None, "names"]]
+    "values",
+    [[1, 2, 3], pd.date_range("2026-01-01", periods=3), ["own", None, "names"]],
 )
 def test_a_column_of_the_same_name_is_no_signature(values):
     """A frame of a user may have a column `signature` that holds something else."""
@@ -418,7 +522,10 @@ def test_a_column_of_the_same_name_is_no_signature(values):
     pd.testing.assert_frame_equal(tk.group_failures(named).frame, groups)
     pd.testing.assert_frame_equal(tk.group_failures(pa.table(named)).frame, groups)
     now = START + timedelta(hours=4)
-    assert tk.failure_report(named, now=now).verdict == tk.failure_report(frame, now=now).verdict
+    assert (
+        tk.failure_report(named, now=now).verdict
+        == tk.failure_report(frame, now=now).verdict
+    )
 
 
 def test_a_result_used_as_a_table_names_its_frame():

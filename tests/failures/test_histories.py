@@ -22,7 +22,9 @@ def failures(seed, *parts):
     rng = np.random.default_rng(seed)
     frames = []
     for start, stop, count, workflow, error in parts:
-        when = _START + pd.to_timedelta(np.sort(rng.uniform(start, stop, count)), unit="h").floor("s")
+        when = _START + pd.to_timedelta(
+            np.sort(rng.uniform(start, stop, count)), unit="h"
+        ).floor("s")
         frames.append(
             pd.DataFrame({
                 "failed_at": when,
@@ -34,9 +36,13 @@ def failures(seed, *parts):
         )  # fmt: skip
     frame = pd.concat(frames).sort_values("failed_at", ignore_index=True)
     frame["dlq_id"] = [f"d{number}" for number in range(len(frame))]
-    missing = "response_status response_body_base64 response_headers headers body body_base64"
+    missing = (
+        "response_status response_body_base64 response_headers headers body body_base64"
+    )
     run = frame["dlq_id"].str.replace("d", "wfr_")
-    frame = frame.assign(**dict.fromkeys(missing.split()), workflow_run_id=run, max_retries=3)
+    frame = frame.assign(
+        **dict.fromkeys(missing.split()), workflow_run_id=run, max_retries=3
+    )
     return frame.assign(url=frame["workflow_url"], failure_function_state=None)
 
 
@@ -74,13 +80,17 @@ def test_failures_after_the_end_are_left_out():
     now = (_START + pd.Timedelta(hours=227)).to_pydatetime()
     found = find_incidents(frame, now=now)
     cut = find_incidents(frame[frame["failed_at"] <= now], now=now)
-    pd.testing.assert_frame_equal(found.drop(columns="share"), cut.drop(columns="share"))
+    pd.testing.assert_frame_equal(
+        found.drop(columns="share"), cut.drop(columns="share")
+    )
     assert found["goes_on"].tolist() == [True]
     assert find_incidents(failures(2, QUIET), now=now).empty
     before_all = tk.explain_spike(frame, now=_START - pd.Timedelta(days=1))
     assert not before_all.stands_out
     later = (_END - timedelta(days=2), _END)
-    assert "observed" in repr(tk.explain_spike(frame, later, now=now))  # a window that is given is read
+    assert "observed" in repr(
+        tk.explain_spike(frame, later, now=now)
+    )  # a window that is given is read
 
 
 @pytest.mark.parametrize(("start", "stop", "before", "more"), [
@@ -93,17 +103,25 @@ def test_failures_after_the_end_are_left_out():
 ])  # fmt: skip
 def test_a_rise_of_everything_is_named_as_that(start, stop, before, more):
     """All failures, from when until when, and not a part of them that rose no more than the others."""
-    frame = failures(more, (0, 336, before, None, None), (start, stop, more, None, None))
+    frame = failures(
+        more, (0, 336, before, None, None), (start, stop, more, None, None)
+    )
     found = find_incidents(frame)
     assert found["condition"].tolist() == [{}]
     incident = found.iloc[0]
-    selected = tk.select_failures(frame, {}, since=incident["from_at"], until=incident["until_at"])
+    selected = tk.select_failures(
+        frame, {}, since=incident["from_at"], until=incident["until_at"]
+    )
     assert (
-        len(selected) == incident["observed"] == pytest.approx(before * (stop - start) / 336 + more, rel=0.2)
+        len(selected)
+        == incident["observed"]
+        == pytest.approx(before * (stop - start) / 336 + more, rel=0.2)
     )
     assert incident["excess"] == pytest.approx(more, rel=0.25)
     begun = _START + pd.Timedelta(hours=start)
-    assert abs(incident["from_at"] - begun) <= pd.Timedelta(hours=0.2 + (stop - start) / 8)
+    assert abs(incident["from_at"] - begun) <= pd.Timedelta(
+        hours=0.2 + (stop - start) / 8
+    )
     assert incident["goes_on"] == (stop == 336)
     assert "all failures rose" in repr(tk.explain_spike(frame))
     assert "all failures" in tk.failure_report(frame, now=_END).verdict.lower()
@@ -113,12 +131,18 @@ def test_incidents_that_share_failures_count_them_both():
     """Each has as many as a selection of its condition returns."""
     shared = (130, 133, 20, 0, "no route to host")
     frame = failures(
-        0, (0, 240, 600, None, None), shared, (130, 133, 60, 0, None), (130, 133, 45, None, shared[-1])
+        0,
+        (0, 240, 600, None, None),
+        shared,
+        (130, 133, 60, 0, None),
+        (130, 133, 45, None, shared[-1]),
     )
     found = find_incidents(frame)
     assert len(found) > 1
     for row in found.itertuples():
-        selected = tk.select_failures(frame, row.condition, since=row.from_at, until=row.until_at)
+        selected = tk.select_failures(
+            frame, row.condition, since=row.from_at, until=row.until_at
+        )
         assert len(selected) == row.observed
     both = pd.concat([
         tk.select_failures(frame, row.condition, since=row.from_at, until=row.until_at)
@@ -132,7 +156,10 @@ def test_incidents_that_share_failures_count_them_both():
 
 def test_an_error_that_is_worded_anew_is_no_rise():
     """Another text at the same rate: nothing rose, neither before nor after."""
-    old, new = (0, 204, 400, 3, "price is missing"), (204, 336, 260, 3, "PriceError: no amount given")
+    old, new = (
+        (0, 204, 400, 3, "price is missing"),
+        (204, 336, 260, 3, "PriceError: no amount given"),
+    )
     assert find_incidents(failures(1, QUIET, old, new)).empty
     more = find_incidents(failures(1, QUIET, old, (204, 336, 900, 3, new[-1])))
     assert [row.workflows for row in more.itertuples()] == [(_WORKFLOWS[3],)]
@@ -141,6 +168,9 @@ def test_an_error_that_is_worded_anew_is_no_rise():
 def test_a_new_error_beside_the_old_one_is_a_rise():
     """The old one goes on."""
     frame = failures(
-        1, QUIET, (0, 336, 600, 3, "price is missing"), (200, 336, 250, 3, "PriceError: no amount")
+        1,
+        QUIET,
+        (0, 336, 600, 3, "price is missing"),
+        (200, 336, 250, 3, "PriceError: no amount"),
     )
     assert find_incidents(frame)["observed"].tolist() == [250]

@@ -14,7 +14,12 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import change_points, error_signatures, failure_trend, similar_texts
+from toolkit.analysis import (
+    change_points,
+    error_signatures,
+    failure_trend,
+    similar_texts,
+)
 from toolkit.errors import ToolkitError
 
 pytestmark = pytest.mark.slow
@@ -30,7 +35,9 @@ MEGABYTE = 1_000_000
 def frame_of(bodies: list[Any], **columns: Any) -> pd.DataFrame:
     """A failure an hour with each of these bodies."""
     size = len(bodies)
-    when = pd.Series(START + pd.to_timedelta(np.arange(size) % 150, unit="h")).dt.as_unit("ms")
+    when = pd.Series(
+        START + pd.to_timedelta(np.arange(size) % 150, unit="h")
+    ).dt.as_unit("ms")
     values = {
         "dlq_id": [f"d{number}" for number in range(size)],
         "workflow_url": [f"https://a.example/{number % 3}" for number in range(size)],
@@ -128,13 +135,18 @@ OF_FAILURES: dict[str, Callable[[pd.DataFrame], Any]] = {
     "assign": lambda frame: tk.group_failures(frame).assign(frame)["signature"],
     "classify_failures": lambda frame: tk.classify_failures(frame).frame,
     "failure_trend": lambda frame: failure_trend(frame, now=NOW),
-    "compare_failures": lambda frame: tk.compare_failures(frame[: len(frame) // 2], frame).frame,
-    "explain_change": lambda frame: tk.explain_change(frame, frame[: len(frame) // 2]).frame,
+    "compare_failures": lambda frame: (
+        tk.compare_failures(frame[: len(frame) // 2], frame).frame
+    ),
+    "explain_change": lambda frame: (
+        tk.explain_change(frame, frame[: len(frame) // 2]).frame
+    ),
     "explain_spike": lambda frame: tk.explain_spike(frame).frame,
     "similar_failures": lambda frame: tk.similar_failures(frame, frame[1:]).frame,
     "failure_report": lambda frame: tk.failure_report(frame, now=NOW).to_html(),
     "results as HTML": lambda frame: [
-        made._repr_html_() for made in (tk.group_failures(frame), tk.compare_failures(frame[:0], frame))
+        made._repr_html_()
+        for made in (tk.group_failures(frame), tk.compare_failures(frame[:0], frame))
     ],
 }
 OF_TEXTS: dict[str, Callable[[list[Any]], Any]] = {
@@ -155,7 +167,9 @@ COUNTS: dict[str, Any] = {
     "one burst": [0] * 9_999 + [10**9],
     "10,000 bins": np.random.default_rng(3).negative_binomial(2, 0.1, 10_000),
     "100,000 bins": np.random.default_rng(3).negative_binomial(2, 0.1, 100_000),
-    "100,000 bins of bursts": np.random.default_rng(3).pareto(0.5, 100_000).clip(0, 1e9),
+    "100,000 bins of bursts": np.random.default_rng(3)
+    .pareto(0.5, 100_000)
+    .clip(0, 1e9),
     "100,000 bins, each another": np.arange(100_000) ** 2,
 }
 
@@ -199,4 +213,9 @@ def test_texts_have_a_result(function, what):
 def test_counts_have_change_points_or_a_clear_error(what):
     """Bins of any number and size."""
     result = bounded(change_points, COUNTS[what])
-    assert isinstance(result, ToolkitError) or list(result) == ["at", "before", "after", "confidence"]
+    assert isinstance(result, ToolkitError) or list(result) == [
+        "at",
+        "before",
+        "after",
+        "confidence",
+    ]

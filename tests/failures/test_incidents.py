@@ -34,7 +34,14 @@ def test_the_five_stories_of_the_sample_are_named(sample):
     found = find_incidents(sample, now=NOW)
     titles = tk.group_failures(sample).frame.set_index("group")["title"]
     stories = [
-        ("orders/fulfil", "reading 'currency'", "rise", 124, 120.5, 1),  # hours before NOW: from, until
+        (
+            "orders/fulfil",
+            "reading 'currency'",
+            "rise",
+            124,
+            120.5,
+            1,
+        ),  # hours before NOW: from, until
         ("stock/reserve", "requests a minute", "rise", 329, 41, 5),
         ("reports/render", "OutOfMemoryError", "rise", 240, 0, 1),
         ("payments/capture", "nil pointer", "rise", 3, 0, 1),
@@ -50,8 +57,12 @@ def test_the_five_stories_of_the_sample_are_named(sample):
         row = match[0]
         assert f"{APPLICATION}/{workflow}" in row.workflows
         length = timedelta(hours=start - stop)
-        assert abs(row.from_at - (NOW - timedelta(hours=start))) <= max(length / 5, timedelta(hours=1))
-        assert abs(row.until_at - (NOW - timedelta(hours=stop))) <= max(length / 5, timedelta(hours=1))
+        assert abs(row.from_at - (NOW - timedelta(hours=start))) <= max(
+            length / 5, timedelta(hours=1)
+        )
+        assert abs(row.until_at - (NOW - timedelta(hours=stop))) <= max(
+            length / 5, timedelta(hours=1)
+        )
         assert row.goes_on == (stop == 0)
         assert len(row.episodes) == episodes
     assert found["excess"][found["kind"] == "rise"].is_monotonic_decreasing
@@ -93,7 +104,9 @@ def test_a_window_is_explained_beside_a_baseline():
     """Given times are taken as they are: counts by hand, and the ratio of their lengths."""
     rows = _hourly(240, workflow_url=["pay", "mail"] * 120)
     burst = _hourly(100, workflow_url="pay")
-    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(np.arange(100), unit="min")
+    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(
+        np.arange(100), unit="min"
+    )
     frame = pd.concat([rows, burst], ignore_index=True)
     window = (datetime(2026, 3, 5, tzinfo=UTC), datetime(2026, 3, 5, 2, tzinfo=UTC))
     baseline = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC))
@@ -101,8 +114,12 @@ def test_a_window_is_explained_beside_a_baseline():
     assert (found.observed, found.expected) == (102, 2)  # 48 in 48 hours
     assert found.frame["condition"].iloc[0] == {"workflow_url": "pay"}
     assert found.window == window
-    assert repr(found).startswith("2026-03-05 00:00 to 2026-03-05 02:00 UTC: 102 observed, 2 expected: ")
-    assert tk.explain_spike(frame, window).expected == pytest.approx(238 / 237.0 * 2, rel=0.02)
+    assert repr(found).startswith(
+        "2026-03-05 00:00 to 2026-03-05 02:00 UTC: 102 observed, 2 expected: "
+    )
+    assert tk.explain_spike(frame, window).expected == pytest.approx(
+        238 / 237.0 * 2, rel=0.02
+    )
 
 
 def test_a_small_step_of_one_workflow_is_found():
@@ -114,26 +131,40 @@ def test_a_small_step_of_one_workflow_is_found():
     times = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(
         np.concatenate([minutes, step, quiet]), unit="min"
     )
-    names = [*(f"w{number}" for number in random.integers(0, 9, 6000)), *["small"] * 100]
-    frame = pd.DataFrame({"failed_at": times, "created_at": times, "workflow_url": names})
+    names = [
+        *(f"w{number}" for number in random.integers(0, 9, 6000)),
+        *["small"] * 100,
+    ]
+    frame = pd.DataFrame(
+        {"failed_at": times, "created_at": times, "workflow_url": names}
+    )
     found = find_incidents(frame)
     assert found["condition"].tolist() == [{"workflow_url": "small"}]
-    assert abs(found["from_at"].iloc[0] - pd.Timestamp("2026-03-10", tz="UTC")) < pd.Timedelta("3h")
+    assert abs(
+        found["from_at"].iloc[0] - pd.Timestamp("2026-03-10", tz="UTC")
+    ) < pd.Timedelta("3h")
 
 
 def test_a_rise_that_no_condition_explains_at_other_times_is_no_error():
     """Failures of some days, looked at months later, whose times together no condition explains."""
     some, count = np.random.default_rng(0), 600
-    failed = pd.Timestamp("2026-03-14", tz="UTC") + pd.to_timedelta(some.uniform(0, 5, count), unit="D")
+    failed = pd.Timestamp("2026-03-14", tz="UTC") + pd.to_timedelta(
+        some.uniform(0, 5, count), unit="D"
+    )
     frame = pd.DataFrame(
         {
-            "workflow_url": [f"https://a.example/{number}" for number in some.integers(0, 14, count)],
+            "workflow_url": [
+                f"https://a.example/{number}" for number in some.integers(0, 14, count)
+            ],
             "failed_at": failed,
-            "created_at": failed - pd.to_timedelta(some.exponential(9000, count), unit="s"),
+            "created_at": failed
+            - pd.to_timedelta(some.exponential(9000, count), unit="s"),
             "response_status": some.choice([404, 429, 500, 502], count),
             "max_retries": some.integers(0, 6, count),
             "failure_function_state": [f"S{number}" for number in range(count)],
-            "response_body": [f"text {number % 10} {number}" for number in range(count)],
+            "response_body": [
+                f"text {number % 10} {number}" for number in range(count)
+            ],
         }
     ).assign(workflow_run_id="w", labels=None)
     found = find_incidents(frame, now=datetime(2026, 11, 23, tzinfo=UTC))
@@ -144,17 +175,31 @@ def test_labels_are_found_one_by_one():
     """A label that rose is named, however many others stand beside it."""
     labels = [json.dumps(["a"] + ["b"] * (number % 2)) for number in range(240)]
     rows = _hourly(240, workflow_url=["x", "y", "z"] * 80, labels=labels)
-    burst = _hourly(60, workflow_url=["x", "y", "z"] * 20, labels=['["a", "release"]', '["release"]'] * 30)
-    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(np.arange(60), unit="min")
+    burst = _hourly(
+        60,
+        workflow_url=["x", "y", "z"] * 20,
+        labels=['["a", "release"]', '["release"]'] * 30,
+    )
+    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(
+        np.arange(60), unit="min"
+    )
     found = find_incidents(pd.concat([rows, burst], ignore_index=True))
     assert found["condition"].tolist() == [{"label": "release"}]
 
 
 def test_secrets_are_in_no_condition():
     """Values of secret headers and tokens in JSON fields are masked in conditions and what is shared."""
-    rows = _hourly(240, workflow_url=["x", "y"] * 120, headers=json.dumps({"X-Api-Key": ["hunter2-hunter2"]}))
-    burst = _hourly(80, workflow_url="x", headers=json.dumps({"X-Api-Key": ["swordfish-swordfish"]}))
-    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(np.arange(80), unit="min")
+    rows = _hourly(
+        240,
+        workflow_url=["x", "y"] * 120,
+        headers=json.dumps({"X-Api-Key": ["hunter2-hunter2"]}),
+    )
+    burst = _hourly(
+        80, workflow_url="x", headers=json.dumps({"X-Api-Key": ["swordfish-swordfish"]})
+    )
+    burst["failed_at"] = pd.Timestamp("2026-03-05", tz="UTC") + pd.to_timedelta(
+        np.arange(80), unit="min"
+    )
     found = find_incidents(pd.concat([rows, burst], ignore_index=True))
     assert len(found) == 1
     assert "swordfish" not in str(found.to_dict("records"))
@@ -163,7 +208,15 @@ def test_secrets_are_in_no_condition():
 @pytest.mark.parametrize("rows", [0, 1, 2, 9, 200])
 def test_hostile_frames_have_a_result(rows):
     """Nulls, no rows, one row, equal times, broken JSON, huge and odd texts: no incident, all columns."""
-    odd = ["{", '{"a":' * 3000, "\x00", "[1]", "x" * 300_000, None, '{"a": {"b": 1e999}}']
+    odd = [
+        "{",
+        '{"a":' * 3000,
+        "\x00",
+        "[1]",
+        "x" * 300_000,
+        None,
+        '{"a": {"b": 1e999}}',
+    ]
     frame = _hourly(rows, **{
         name: pd.Series([odd[number % len(odd)] for number in range(rows)], dtype="str")
         for name in ("workflow_url", "labels", "label", "headers", "body", "extra", "caller_ip")
@@ -199,13 +252,20 @@ def test_wrong_times_are_refused(arguments):
 
 
 @pytest.mark.parametrize(
-    ("usual", "mean", "observed"), [(0, 1.0, 2), (3, 1.0, 3), (2, 4.0, 9), (40, 2.5, 14)]
+    ("usual", "mean", "observed"),
+    [(0, 1.0, 2), (3, 1.0, 3), (2, 4.0, 9), (40, 2.5, 14)],
 )
-def test_the_chance_of_bursts_is_that_of_a_simulation(usual: int, mean: float, observed: int) -> None:
+def test_the_chance_of_bursts_is_that_of_a_simulation(
+    usual: int, mean: float, observed: int
+) -> None:
     """Of so many failures in a tenth of the time in which some bursts of geometric sizes came."""
     rng = np.random.default_rng(4)
     bursts = rng.poisson(rng.gamma(usual + 1, 1 / 10, 200_000))
-    sizes = bursts + rng.negative_binomial(np.maximum(bursts, 1), 1 / mean) * (bursts > 0)
+    sizes = bursts + rng.negative_binomial(np.maximum(bursts, 1), 1 / mean) * (
+        bursts > 0
+    )
     chance = float((sizes >= observed).mean())
     assert chance > 0.001
-    assert surprise(observed, usual, 10.0, mean) == pytest.approx(-np.log(chance), abs=0.1)
+    assert surprise(observed, usual, 10.0, mean) == pytest.approx(
+        -np.log(chance), abs=0.1
+    )

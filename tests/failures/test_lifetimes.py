@@ -20,9 +20,16 @@ def test_expiry_by_hand():
     """Entries expire a retention after failure, else creation, which is reported; unknown ones are last."""
     rows = frame_from_rows(
         [
-            {"dlq_id": "later", "failed_at": NOW - timedelta(days=1), "created_at": NOW - timedelta(days=6)},
+            {
+                "dlq_id": "later",
+                "failed_at": NOW - timedelta(days=1),
+                "created_at": NOW - timedelta(days=6),
+            },
             {"dlq_id": "due", "failed_at": NOW - timedelta(days=8)},
-            {"dlq_id": "soon", "created_at": NOW - timedelta(days=7) + timedelta(hours=6)},
+            {
+                "dlq_id": "soon",
+                "created_at": NOW - timedelta(days=7) + timedelta(hours=6),
+            },
             {"dlq_id": "unknown"},
         ],
         FAILURES,
@@ -30,7 +37,12 @@ def test_expiry_by_hand():
     found = expiring(rows, "7d", NOW)
     assert found["dlq_id"].tolist() == ["due", "soon", "later", "unknown"]
     assert found["hours_left"].fillna(-999).tolist() == [-24.0, 6.0, 144.0, -999]
-    assert found["basis"].fillna("-").tolist() == ["failed_at", "created_at", "failed_at", "-"]
+    assert found["basis"].fillna("-").tolist() == [
+        "failed_at",
+        "created_at",
+        "failed_at",
+        "-",
+    ]
     assert str(found["expires_at"].dtype) == "datetime64[ms, UTC]"
     summary = count_expiring(rows, "7d", NOW)
     assert summary.equals(count_expiring(rows, now=NOW))
@@ -49,15 +61,27 @@ def test_nothing_expires():
 
 def test_numbers_of_retries_may_be_floats():
     """In a frame of whole numbers with one missing, pandas has floats: they count as the same numbers."""
-    found = retries_used(pd.DataFrame({"retried": [0, 3, None], "max_retries": [3, 3, 2]}))
-    assert (found.used_up.tolist(), found.others.tolist(), found.left_out) == ([0, 0, 0, 1], [1, 0, 0, 0], 1)
+    found = retries_used(
+        pd.DataFrame({"retried": [0, 3, None], "max_retries": [3, 3, 2]})
+    )
+    assert (found.used_up.tolist(), found.others.tolist(), found.left_out) == (
+        [0, 0, 0, 1],
+        [1, 0, 0, 0],
+        1,
+    )
 
 
 def test_a_history_that_holds_no_times_is_refused():
     """A column of a sync with other values, as when a file was written by hand, is named in the error."""
     times = pd.to_datetime(["2026-01-05 10:00"], utc=True)
     before = pd.DataFrame(
-        {"dlq_id": "a", "workflow_url": "u", "workflow_run_id": "r", "failed_at": times, "created_at": times}
+        {
+            "dlq_id": "a",
+            "workflow_url": "u",
+            "workflow_run_id": "r",
+            "failed_at": times,
+            "created_at": times,
+        }
     )
     for column in ("gone_after", "gone_before"):
         with pytest.raises(InputError, match=column):

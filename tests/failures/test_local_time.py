@@ -34,7 +34,9 @@ def steady(day: str, zone: str) -> pd.DataFrame:
     """Failures every 15 minutes of five local days, of which this is the third."""
     middle = pd.Timestamp(day, tz=zone)
     first, last = (middle + pd.DateOffset(days=days) for days in (-2, 3))
-    when = pd.date_range(first.tz_convert("UTC"), last.tz_convert("UTC"), freq="15min", inclusive="left")
+    when = pd.date_range(
+        first.tz_convert("UTC"), last.tz_convert("UTC"), freq="15min", inclusive="left"
+    )
     return pd.DataFrame({"failed_at": when, "created_at": when})
 
 
@@ -57,18 +59,35 @@ def test_days_are_cut_at_local_midnight(zone: str, day: str, hours: int) -> None
 
 
 @given(
-    st.lists(st.integers(1_262_304_000_000, 1_893_456_000_000), min_size=1, max_size=20),
-    st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"]),
+    st.lists(
+        st.integers(1_262_304_000_000, 1_893_456_000_000), min_size=1, max_size=20
+    ),
+    st.sampled_from(
+        [
+            "UTC",
+            "Europe/Berlin",
+            "America/New_York",
+            "Asia/Kathmandu",
+            "Australia/Lord_Howe",
+        ]
+    ),
     st.sampled_from([1, 6, 24, 7 * 24, None]),
 )
 def test_each_time_is_in_the_bin_that_begins_before_it(
     times: list[int], zone: str, hours: int | None
 ) -> None:
     """Whatever the zone and the width: bins ascend, none is missing, and each time lies in one."""
-    times = [times[0], *(times[0] + time % (3_000 * HOUR) for time in times)]  # not more bins than allowed
+    times = [
+        times[0],
+        *(times[0] + time % (3_000 * HOUR) for time in times),
+    ]  # not more bins than allowed
     minutes = np.array(times, dtype=np.int64)
     starts, width = bins_of(
-        minutes, None if hours is None else hours * HOUR, None, "counting", ZoneInfo(zone)
+        minutes,
+        None if hours is None else hours * HOUR,
+        None,
+        "counting",
+        ZoneInfo(zone),
     )
     numbers = bin_numbers(minutes, starts)
     assert (np.diff(starts) > 0).all()
@@ -77,7 +96,9 @@ def test_each_time_is_in_the_bin_that_begins_before_it(
 
 
 @pytest.mark.slow
-def test_the_report_is_in_the_zone_and_its_json_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_in_the_zone_and_its_json_in_utc(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Headline, tables, axes, mail and code name it; the argument wins over the variable."""
     now = datetime(2026, 3, 29, 12, tzinfo=UTC)
     rows = ordinary(40)
@@ -101,15 +122,24 @@ def test_the_report_is_in_the_zone_and_its_json_in_utc(monkeypatch: pytest.Monke
     assert "Europe/Berlin" in str(hours["parts"])
     plain = tk.failure_report(frame, now=now, retention="90d", tz="Asia/Kathmandu")
     assert "2026-03-29 16:45 UTC+05:45" in plain.verdict
-    assert "tz=" not in tk.failure_report(frame, now=now, retention="90d").to_dict()["code"]
+    assert (
+        "tz="
+        not in tk.failure_report(frame, now=now, retention="90d").to_dict()["code"]
+    )
 
 
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu"])
+@pytest.mark.parametrize(
+    "zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu"]
+)
 def test_ticks_of_plots_are_at_local_midnight(zone: str) -> None:
     """Also after clocks are changed; the label of the axis names the zone."""
     frame = steady("2026-03-08" if zone.startswith("America") else "2026-03-29", zone)
-    ax = tk.plot_failure_trend(frame, freq="1d", tz=zone, ax=Figure(figsize=(9, 4)).add_subplot())
-    ticks = pd.to_datetime(ax.get_xticks(), unit="D", utc=True).round("s").tz_convert(zone)
+    ax = tk.plot_failure_trend(
+        frame, freq="1d", tz=zone, ax=Figure(figsize=(9, 4)).add_subplot()
+    )
+    ticks = (
+        pd.to_datetime(ax.get_xticks(), unit="D", utc=True).round("s").tz_convert(zone)
+    )
     labels = [label.get_text() for label in ax.get_xticklabels()]
     assert (ticks.hour + ticks.minute == 0).all()
     assert labels == [f"{tick.day} {tick:%b}" for tick in ticks]

@@ -21,7 +21,9 @@ START = datetime(2026, 3, 2, tzinfo=UTC)  # a Monday
 
 
 def frame(*rows):
-    return frame_from_rows([{"dlq_id": str(number), **row} for number, row in enumerate(rows)], FAILURES)
+    return frame_from_rows(
+        [{"dlq_id": str(number), **row} for number, row in enumerate(rows)], FAILURES
+    )
 
 
 def failed(minutes, **more):
@@ -63,18 +65,24 @@ def test_implausible_times_are_left_out():
 def test_groups_are_ordered_and_the_remainder_is_merged():
     """The largest groups are first, a missing value is a group, and all others are one last group."""
     urls = ["b", "b", "a", "a", "a", None, "c"]
-    trend = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=2)
+    trend = failure_trend(
+        frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=2
+    )
     assert trend.groups == ("a", "b", "other (2)")
     assert trend.counts.tolist() == [[3], [2], [2]]
     assert trend.merged == 2
-    whole = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url")
+    whole = failure_trend(
+        frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url"
+    )
     assert whole.groups == ("a", "b", "(none)", "c")
 
 
 def test_a_group_named_like_the_remainder_is_kept_separate():
     """A value that reads like the merged group keeps its own numbers."""
     urls = ["other (1)", "other (1)", "x"]
-    trend = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=1)
+    trend = failure_trend(
+        frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=1
+    )
     assert trend.counts.tolist() == [[2], [1]]
 
 
@@ -113,7 +121,9 @@ def test_arrow_and_duckdb_return_the_same_as_pandas():
     connection = duckdb.connect()
     connection.sql("set timezone = 'Asia/Kolkata'")
     for other in (table, connection.from_arrow(table)):
-        expected, got = (failure_trend(source, by="workflow_url") for source in (rows, other))
+        expected, got = (
+            failure_trend(source, by="workflow_url") for source in (rows, other)
+        )
         pd.testing.assert_frame_equal(expected.to_frame(), got.to_frame())
         assert (expected.fell_back, expected.undated) == (got.fell_back, got.undated)
 
@@ -163,7 +173,11 @@ def test_something_else_than_a_frame_is_refused():
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 60 * 24 * 40), st.sampled_from(["a", "b", "c", None]), st.booleans()),
+        st.tuples(
+            st.integers(0, 60 * 24 * 40),
+            st.sampled_from(["a", "b", "c", None]),
+            st.booleans(),
+        ),
         max_size=30,
     ),
     st.sampled_from([None, "15min", "6h", "1d"]),
@@ -171,7 +185,10 @@ def test_something_else_than_a_frame_is_refused():
 )
 def test_every_dated_row_is_in_exactly_one_bin(rows, freq, top):
     """For any rows, widths and groups, the counts add up, and each row is in the bin of its time."""
-    made = [(failed if has else created)(minutes, workflow_url=url) for minutes, url, has in rows]
+    made = [
+        (failed if has else created)(minutes, workflow_url=url)
+        for minutes, url, has in rows
+    ]
     trend = failure_trend(frame(*made), by="workflow_url", freq=freq, top=top)
     assert trend.total == len(rows)
     assert trend.fell_back == sum(not has for _, _, has in rows)
@@ -179,7 +196,8 @@ def test_every_dated_row_is_in_exactly_one_bin(rows, freq, top):
     assert len(trend.groups) == trend.counts.shape[0] <= top + 1
     moments = [START + timedelta(minutes=minutes) for minutes, _, _ in rows]
     assert trend.counts.sum(axis=0).tolist() == [
-        sum(start <= moment < start + trend.step for moment in moments) for start in trend.starts
+        sum(start <= moment < start + trend.step for moment in moments)
+        for start in trend.starts
     ]
 
 
@@ -188,12 +206,19 @@ def test_the_baseline_is_the_median_of_the_same_hour_before():
     hours = np.arange(24 * 22)
     counts = np.where(hours % 24 == 12, 10, 1)
     counts[24 * 15 + 12] = 500
-    rows = [START + timedelta(hours=int(hour), minutes=5) for hour in np.repeat(hours, counts)]
-    trend = failure_trend(pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1h")
+    rows = [
+        START + timedelta(hours=int(hour), minutes=5)
+        for hour in np.repeat(hours, counts)
+    ]
+    trend = failure_trend(
+        pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1h"
+    )
     assert np.isnan(trend.baseline[:72]).all()
     assert trend.baseline[24 * 16 + 12] == 10
     assert trend.baseline[24 * 21 + 11 : 24 * 21 + 14].tolist() == [1, 10, 1]
-    assert np.isnan(failure_trend(frame(failed(0), failed(500)), freq="7min").baseline).all()
+    assert np.isnan(
+        failure_trend(frame(failed(0), failed(500)), freq="7min").baseline
+    ).all()
 
 
 def test_a_burst_on_every_other_day_is_not_usual():
@@ -203,7 +228,9 @@ def test_a_burst_on_every_other_day_is_not_usual():
         for day in range(6)
         for minute in range(50 if day % 2 else 5)
     ]
-    trend = failure_trend(pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1D")
+    trend = failure_trend(
+        pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1D"
+    )
     assert trend.counts.sum(axis=0).tolist() == [5, 50, 5, 50, 5, 50]
     assert trend.baseline[3:].tolist() == [5, 5, 5]
 
@@ -211,10 +238,19 @@ def test_a_burst_on_every_other_day_is_not_usual():
 def test_changes_of_level_have_times_and_levels():
     """A release that triples failures is found at its hour."""
     rng = np.random.default_rng(1)
-    hours = np.repeat(np.arange(200), rng.poisson(np.where(np.arange(200) < 120, 20, 60)))
+    hours = np.repeat(
+        np.arange(200), rng.poisson(np.where(np.arange(200) < 120, 20, 60))
+    )
     rows = [START + timedelta(hours=int(hour)) for hour in hours]
-    markers = {"release 2": START + timedelta(hours=120), "late": START + timedelta(days=90)}
-    trend = failure_trend(pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1h", markers=markers)
+    markers = {
+        "release 2": START + timedelta(hours=120),
+        "late": START + timedelta(days=90),
+    }
+    trend = failure_trend(
+        pd.DataFrame({"failed_at": rows, "created_at": rows}),
+        freq="1h",
+        markers=markers,
+    )
     assert trend.changes["start"].tolist() == [START + timedelta(hours=120)]
     found = trend.frame
     assert found["level"].nunique() == 2
@@ -228,7 +264,9 @@ def test_rates_where_runs_are_known():
     """Failures a run, by group and in all; missing where no run started."""
     rows = frame(failed(1, label="a"), failed(2, label="b"), failed(130, label="a"))
     started = [START + timedelta(minutes=minute) for minute in (-5, 0, 10, 20, 59, 200)]
-    trend = failure_trend(rows, by="label", freq="1h", runs=pd.DataFrame({"created_at": started}))
+    trend = failure_trend(
+        rows, by="label", freq="1h", runs=pd.DataFrame({"created_at": started})
+    )
     assert trend.runs is not None
     assert trend.rates is not None
     assert trend.runs.tolist() == [4, 0, 0]
@@ -248,7 +286,9 @@ def test_markers_are_times_with_names():
     trend = failure_trend(frame(failed(0)), markers=pairs)
     assert [name for _, name in trend.markers][:2] == ["a", "b"]
     assert "abcdefghij" not in str(trend.markers)
-    series = pd.Series({"b": pd.Timestamp("2026-03-03"), "a": pd.Timestamp("2026-03-02T10:00")})
+    series = pd.Series(
+        {"b": pd.Timestamp("2026-03-03"), "a": pd.Timestamp("2026-03-02T10:00")}
+    )
     assert failure_trend(frame(failed(0)), markers=series).markers == trend.markers[:2]
     for wrong in (
         "x",
@@ -263,7 +303,11 @@ def test_markers_are_times_with_names():
         with pytest.raises(InputError, match="markers"):
             failure_trend(frame(failed(0)), markers=wrong)
     nothing = failure_trend(frame(), markers={"a": "2026-03-02"})
-    assert (len(nothing.frame), len(nothing.changes), len(nothing.baseline)) == (0, 0, 0)
+    assert (len(nothing.frame), len(nothing.changes), len(nothing.baseline)) == (
+        0,
+        0,
+        0,
+    )
     assert str(nothing.frame["count"].dtype) == "Int64"
 
 
@@ -292,10 +336,18 @@ def test_the_groups_of_a_spike_of_today_are_named() -> None:
     rows += [(24 * 14 - 1, "new")] * 60
     start = pd.Timestamp("2026-01-01", tz="UTC")
     times = [start + pd.Timedelta(hours=hour) for hour, _ in rows]
-    frame = pd.DataFrame({"failed_at": times, "created_at": times, "workflow_url": [url for _, url in rows]})
+    frame = pd.DataFrame(
+        {
+            "failed_at": times,
+            "created_at": times,
+            "workflow_url": [url for _, url in rows],
+        }
+    )
     trend = failure_trend(frame, by="workflow_url", top=4)
     assert trend.groups[:1] == ("old/0",)
     assert trend.groups[3:] == ("new", "other (3)")
     assert trend.counts.sum() == len(rows)
-    marked = failure_trend(frame.iloc[:-60], by="workflow_url", top=4, markers={"deploy": start})
+    marked = failure_trend(
+        frame.iloc[:-60], by="workflow_url", top=4, markers={"deploy": start}
+    )
     assert marked.merged == 2

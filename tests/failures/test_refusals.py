@@ -57,7 +57,9 @@ def with_headers(headers: Any, status: int = 489) -> pd.DataFrame:
 @pytest.mark.parametrize("prefix", ["Upstash-", "Service-", "", "upstash-"])
 def test_header_of_the_sdks_refuses(prefix: str) -> None:
     """The header decides with any prefix of a service, and names itself as evidence."""
-    row = classify_failures(with_headers(json.dumps({f"{prefix}NonRetryable-Error": ["true"]}))).frame.iloc[0]
+    row = classify_failures(
+        with_headers(json.dumps({f"{prefix}NonRetryable-Error": ["true"]}))
+    ).frame.iloc[0]
     assert row["class"] == REFUSED
     assert "NonRetryable-Error" in row["evidence"]
 
@@ -78,7 +80,9 @@ def test_status_489_without_the_header_is_no_marker(headers: str | None) -> None
 
 
 @pytest.mark.parametrize("actions", [None, "resume", "restart"])
-def test_plans_leave_refused_failures_unless_they_are_included(actions: str | None) -> None:
+def test_plans_leave_refused_failures_unless_they_are_included(
+    actions: str | None,
+) -> None:
     """No plan sends a refused failure again, not even one for all failures, without include=."""
     moment = pd.Timestamp("2026-11-20", tz="UTC")
     row = {
@@ -93,7 +97,9 @@ def test_plans_leave_refused_failures_unless_they_are_included(actions: str | No
         "failure_function_state": None,
     }
     texts = ["response_body", "response_body_base64", "failure_function_state"]
-    frame = pd.DataFrame([row]).astype(dict.fromkeys(texts, "str") | {"response_status": "Int64"})
+    frame = pd.DataFrame([row]).astype(
+        dict.fromkeys(texts, "str") | {"response_status": "Int64"}
+    )
     options: dict[str, Any] = {"actions": actions, "idempotent": [row["workflow_url"]]}
     left = plan_redrive(frame, **options).frame.iloc[0]
     assert left["action"] == "leave"

@@ -30,10 +30,21 @@ def failures(*rows: dict[str, Any]) -> Any:
 
 def test_offenders_of_each_kind() -> None:
     """A caller, run, destination and customer that fail on several occasions, with counts by hand."""
-    body = json.dumps({"customer_id": 7, "amount": 7, "order": {"orderId": "o1"}, "note": "x"})
-    rows = [{"caller_ip": "10.0.0.7", "url": "https://a.example/x", "body": body} for _ in range(3)]
-    rows += [{"caller_ip": f"10.0.1.{n}", "url": f"https://b.example/{n}", "body": "{}"} for n in range(4)]
-    rows += [{"workflow_run_id": "wfr_1", "label": "billing", "failed_at": START} for _ in range(5)]
+    body = json.dumps(
+        {"customer_id": 7, "amount": 7, "order": {"orderId": "o1"}, "note": "x"}
+    )
+    rows = [
+        {"caller_ip": "10.0.0.7", "url": "https://a.example/x", "body": body}
+        for _ in range(3)
+    ]
+    rows += [
+        {"caller_ip": f"10.0.1.{n}", "url": f"https://b.example/{n}", "body": "{}"}
+        for n in range(4)
+    ]
+    rows += [
+        {"workflow_run_id": "wfr_1", "label": "billing", "failed_at": START}
+        for _ in range(5)
+    ]
     frame = failures(*rows)
     for source in (frame, to_table(frame, FAILURES)):
         found = repeat_offenders(source)
@@ -46,7 +57,9 @@ def test_offenders_of_each_kind() -> None:
         caller = found.iloc[1]
         assert (caller["share"], caller["lift"]) == (3 / 12, 3 / (7 / 5))
         assert (caller["first_at"], caller["last_at"]) == (START, START + 4 * HOUR)
-    burst = failures(*[{"label": "b", "failed_at": START + hour * HOUR} for hour in (0, 0.9, 1.8, 5)])
+    burst = failures(
+        *[{"label": "b", "failed_at": START + hour * HOUR} for hour in (0, 0.9, 1.8, 5)]
+    )
     assert repeat_offenders(burst)["occasions"].tolist() == [2]
     assert len(repeat_offenders(frame, top=1)) == 3
     assert len(repeat_offenders(frame, least=4)) == 0
@@ -54,12 +67,17 @@ def test_offenders_of_each_kind() -> None:
 
 def test_addresses_without_queries_and_each_label() -> None:
     """A token in a query makes no other destination; of several labels each counts, else the single one."""
-    rows = [{"url": f"https://a.example/x?token={n}#{n}", "labels": '["shop","eu"]'} for n in range(4)]
+    rows = [
+        {"url": f"https://a.example/x?token={n}#{n}", "labels": '["shop","eu"]'}
+        for n in range(4)
+    ]
     rows += [
         {"url": "https://a.example/x", "label": "shop", "labels": '["shop"]'},
         {"url": "https://b.example/"},
     ]
-    found = repeat_offenders(failures(*rows))[["kind", "value", "count", "lift"]].values.tolist()
+    found = repeat_offenders(failures(*rows))[
+        ["kind", "value", "count", "lift"]
+    ].values.tolist()
     assert found == [
         ["destination", "https://a.example/x", 5, 5 / 3],
         ["label", "shop", 5, 5 / 4.5],
@@ -98,12 +116,29 @@ def test_hostile_bodies_and_secrets() -> None:
 
 def test_failure_functions_by_workflow() -> None:
     """Failed, hanging, running, not yet run and never set ones, the workflow with most of them first."""
-    states = ["CALLBACK_FAIL", "CALLBACK_INPROGRESS", "CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "", "NEW"]
-    rows = [
-        {"workflow_url": "b", "failure_function_state": state, "failure_callback": "f", "failed_at": when}
-        for state, when in zip(states, [START] * 2 + [START + 23.5 * HOUR] + [START] * 3, strict=True)
+    states = [
+        "CALLBACK_FAIL",
+        "CALLBACK_INPROGRESS",
+        "CALLBACK_INPROGRESS",
+        "CALLBACK_SUCCESS",
+        "",
+        "NEW",
     ]
-    rows += [{"workflow_url": "a", "failure_function_state": "CALLBACK_CANCELED"}, {"workflow_url": "a"}]
+    rows = [
+        {
+            "workflow_url": "b",
+            "failure_function_state": state,
+            "failure_callback": "f",
+            "failed_at": when,
+        }
+        for state, when in zip(
+            states, [START] * 2 + [START + 23.5 * HOUR] + [START] * 3, strict=True
+        )
+    ]
+    rows += [
+        {"workflow_url": "a", "failure_function_state": "CALLBACK_CANCELED"},
+        {"workflow_url": "a"},
+    ]
     found = failure_functions(failures(*rows), now=START + 24 * HOUR)
     assert found.to_dict("records") == [
         {"workflow_url": "b", "count": 6, "failed": 1, "hanging": 1, "running": 1, "canceled": 0,
@@ -111,7 +146,12 @@ def test_failure_functions_by_workflow() -> None:
         {"workflow_url": "a", "count": 2, "failed": 0, "hanging": 0, "running": 0, "canceled": 1,
          "succeeded": 0, "no state": 0, "never set": 1, "other": 0},
     ]  # fmt: skip
-    assert failure_functions(failures(*rows), now=START + 24 * HOUR, hanging="2d")["hanging"].sum() == 0
+    assert (
+        failure_functions(failures(*rows), now=START + 24 * HOUR, hanging="2d")[
+            "hanging"
+        ].sum()
+        == 0
+    )
     assert found.columns.name is None
     nothing = failure_functions(failures())
     assert (len(nothing), str(nothing["never set"].dtype)) == (0, "Int64")

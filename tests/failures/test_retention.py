@@ -30,7 +30,11 @@ def test_an_expiry_that_older_entries_contradict_is_not_announced() -> None:
     frame = aged(14.2, 6.5, 0.1, 0)
     report = tk.failure_report(frame, now=NOW)
     expiry = report.to_dict()["expiry"]
-    assert (expiry["is_known"], expiry["within_24_hours"], expiry["next_hours_left"]) == (False, None, None)
+    assert (
+        expiry["is_known"],
+        expiry["within_24_hours"],
+        expiry["next_hours_left"],
+    ) == (False, None, None)
     assert "at least 14 days" in expiry["retention"]
     text = report.to_markdown()
     assert "expire within 24 hours." not in report.verdict
@@ -38,7 +42,9 @@ def test_an_expiry_that_older_entries_contradict_is_not_announced() -> None:
     assert "at least 14 days" in text
     assert "not known: the retention is unknown, at least 14 days" in report.to_short()
     assert tk.expiring(frame, now=NOW)["expires_at"].isna().all()
-    assert dict(tk.count_expiring(frame, now=NOW).itertuples(index=False))["unknown"] == 4
+    assert (
+        dict(tk.count_expiring(frame, now=NOW).itertuples(index=False))["unknown"] == 4
+    )
     plan = tk.plan_redrive(frame)
     assert plan.frame["dlq_id"].tolist() == ["d0", "d1", "d2", "d3"]
     assert plan.frame["expires_at"].isna().all()
@@ -50,6 +56,8 @@ def test_one_retention_is_used_everywhere(monkeypatch: pytest.MonkeyPatch) -> No
     frame = aged(14.2, 6.5, 0)
     assert tk.failure_report(frame, now=NOW).to_dict()["expiry"]["retention"] == "30d"
     left = NOW + timedelta(days=30 - 14.2)
-    assert tk.expiring(frame, now=NOW)["expires_at"].iloc[0] == pd.Timestamp(left).floor("ms")
+    assert tk.expiring(frame, now=NOW)["expires_at"].iloc[0] == pd.Timestamp(
+        left
+    ).floor("ms")
     assert tk.plan_redrive(frame).options["retention"] == "30d"
     assert retention_of(frame, "20d").length == timedelta(days=20)

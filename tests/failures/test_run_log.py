@@ -16,7 +16,9 @@ from toolkit.failures.run_log import run_deliveries
 START = pd.Timestamp("2026-01-01 10:00", tz="UTC")
 
 
-def log(*rows: tuple[str | None, str | None, float | None, float | None]) -> pd.DataFrame:
+def log(
+    *rows: tuple[str | None, str | None, float | None, float | None],
+) -> pd.DataFrame:
     """Runs: workflow, state, minutes until the start, seconds that it took."""
     frame = pd.DataFrame(rows, columns=["workflow_url", "state", "minute", "took"])
     created = START + pd.to_timedelta(frame["minute"].astype("float64"), unit="min")
@@ -44,8 +46,16 @@ def test_runs_are_summed_up_by_workflow_and_in_all():
     """Rates are of what ended, durations of what succeeded; the most runs come first."""
     summed = tk.run_summary(RUNS)
     first, second = summed.frame.to_dict("records")
-    assert (first["workflow_url"], first["runs"], first["succeeded"]) == ("https://a.example/pay", 3, 2)
-    assert (first["success_rate"], first["median"], first["p90"]) == (2 / 3, 3.0, pytest.approx(3.8))
+    assert (first["workflow_url"], first["runs"], first["succeeded"]) == (
+        "https://a.example/pay",
+        3,
+        2,
+    )
+    assert (first["success_rate"], first["median"], first["p90"]) == (
+        2 / 3,
+        3.0,
+        pytest.approx(3.8),
+    )
     assert (second["cancelled"], second["running"], second["failed"]) == (1, 1, 0)
     assert np.isnan(second["success_rate"])
     assert np.isnan(second["median"])
@@ -62,8 +72,13 @@ def test_runs_are_summed_up_by_workflow_and_in_all():
 def test_the_workflow_with_the_lowest_rate_is_named():
     """Of those of which enough have ended for a rate to say something."""
     rows = [("u/bad", "RUN_FAILED" if n else "RUN_SUCCESS", n, 1.0) for n in range(8)]
-    rows += [("u/good", "RUN_SUCCESS", n, 1.0) for n in range(9)] + [("u/few", "RUN_FAILED", 0, 1.0)]
-    assert " The lowest rate is that of u/bad: 12 % of 8." in tk.run_summary(log(*rows)).verdict
+    rows += [("u/good", "RUN_SUCCESS", n, 1.0) for n in range(9)] + [
+        ("u/few", "RUN_FAILED", 0, 1.0)
+    ]
+    assert (
+        " The lowest rate is that of u/bad: 12 % of 8."
+        in tk.run_summary(log(*rows)).verdict
+    )
 
 
 def test_no_runs_are_no_error():
@@ -99,7 +114,9 @@ def test_rates_are_counted_per_workflow_and_hour():
 
 ROW = st.tuples(
     st.sampled_from(["a", "b", None]),
-    st.sampled_from(["RUN_SUCCESS", "RUN_FAILED", "RUN_CANCELED", "RUN_STARTED", "NEW", None]),
+    st.sampled_from(
+        ["RUN_SUCCESS", "RUN_FAILED", "RUN_CANCELED", "RUN_STARTED", "NEW", None]
+    ),
     st.none() | st.integers(0, 3_000),
     st.none() | st.integers(-5, 5_000),
 )
@@ -119,17 +136,23 @@ def test_every_run_is_counted_once(rows, freq):
         assert frame["runs"].sum() == count == frame[outcomes].sum().sum()
     for index, row in rates.iterrows():
         ended = row["succeeded"] + row["failed"]
-        assert np.isnan(row["failure_rate"]) if not ended else row["failure_rate"] == row["failed"] / ended, (
-            index
-        )
+        assert (
+            np.isnan(row["failure_rate"])
+            if not ended
+            else row["failure_rate"] == row["failed"] / ended
+        ), index
     shuffled = tk.run_summary(runs.iloc[::-1]).frame
     pd.testing.assert_frame_equal(shuffled, summed.frame)
 
 
 def events(*rows: tuple[float, str, str, str]) -> pd.DataFrame:
     """Events: seconds, message, state, run."""
-    frame = pd.DataFrame(rows, columns=["time", "message_id", "state", "workflow_run_id"])
-    return frame.assign(time=START + pd.to_timedelta(frame["time"], unit="s")).astype({"message_id": "str"})
+    frame = pd.DataFrame(
+        rows, columns=["time", "message_id", "state", "workflow_run_id"]
+    )
+    return frame.assign(time=START + pd.to_timedelta(frame["time"], unit="s")).astype(
+        {"message_id": "str"}
+    )
 
 
 EVENTS = events(
@@ -141,7 +164,12 @@ EVENTS = events(
 def test_a_delivery_is_a_row_with_its_attempts():
     """In order of time, with the step that it brought and the one that it ran; open ones last till now."""
     steps = pd.DataFrame(
-        {"message_id": ["m0", "m1"], "step_name": ["init", "pay"], "position": [0, 1], "workflow_run_id": "w"}
+        {
+            "message_id": ["m0", "m1"],
+            "step_name": ["init", "pay"],
+            "position": [0, 1],
+            "workflow_run_id": "w",
+        }
     )
     run = run_deliveries(EVENTS, steps, "w")
     assert run.frame.drop(columns="message_id").to_numpy().tolist() == [
@@ -150,14 +178,20 @@ def test_a_delivery_is_a_row_with_its_attempts():
         ["m2", 5.0, 9.0, "pending", 0],
     ]
     assert run.tried == [(0, 2.0), (1, 7.0)]
-    ax = tk.plot_run_timeline(EVENTS, steps=steps, run_id="w", ax=Figure().add_subplot())
+    ax = tk.plot_run_timeline(
+        EVENTS, steps=steps, run_id="w", ax=Figure().add_subplot()
+    )
     assert sorted(bar.get_width() for bar in ax.patches) == [4.0, 4.0, 5.0]
     assert ax.collections[0].get_offsets()[:, 0].tolist() == [2.0, 7.0]
     assert ax.texts[0].get_text() == "init → pay  5 s, 1 retry"
 
 
-@pytest.mark.parametrize("said", [("RETRY",), ("ERROR",), ("ACTIVE", "ERROR"), ("ACTIVE", "ERROR", "RETRY")])
-def test_an_attempt_that_was_repeated_counts_once_however_a_service_logs_it(said: tuple[str, ...]):
+@pytest.mark.parametrize(
+    "said", [("RETRY",), ("ERROR",), ("ACTIVE", "ERROR"), ("ACTIVE", "ERROR", "RETRY")]
+)
+def test_an_attempt_that_was_repeated_counts_once_however_a_service_logs_it(
+    said: tuple[str, ...],
+):
     """By RETRY, by ERROR or by both; an attempt after which nothing came is none of them."""
     rows = [
         (0, "CREATED"),

@@ -30,10 +30,19 @@ def failures(prefix: str, *bodies: str) -> pd.DataFrame:
 def test_the_same_similar_and_never_seen() -> None:
     """A known group is its own best match, a look-alike comes behind, and nothing is a row that says so."""
     history = failures(
-        "h", "no order 17", "no order 18", "connection to the database refused", "no space left on device"
+        "h",
+        "no order 17",
+        "no order 18",
+        "connection to the database refused",
+        "no space left on device",
     )
     new = failures(
-        "n", "no order 99", "no order 98", "no order 97", "connection to the cache refused", "teapot"
+        "n",
+        "no order 99",
+        "no order 98",
+        "no order 97",
+        "connection to the cache refused",
+        "teapot",
     )
     retried = {"h0": "r1", "h1": "r2"}
     runs = pd.DataFrame(
@@ -45,7 +54,12 @@ def test_the_same_similar_and_never_seen() -> None:
         rows = found.frame.set_index("title")
         assert rows.index.tolist()[0] == "no order <num>"
         same = rows.loc["no order <num>"]
-        assert (same.similar, same.similarity, same.seen, same["count"]) == (same.group, 1.0, True, 2)
+        assert (same.similar, same.similarity, same.seen, same["count"]) == (
+            same.group,
+            1.0,
+            True,
+            2,
+        )
         assert same.outcome == "1 retried and succeeded, 1 retried and failed again"
         assert same.last_at == START + timedelta(hours=1)
         like = rows.loc["connection to the cache refused"]
@@ -67,7 +81,9 @@ def test_a_time_that_cannot_be_is_not_when_a_failure_was_last_seen() -> None:
     """A clock that was wrong by centuries counts here no more than in any other count."""
     history = failures("h", "no order 17", "no order 18")
     for implausible in ("2199-01-01", "1971-01-01"):
-        history.loc[1, ["failed_at", "created_at"]] = pd.Timestamp(implausible, tz="UTC")
+        history.loc[1, ["failed_at", "created_at"]] = pd.Timestamp(
+            implausible, tz="UTC"
+        )
         found = tk.similar_failures(failures("n", "no order 99"), history).frame
         assert found["count"].tolist() == [2]
         assert found["last_at"].tolist() == [START]
@@ -85,11 +101,19 @@ def test_hostile_input() -> None:
     nothing, one = failures("n"), failures("o", "disk full")
     assert str(tk.similar_failures(nothing, one).frame["rank"].dtype) == "Int64"
     assert tk.similar_failures(one, nothing).frame["seen"].tolist() == [False]
-    assert repr(tk.similar_failures(nothing, nothing)) == "0 groups: 0 seen before, 0 never"
+    assert (
+        repr(tk.similar_failures(nothing, nothing))
+        == "0 groups: 0 seen before, 0 never"
+    )
     secret = "Bearer abcdefghijklmnopqrstuvwxyz0123456789 refused"
     found = tk.similar_failures(failures("s", secret), failures("t", f"{secret} again"))
-    assert "abcdefghijklmnop" not in found.frame.to_csv() + found._repr_html_() + repr(found)
-    names = [chr(97 + number % 26) * (2 + number // 26) + "ness found" for number in range(3_000)]
+    assert "abcdefghijklmnop" not in found.frame.to_csv() + found._repr_html_() + repr(
+        found
+    )
+    names = [
+        chr(97 + number % 26) * (2 + number // 26) + "ness found"
+        for number in range(3_000)
+    ]
     many = tk.similar_failures(failures("m", *names), failures("k", *names[:100]), k=1)
     assert many.frame["seen"].sum() >= 100
     for k in (0, None, "x"):

@@ -64,9 +64,13 @@ def test_a_spike_selects_as_many_as_were_observed(sample):
         tk.explain_spike(sample, days),
         tk.explain_spike(by_label, days),
     ):
-        selected = [len(spike.select(sample, rank=rank)) for rank in spike.frame["rank"]]
+        selected = [
+            len(spike.select(sample, rank=rank)) for rank in spike.frame["rank"]
+        ]
         assert selected == spike.frame["observed"].tolist()
-    labels = [condition for condition in spike.frame["condition"] if "label" in condition]
+    labels = [
+        condition for condition in spike.frame["condition"] if "label" in condition
+    ]
     assert labels
     assert len(tk.select_failures(sample, labels[0])) > 0
 
@@ -75,7 +79,9 @@ def test_of_several_episodes_only_their_failures_are_selected():
     """As many as were observed, in the order of the frame, of any engine; the sentence counts them."""
     usual = pd.date_range("2026-03-01", periods=1_000, freq="20min", tz="UTC")
     begins = ("2026-03-03", "2026-03-10")
-    bursts = [pd.date_range(start, periods=60, freq="min", tz="UTC") for start in begins]
+    bursts = [
+        pd.date_range(start, periods=60, freq="min", tz="UTC") for start in begins
+    ]
     times = usual.append(bursts)
     flows = ["pay", "mail", "ship", "bill"] * 250 + ["pay"] * 120
     texts = ["late", "down", "busy"] * 333 + ["late"] + ["row rejected"] * 120
@@ -85,13 +91,23 @@ def test_of_several_episodes_only_their_failures_are_selected():
     }).sample(frac=1, random_state=1)  # fmt: skip
     spike = tk.explain_spike(frame)
     assert spike.window == (spike.episodes[0][0], spike.episodes[-1][1])
-    within = np.logical_or.reduce([frame["failed_at"].between(*episode) for episode in spike.episodes])
-    assert within.sum() == spike.observed < frame["failed_at"].between(*spike.window).sum()
+    within = np.logical_or.reduce(
+        [frame["failed_at"].between(*episode) for episode in spike.episodes]
+    )
+    assert (
+        within.sum() == spike.observed < frame["failed_at"].between(*spike.window).sum()
+    )
     said = "in 2 episodes between 2026-03-03 00:00 and 2026-03-10 00:59 UTC: "
     assert repr(spike).startswith(f"{said}{within.sum()} observed, ")
     assert said in spike._repr_html_()
-    for source in (frame, pa.Table.from_pandas(frame), duckdb.from_arrow(pa.Table.from_pandas(frame))):
-        selected = [len(spike.select(source, rank=rank)) for rank in spike.frame["rank"]]
+    for source in (
+        frame,
+        pa.Table.from_pandas(frame),
+        duckdb.from_arrow(pa.Table.from_pandas(frame)),
+    ):
+        selected = [
+            len(spike.select(source, rank=rank)) for rank in spike.frame["rank"]
+        ]
         assert selected == spike.frame["observed"].tolist()
     chosen = spike.select(frame)
     assert chosen.index.tolist() == frame.index[frame.index.isin(chosen.index)].tolist()
@@ -102,19 +118,39 @@ def test_of_several_episodes_only_their_failures_are_selected():
 def test_a_given_window_ends_before_its_end():
     """A failure at its end is neither counted nor selected; one of two labels counts for both."""
     times = pd.date_range("2026-03-01", periods=48, freq="h", tz="UTC")
-    lists = ['["usual"]'] * 24 + ['["usual","release"]', '["usual","release","new"]'] * 12
-    frame = pd.DataFrame({"failed_at": times, "created_at": times, "labels": lists, "workflow_url": "x"})
+    lists = ['["usual"]'] * 24 + [
+        '["usual","release"]',
+        '["usual","release","new"]',
+    ] * 12
+    frame = pd.DataFrame(
+        {"failed_at": times, "created_at": times, "labels": lists, "workflow_url": "x"}
+    )
     window = (datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 2, 12, tzinfo=UTC))
     spike = tk.explain_spike(frame, window)
-    counts = {row.condition["label"]: (row.rank, row.observed) for row in spike.frame.itertuples()}
+    counts = {
+        row.condition["label"]: (row.rank, row.observed)
+        for row in spike.frame.itertuples()
+    }
     assert counts["release"][1] == 12
-    assert all(len(spike.select(frame, rank=rank)) == observed for rank, observed in counts.values())
+    assert all(
+        len(spike.select(frame, rank=rank)) == observed
+        for rank, observed in counts.values()
+    )
 
 
 def test_a_change_of_any_columns_selects_its_rows():
     """Numbers, missing values and booleans, as `explain_change` states them."""
-    before = pd.DataFrame({"code": [200.0, 500.0, np.nan] * 40, "new": [True, False, False] * 40})
-    after = pd.concat([before, before[before["code"].isna()].head(1).loc[lambda rows: rows.index.repeat(90)]])
+    before = pd.DataFrame(
+        {"code": [200.0, 500.0, np.nan] * 40, "new": [True, False, False] * 40}
+    )
+    after = pd.concat(
+        [
+            before,
+            before[before["code"].isna()]
+            .head(1)
+            .loc[lambda rows: rows.index.repeat(90)],
+        ]
+    )
     found = tk.explain_change(after, before)
     assert len(found.select(after)) == found.frame["observed"][0] == 130
     with pytest.warns(UnexpectedResultWarning) as caught:
@@ -133,10 +169,23 @@ def test_an_empty_value_is_a_missing_one():
     rows = np.arange(400)
     times = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(rows, unit="min")
     keys = np.where(rows % 4 == 0, "k", np.where(rows % 4 == 1, "", None))
-    fields = np.where(rows % 4 == 0, '{"k": "1"}', np.where(rows % 4 == 1, '{"k": ""}', "{}"))
-    frame = pd.DataFrame({"failed_at": times, "created_at": times, "flow_control_key": keys, "body": fields})
-    after = pd.concat([frame[frame["flow_control_key"].isna()].head(60), frame[keys == ""].head(20)])
-    found = tk.explain_change(after, frame, exposure=50, attributes=["flow_control_key"])
+    fields = np.where(
+        rows % 4 == 0, '{"k": "1"}', np.where(rows % 4 == 1, '{"k": ""}', "{}")
+    )
+    frame = pd.DataFrame(
+        {
+            "failed_at": times,
+            "created_at": times,
+            "flow_control_key": keys,
+            "body": fields,
+        }
+    )
+    after = pd.concat(
+        [frame[frame["flow_control_key"].isna()].head(60), frame[keys == ""].head(20)]
+    )
+    found = tk.explain_change(
+        after, frame, exposure=50, attributes=["flow_control_key"]
+    )
     assert found.frame["condition"][0] == {"flow_control_key": "(none)"}
     assert len(found.select(after)) == found.frame["observed"][0] == 80
     for name in ("flow_control_key", "body k"):
@@ -149,10 +198,14 @@ def test_every_engine_selects_the_same(sample, tmp_path):
     tk.write_snapshot(sample, tmp_path / "kept")
     table = pa.table(tk.scan_snapshot(tmp_path / "kept").to_table())
     condition = {"workflow_url": sample["workflow_url"].mode()[0], "label": "priority"}
-    expected = tk.select_failures(sample, condition, since="2026-03-01", until="2026-03-08")
+    expected = tk.select_failures(
+        sample, condition, since="2026-03-01", until="2026-03-08"
+    )
     assert 0 < len(expected) < len(sample)
     for source in (tmp_path / "kept", table, duckdb.from_arrow(table)):
-        rows = tk.select_failures(source, condition, since="2026-03-01", until="2026-03-08")
+        rows = tk.select_failures(
+            source, condition, since="2026-03-01", until="2026-03-08"
+        )
         assert set(rows["dlq_id"]) == set(expected["dlq_id"])
         assert set(rows.columns) >= {*table.column_names, "error"}
 
@@ -166,9 +219,15 @@ def test_groups_and_labels(sample):
     assert len(rows) == count
     assert list(rows.columns) == list(plain.columns)
     labelled = tk.count_labels(sample).set_index("label")["count"]
-    assert len(tk.select_failures(sample, {"label": "priority"})) == labelled["priority"]
+    assert (
+        len(tk.select_failures(sample, {"label": "priority"})) == labelled["priority"]
+    )
     without = tk.select_failures(sample, {"label": "(none)"})
-    assert without["labels"].isin(["[]", ""]).sum() + without["labels"].isna().sum() == len(without) > 0
+    assert (
+        without["labels"].isin(["[]", ""]).sum() + without["labels"].isna().sum()
+        == len(without)
+        > 0
+    )
     keyless = tk.select_failures(sample, {"flow_control_key": "(none)"})
     assert len(keyless) == sample["flow_control_key"].isna().sum()
     assert len(tk.select_failures(sample, {})) == len(sample)
@@ -187,7 +246,9 @@ def test_a_value_that_no_row_has_is_a_warning(sample):
         tk.select_failures(sample, {"header Authorization": "Bearer mine"})
     assert "Bearer sample" not in str(caught[0].message)
     assert caught[0].filename == __file__
-    assert tk.select_failures(sample, {"response_status": 429}, until=sample["created_at"].min()).empty
+    assert tk.select_failures(
+        sample, {"response_status": 429}, until=sample["created_at"].min()
+    ).empty
     assert len(tk.select_failures(sample, {"labels": "priority"})) > 0
     assert len(tk.select_failures(sample, {"flow_control_key": None})) > 0
 
@@ -209,6 +270,11 @@ def test_a_condition_that_cannot_be_met_says_why(sample):
 @pytest.mark.parametrize("days", [6, 7, 9])
 def test_no_condition_is_listed_twice(sample, days):
     """A condition that is near to two sets of rows stands for both."""
-    recent = sample[sample["created_at"] >= sample["created_at"].max() - pd.Timedelta(days=days)]
-    named = [tuple(sorted(one.items())) for one in tk.explain_spike(recent, now=NOW).frame["condition"]]
+    recent = sample[
+        sample["created_at"] >= sample["created_at"].max() - pd.Timedelta(days=days)
+    ]
+    named = [
+        tuple(sorted(one.items()))
+        for one in tk.explain_spike(recent, now=NOW).frame["condition"]
+    ]
     assert len(set(named)) == len(named) > 1

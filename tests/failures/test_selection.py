@@ -36,8 +36,12 @@ FRAME = pd.DataFrame(
         lambda column: column.dt.tz_localize(None),
         lambda column: column.dt.tz_convert("Asia/Tokyo"),
         lambda column: column.astype("datetime64[ns, UTC]"),
-        lambda column: column.astype(pd.ArrowDtype(pa.timestamp("ns", "Europe/Berlin"))),
-        lambda column: column.dt.tz_localize(None).astype(pd.ArrowDtype(pa.timestamp("ms"))),
+        lambda column: column.astype(
+            pd.ArrowDtype(pa.timestamp("ns", "Europe/Berlin"))
+        ),
+        lambda column: column.dt.tz_localize(None).astype(
+            pd.ArrowDtype(pa.timestamp("ms"))
+        ),
     ],
 )
 def test_times_are_the_same_in_any_zone_and_without_one(convert):
@@ -55,7 +59,10 @@ def test_texts_may_be_categories_and_missing_values_may_have_any_type():
         failed_at=np.full(2, np.nan),
         response_body=pd.Series([None, None], dtype=object),
     )
-    assert tk.count_workflows(other, now=WHEN)["workflow_url"].tolist() == FRAME["workflow_url"].tolist()
+    assert (
+        tk.count_workflows(other, now=WHEN)["workflow_url"].tolist()
+        == FRAME["workflow_url"].tolist()
+    )
     assert tk.count_errors(other)["count"].tolist() == [2]
 
 
@@ -71,16 +78,22 @@ def test_texts_may_be_categories_and_missing_values_may_have_any_type():
         ("response_body", [b"a", b"b"], "texts"),
     ],
 )
-def test_values_of_another_kind_are_an_error_that_names_the_column(column, values, kind):
+def test_values_of_another_kind_are_an_error_that_names_the_column(
+    column, values, kind
+):
     """Values that are not a time, text or number are not guessed."""
-    other = FRAME.assign(**{column: pd.Series(values, dtype=object if column != "failed_at" else None)})
+    other = FRAME.assign(
+        **{column: pd.Series(values, dtype=object if column != "failed_at" else None)}
+    )
     with pytest.raises(InputError, match=rf"column {column} .*{kind}"):
         tk.count_errors(other)
 
 
 def test_times_read_from_a_csv_file_are_converted_as_the_error_says(tmp_path):
     """The error names the call that makes texts times; of a sample, other times may stay texts."""
-    original = FRAME.assign(workflow_created_at=FRAME["created_at"], failed_at=FRAME["created_at"])
+    original = FRAME.assign(
+        workflow_created_at=FRAME["created_at"], failed_at=FRAME["created_at"]
+    )
     original.to_csv(tmp_path / "failures.csv", index=False)
     failures = pd.read_csv(tmp_path / "failures.csv")
     for column in ("failed_at", "created_at"):
@@ -91,19 +104,29 @@ def test_times_read_from_a_csv_file_are_converted_as_the_error_says(tmp_path):
         exec(way)  # noqa: S102 - what the error says
     found = sample_failures(failures)
     assert found["created_at"].tolist() == FRAME["created_at"].tolist()
-    assert found["workflow_created_at"].tolist() == FRAME["created_at"].astype(str).tolist()
+    assert (
+        found["workflow_created_at"].tolist()
+        == FRAME["created_at"].astype(str).tolist()
+    )
 
 
 def test_vectors_that_are_not_finite_are_left_out_of_the_norms():
     """A length is only that of numbers; omitted rows are counted."""
-    found = norm_bins(pd.DataFrame({"vector": [[3.0, 4.0], [np.nan, 1.0], [np.inf, 1.0], None]}))
+    found = norm_bins(
+        pd.DataFrame({"vector": [[3.0, 4.0], [np.nan, 1.0], [np.inf, 1.0], None]})
+    )
     assert (found.counts.sum(), found.left_out) == (1, 3)
 
 
 def test_two_columns_of_one_name_are_an_error():
     """Which of them was meant is not guessed."""
     twice = pd.concat([FRAME, FRAME["labels"]], axis=1)
-    for call in (tk.count_states, tk.explode_labels, tk.FailureBrowser, tk.FailureFilterWidget):
+    for call in (
+        tk.count_states,
+        tk.explode_labels,
+        tk.FailureBrowser,
+        tk.FailureFilterWidget,
+    ):
         with pytest.raises(InputError, match=r"name|several columns"):
             call(twice)
 
@@ -114,35 +137,57 @@ def test_other_columns_may_have_any_name():
     assert tk.count_by(frame, "label")["count"].tolist() == [2, 1]
 
 
-@pytest.mark.parametrize("cells", [[pd.Interval(0, 1), None], [["a"], ["b"]], [b"\xff", None]])
+@pytest.mark.parametrize(
+    "cells", [[pd.Interval(0, 1), None], [["a"], ["b"]], [b"\xff", None]]
+)
 def test_error_lines_that_are_no_texts_are_an_error(cells):
     """A filter by error reads texts, and numbers as texts."""
-    frame = pd.DataFrame({"dlq_id": ["a", "b"], "error": pd.Series(cells, dtype=object)})
+    frame = pd.DataFrame(
+        {"dlq_id": ["a", "b"], "error": pd.Series(cells, dtype=object)}
+    )
     with pytest.raises(InputError, match="strings or numbers"):
         match_failures(frame, tk.FailureFilter(error="amount"))
     numbers = frame.assign(error=[5, None])
-    assert match_failures(numbers, tk.FailureFilter(error="5")).tolist() == [True, False]
+    assert match_failures(numbers, tk.FailureFilter(error="5")).tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_columns_as_pandas_makes_them_are_counted():
     """Intervals of `cut`, periods and sparse columns; whole fractions are named without one."""
     frame = pd.DataFrame(
-        {"dlq_id": list("abc"), "retries": [1, 2, 2], "response_status": [500.0, 500.0, None]}
+        {
+            "dlq_id": list("abc"),
+            "retries": [1, 2, 2],
+            "response_status": [500.0, 500.0, None],
+        }
     )
     frame["band"] = pd.cut(frame["retries"], [0, 1, 2])
     frame["month"] = pd.period_range("2026-01", periods=3, freq="M")
     frame["sparse"] = pd.arrays.SparseArray([0, 0, 1])
     assert tk.count_by(frame, "band")["band"].tolist() == ["(1, 2]", "(0, 1]"]
-    assert tk.count_by(frame, "month")["month"].tolist() == ["2026-01", "2026-02", "2026-03"]
+    assert tk.count_by(frame, "month")["month"].tolist() == [
+        "2026-01",
+        "2026-02",
+        "2026-03",
+    ]
     assert tk.count_by(frame, "sparse")["count"].tolist() == [2, 1]
-    assert "500" in tk.analysis.count_matrix(frame, "response_status", "retries").to_frame().index.tolist()
+    assert (
+        "500"
+        in tk.analysis.count_matrix(frame, "response_status", "retries")
+        .to_frame()
+        .index.tolist()
+    )
 
 
 def test_a_column_that_is_the_index_is_found_there(tmp_path):
     """The error says where the ids are; a file without them is a warning."""
     indexed = pd.DataFrame({"dlq_id": ["a"], "labels": ['["x"]']}).set_index("dlq_id")
     for call in (tk.explode_labels, tk.group_failures):
-        with pytest.raises(InputError, match=r"'dlq_id' is in the index: pass frame\.reset_index\(\)"):
+        with pytest.raises(
+            InputError, match=r"'dlq_id' is in the index: pass frame\.reset_index\(\)"
+        ):
             call(indexed)
     for number, write in enumerate((tk.to_csv, tk.to_excel, tk.write_snapshot)):
         with pytest.warns(UnexpectedResultWarning, match="dlq_id"):
@@ -151,12 +196,18 @@ def test_a_column_that_is_the_index_is_found_there(tmp_path):
 
 def test_statuses_that_are_no_numbers_are_an_error():
     """A column of lists, which pandas does not compare with a number, is refused, and not compared."""
-    pairs = pd.arrays.ArrowExtensionArray(pa.FixedSizeListArray.from_arrays([1.0, 2.0, 3.0, 4.0], 2))
+    pairs = pd.arrays.ArrowExtensionArray(
+        pa.FixedSizeListArray.from_arrays([1.0, 2.0, 3.0, 4.0], 2)
+    )
     with pytest.raises(InputError, match="strings or numbers"):
-        tk.FailureFilterWidget(pd.DataFrame({"dlq_id": ["a", "b"], "response_status": pairs}))
+        tk.FailureFilterWidget(
+            pd.DataFrame({"dlq_id": ["a", "b"], "response_status": pairs})
+        )
 
 
-@pytest.mark.parametrize("labels", ["[" * 2000 + "]" * 2000, '{"a": 1}', "[1]", "eu", '["eu"'])
+@pytest.mark.parametrize(
+    "labels", ["[" * 2000 + "]" * 2000, '{"a": 1}', "[1]", "eu", '["eu"']
+)
 def test_labels_that_are_no_lists_of_texts_are_an_error(labels):
     """Deeply nested ones, too: the parser's recursion ends there."""
     frame = pd.DataFrame({"dlq_id": ["a"], "labels": [labels]})
@@ -165,11 +216,20 @@ def test_labels_that_are_no_lists_of_texts_are_an_error(labels):
             call(frame)
 
 
-@pytest.mark.parametrize("form", ["{number:08}", "{number:06}-us-east-1", "{number}-{workflow}"])
+@pytest.mark.parametrize(
+    "form", ["{number:08}", "{number:06}-us-east-1", "{number}-{workflow}"]
+)
 def test_a_sample_is_about_as_large_as_asked_whatever_the_ids_look_like(form):
     """Ids that begin or end alike are as good as others: no workflow is left out of the sample."""
-    frame = pd.DataFrame({"workflow_url": [f"workflow-{number % 20:08}" for number in range(20_000)]})
-    ids = (form.format(number=row, workflow=url) for row, url in enumerate(frame["workflow_url"]))
-    found = sample_failures(frame.assign(dlq_id=list(ids), failed_at=WHEN, created_at=WHEN), most=2_000)
+    frame = pd.DataFrame(
+        {"workflow_url": [f"workflow-{number % 20:08}" for number in range(20_000)]}
+    )
+    ids = (
+        form.format(number=row, workflow=url)
+        for row, url in enumerate(frame["workflow_url"])
+    )
+    found = sample_failures(
+        frame.assign(dlq_id=list(ids), failed_at=WHEN, created_at=WHEN), most=2_000
+    )
     assert len(found) == pytest.approx(2_000, rel=0.1)
     assert found["workflow_url"].value_counts().between(60, 140).sum() == 20

@@ -55,7 +55,9 @@ def test_nine_kernels_that_merge_at_once_lose_no_line(tmp_path: Path) -> None:
     path = tmp_path / "rules.txt"
     path.write_text("# ours\npin s1-5f0c9a3b12de  # by hand\n")
     command = [sys.executable, "-c", CODE, str(path), str(KERNELS), str(MERGES)]
-    done = subprocess.run(command, check=False, timeout=120, capture_output=True, text=True)
+    done = subprocess.run(
+        command, check=False, timeout=120, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
     lines = path.read_text().splitlines()
     assert lines[:2] == ["# ours", "pin s1-5f0c9a3b12de  # by hand"]
@@ -63,7 +65,10 @@ def test_nine_kernels_that_merge_at_once_lose_no_line(tmp_path: Path) -> None:
     assert len(set(merges)) == len(merges) == KERNELS * MERGES
     learned = tk.GroupRules.read(path).learned
     assert learned is not None
-    assert {file.name for file in tmp_path.iterdir()} == {"rules.txt", ".rules.txt.lock"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "rules.txt",
+        ".rules.txt.lock",
+    }
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
@@ -132,6 +137,9 @@ def test_a_line_of_any_length_takes_little_time() -> None:
 def test_a_comment_hides_no_rule(end: str, tmp_path: Path) -> None:
     """Characters that end a line for Python alone are refused: an editor shows the rule as a comment."""
     path = tmp_path / "rules.txt"
-    path.write_text(f"# ours\n# seen in March{end}merge s1-5f0c9a3b12de into s1-0123456789ab\n", "utf-8")
+    path.write_text(
+        f"# ours\n# seen in March{end}merge s1-5f0c9a3b12de into s1-0123456789ab\n",
+        "utf-8",
+    )
     with pytest.raises(InputError, match="line 2"):
         tk.GroupRules.read(path)

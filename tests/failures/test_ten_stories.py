@@ -17,7 +17,16 @@ from toolkit.tables.schemas import FAILURES
 START = pd.Timestamp("2026-03-01", tz="UTC")
 DAYS = 14
 END = START + pd.Timedelta(days=DAYS)
-FLOWS = ["orders", "invoices", "emails", "exports", "payments", "refunds", "search", "stock"]
+FLOWS = [
+    "orders",
+    "invoices",
+    "emails",
+    "exports",
+    "payments",
+    "refunds",
+    "search",
+    "stock",
+]
 TENANTS = [f"tenant-{number}" for number in range(12)]
 REGIONS = ["fra", "iad", "sin"]
 USUAL = [
@@ -54,7 +63,9 @@ class Story:
         """Add failures at random times of a span; a list of texts or workflows is drawn from."""
         for hour in self._rng.uniform(first, last, count):
             one = {
-                name: value[self._rng.integers(len(value))] if isinstance(value, list) else value
+                name: value[self._rng.integers(len(value))]
+                if isinstance(value, list)
+                else value
                 for name, value in known.items()
             }
             self.add(hour, **one)
@@ -67,7 +78,11 @@ class Story:
     def frame(self) -> pd.DataFrame:
         """Return the failures, oldest first."""
         rows = pd.DataFrame(self._rows).sort_values("hour", ignore_index=True)
-        when = (START + pd.to_timedelta(rows["hour"], unit="h")).dt.floor("s").dt.as_unit("ms")
+        when = (
+            (START + pd.to_timedelta(rows["hour"], unit="h"))
+            .dt.floor("s")
+            .dt.as_unit("ms")
+        )
         numbers = self._rng.integers(1, 10**6, len(rows))
         urls = "https://shop.example.com/flows/" + rows["flow"]
         frame = pd.DataFrame(
@@ -80,9 +95,14 @@ class Story:
                 "created_at": when,
                 "flow_control_key": rows["tenant"],
                 "labels": [json.dumps([label]) for label in rows["label"]],
-                "headers": [json.dumps({"X-Region": [region]}) for region in rows["region"]],
+                "headers": [
+                    json.dumps({"X-Region": [region]}) for region in rows["region"]
+                ],
                 "response_status": rows["status"].astype("Int64"),
-                "response_body": [text.format(n=n) for text, n in zip(rows["text"], numbers, strict=True)],
+                "response_body": [
+                    text.format(n=n)
+                    for text, n in zip(rows["text"], numbers, strict=True)
+                ],
             }
         )
         return frame.reindex(columns=FAILURES.names)
@@ -97,7 +117,9 @@ def found(story: Story) -> pd.Series:
 
 def near(one: pd.Timestamp, hour: float, within: float) -> bool:
     """Return whether a time is at most so many hours from an hour of the history."""
-    return bool(abs(one - (START + pd.Timedelta(hours=hour))) <= pd.Timedelta(hours=within))
+    return bool(
+        abs(one - (START + pd.Timedelta(hours=hour))) <= pd.Timedelta(hours=within)
+    )
 
 
 def flow(name: str) -> str:
@@ -127,7 +149,9 @@ def test_an_outage_of_a_third_party_under_three_messages() -> None:
         story.spread(200, 206, 90, flow=name, text=text, status=502)
     row = found(story)
     assert row["shared"]["mentioned"] == "PayDrop"
-    assert set(row["workflows"][:3]) == {flow(name) for name in ("orders", "refunds", "payments")}
+    assert set(row["workflows"][:3]) == {
+        flow(name) for name in ("orders", "refunds", "payments")
+    }
     assert near(row["from_at"], 200, 0.5)
     assert near(row["until_at"], 206, 0.5)
     assert not row["goes_on"]
@@ -142,7 +166,13 @@ def test_a_tenant_at_its_rate_limit_in_four_episodes() -> None:
     story = Story(3)
     for begin in (50, 121, 200, 290):
         story.spread(
-            begin, begin + 3, 60, tenant="tenant-7", flow="exports", status=429, text="too many requests"
+            begin,
+            begin + 3,
+            60,
+            tenant="tenant-7",
+            flow="exports",
+            status=429,
+            text="too many requests",
         )
     row = found(story)
     assert row["shared"]["flow_control_key"] == "tenant-7"
@@ -155,7 +185,9 @@ def test_a_tenant_at_its_rate_limit_in_four_episodes() -> None:
 def test_a_slow_leak() -> None:
     """A workflow that fails more and more for five days, and still does."""
     story = Story(4)
-    story.growing(216, 336, 300, flow="search", text="MemoryError: cannot allocate {n} bytes")
+    story.growing(
+        216, 336, 300, flow="search", text="MemoryError: cannot allocate {n} bytes"
+    )
     row = found(story)
     assert row["shared"]["workflow_url"] == flow("search")
     assert row["goes_on"]
@@ -166,7 +198,12 @@ def test_an_expired_certificate() -> None:
     """All failures of one workflow since the minute at which it expired."""
     story = Story(5)
     story.spread(
-        240, 336, 400, flow="emails", status=502, text="certificate has expired for smtp.example.net"
+        240,
+        336,
+        400,
+        flow="emails",
+        status=502,
+        text="certificate has expired for smtp.example.net",
     )
     row = found(story)
     assert row["shared"]["workflow_url"] == flow("emails")
@@ -189,7 +226,13 @@ def test_a_batch_of_poison_input() -> None:
     """The label of the batch, and twenty minutes."""
     story = Story(7)
     story.spread(
-        180, 180.3, 120, flow="exports", label="migration", status=422, text="quantity must be positive"
+        180,
+        180.3,
+        120,
+        flow="exports",
+        label="migration",
+        status=422,
+        text="quantity must be positive",
     )
     row = found(story)
     assert row["shared"]["label"] == "migration"
@@ -201,7 +244,9 @@ def test_a_batch_of_poison_input() -> None:
 def test_an_outage_of_a_region() -> None:
     """The region, in all workflows."""
     story = Story(8)
-    story.spread(150, 153, 300, region="sin", status=504, text=[text for _, text in USUAL])
+    story.spread(
+        150, 153, 300, region="sin", status=504, text=[text for _, text in USUAL]
+    )
     row = found(story)
     conditions = [row["condition"], *row["alternatives"]]
     assert any(condition.get("header X-Region") == "sin" for condition in conditions)
@@ -216,7 +261,11 @@ def test_a_nightly_lock_has_its_period(nights: int) -> None:
     story = Story(9)
     for day in range(DAYS - nights, DAYS):
         for minute in np.linspace(10, 24, 25):
-            story.add(24 * day + 3 + minute / 60, flow="stock", text="database is locked by session {n}")
+            story.add(
+                24 * day + 3 + minute / 60,
+                flow="stock",
+                text="database is locked by session {n}",
+            )
     row = found(story)
     assert row["shared"]["workflow_url"] == flow("stock")
     assert row["period"] == "every day at 03:10"

@@ -14,8 +14,12 @@ from toolkit.failures.text_index import TextIndex
 def _trace(number: int, *, way: int = 0) -> str:
     near = [f"com.acme.shop.Fault{number}.step{depth}" for depth in range(3)]
     far = [f"com.acme.entry{way}.Handler{depth}.run" for depth in range(8)]
-    frames = [f"\tat {name}({name.split('.')[-2]}.java:{len(name)})" for name in near + far]
-    return "\n".join([f"java.lang.IllegalStateException: state {number} is closed", *frames])
+    frames = [
+        f"\tat {name}({name.split('.')[-2]}.java:{len(name)})" for name in near + far
+    ]
+    return "\n".join(
+        [f"java.lang.IllegalStateException: state {number} is closed", *frames]
+    )
 
 
 def test_a_fault_that_was_reached_by_another_way_is_the_first() -> None:

@@ -84,7 +84,12 @@ class Collection:
         self.throughout.discard(name)
 
     def page(
-        self, after: Position | None, count: int, chosen: Callable[[Version], bool], *, back: int = 0
+        self,
+        after: Position | None,
+        count: int,
+        chosen: Callable[[Version], bool],
+        *,
+        back: int = 0,
     ) -> tuple[list[Version], bool]:
         """At most so many items after a position, and whether more follow.
 
@@ -108,10 +113,14 @@ class Collection:
                 found.append(version)
         return found, False
 
-    def behind(self, found: list[Version], after: Position | None, *, back: int = 0) -> Position:
+    def behind(
+        self, found: list[Version], after: Position | None, *, back: int = 0
+    ) -> Position:
         """The position after a page that began after a position, or so many items before it."""
         return (
-            (max(0, (after[0] if after else 0) - back) + len(found),) if self.counts else found[-1].position
+            (max(0, (after[0] if after else 0) - back) + len(found),)
+            if self.counts
+            else found[-1].position
         )
 
 

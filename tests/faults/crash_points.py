@@ -146,12 +146,16 @@ def _serve(write: int) -> None:
 
     def respond(request: Request) -> Exchange:
         table = "failures" if "dlq" in request.path else "vectors"
-        token, _, attempt = request.headers["authorization"].removeprefix("Bearer ").partition("-")
+        token, _, attempt = (
+            request.headers["authorization"].removeprefix("Bearer ").partition("-")
+        )
         if token == "cut" and not request.path.endswith("/info"):
             pages[attempt] += 1
             if pages[attempt] > CUT_AFTER:
                 return Exchange(status=401, body=b'{"error": "expired"}')
-        return services[table, "first" if token == "first" else "second"].respond(request)
+        return services[table, "first" if token == "first" else "second"].respond(
+            request
+        )
 
     server.respond = respond
     os.write(write, f"{server.port}\n".encode())
@@ -180,9 +184,13 @@ class Crashes:
         """Make what is at rest before, and what an uninterrupted run ends with; the points there are."""
         base = self._base(scenario)
         for token in scenario.before:
-            status = self._fork(lambda token=token: self._call(scenario.table, token, base))
+            status = self._fork(
+                lambda token=token: self._call(scenario.table, token, base)
+            )
             if status != (STOPPED if token == "cut" else 0):
-                raise RuntimeError(f"{scenario.name}: the call with the token {token!r} ended with {status}")
+                raise RuntimeError(
+                    f"{scenario.name}: the call with the token {token!r} ended with {status}"
+                )
         whole = self._scratch / "whole"
         self._copy(base, whole)
         seen = self._scratch / "points.pickle"
@@ -193,7 +201,9 @@ class Crashes:
                 _stepping(lambda name: operations.update([name])),
                 _tracing(lambda line: lines.update([line])),
             ):
-                status = self._call(scenario.table, scenario.token, whole, scenario.every)
+                status = self._call(
+                    scenario.table, scenario.token, whole, scenario.every
+                )
             seen.write_bytes(pickle.dumps((operations, lines)))
             return status
 
@@ -226,15 +236,21 @@ class Crashes:
         def doomed() -> int:
             if kind == "operation":
                 with _stepping(at):
-                    return self._call(scenario.table, scenario.token, copy, scenario.every)
+                    return self._call(
+                        scenario.table, scenario.token, copy, scenario.every
+                    )
             with _tracing(at):
                 return self._call(scenario.table, scenario.token, copy, scenario.every)
 
         ended = self._fork(doomed)
         if ended == -signal.SIGALRM:
-            self.wrong.append(f"{_named(scenario, kind, name, number)}: hangs before that")
+            self.wrong.append(
+                f"{_named(scenario, kind, name, number)}: hangs before that"
+            )
         killed = ended == -signal.SIGKILL
-        self.counts[f"{scenario.name}: {kind}s" if killed else "points not reached"] += 1
+        self.counts[
+            f"{scenario.name}: {kind}s" if killed else "points not reached"
+        ] += 1
         report = self._scratch / "report"
         report.write_text("nothing was said")
         status = self._fork(lambda: self._look(scenario, copy, report))
@@ -254,12 +270,16 @@ class Crashes:
         if source.exists():
             shutil.copytree(source, target)
 
-    def _call(self, table: str, token: str, path: Path, every: float = WriteOptions.every) -> int:
+    def _call(
+        self, table: str, token: str, path: Path, every: float = WriteOptions.every
+    ) -> int:
         """The call whose writer is killed."""
         self._made += 1
         url = f"http://127.0.0.1:{self._port}"
         given = f"{token}-{os.getpid()}-{self._made}-of-the-crashes"
-        service = tk.connect(queue_url=url, queue_token=given, vector_url=url, vector_token=given)
+        service = tk.connect(
+            queue_url=url, queue_token=given, vector_url=url, vector_token=given
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
@@ -270,8 +290,12 @@ class Crashes:
                         every=every,
                     )
                 else:
-                    load = open_vectors(service, LoadOptions(progress=False), namespace="all")
-                    export_load(load, SnapshotStore(path), all_namespaces=True, every=every)
+                    load = open_vectors(
+                        service, LoadOptions(progress=False), namespace="all"
+                    )
+                    export_load(
+                        load, SnapshotStore(path), all_namespaces=True, every=every
+                    )
             except ToolkitError as error:
                 if "401" in str(error) and token == "cut":
                     return STOPPED
@@ -286,7 +310,9 @@ class Crashes:
             there = [row for row, gone in state or () if not gone]
             wrong = list(problems(model, there, whole=True, chosen=lambda _: True))
             if wrong:
-                raise RuntimeError(f"{scenario.name}: an uninterrupted run is wrong: {wrong}")
+                raise RuntimeError(
+                    f"{scenario.name}: an uninterrupted run is wrong: {wrong}"
+                )
         return 0
 
     def _look(self, scenario: Scenario, path: Path, report: Path) -> int:
@@ -297,10 +323,17 @@ class Crashes:
         )
         found = _state(scenario.table, path)
         if found not in (old, new):
-            report.write_text(f"neither the old snapshot nor the new one: {found}"[:2000])
+            report.write_text(
+                f"neither the old snapshot nor the new one: {found}"[:2000]
+            )
             return 1
-        report.write_text("left the new one" if found == new and new != old else "left the old one")
-        if self._call(scenario.table, "second", path) or _state(scenario.table, path) != new:
+        report.write_text(
+            "left the new one" if found == new and new != old else "left the old one"
+        )
+        if (
+            self._call(scenario.table, "second", path)
+            or _state(scenario.table, path) != new
+        ):
             report.write_text("the same call again ended in other rows")
             return 1
         if unlisted := tk.verify_snapshot(path).unlisted:
@@ -336,9 +369,14 @@ def _state(table: str, path: Path) -> Any:
     frame = tk.read_snapshot(path)
     model = Dlq if table == "failures" else Index
     rows = rows_of(frame, model)  # type: ignore[arg-type]
-    gone = frame["gone_before"].notna().tolist() if table == "failures" else [False] * len(rows)
+    gone = (
+        frame["gone_before"].notna().tolist()
+        if table == "failures"
+        else [False] * len(rows)
+    )
     return sorted(
-        zip(rows, gone, strict=True), key=lambda item: json.dumps([item[0][part] for part in model.key])
+        zip(rows, gone, strict=True),
+        key=lambda item: json.dumps([item[0][part] for part in model.key]),
     )
 
 
@@ -366,11 +404,15 @@ def _tracing(reached: Callable[[str], None]) -> Iterator[None]:
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
-            reached(f"{frame.f_code.co_filename.rpartition('toolkit/')[2]}:{frame.f_lineno}")
+            reached(
+                f"{frame.f_code.co_filename.rpartition('toolkit/')[2]}:{frame.f_lineno}"
+            )
         return local
 
     def enter(frame: FrameType, _: str, __: Any) -> Any:
-        return local if any(part in frame.f_code.co_filename for part in TRACED) else None
+        return (
+            local if any(part in frame.f_code.co_filename for part in TRACED) else None
+        )
 
     sys.settrace(enter)
     try:
@@ -385,19 +427,32 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--points", type=int, help="so many, chosen by the seed (all)")
-    parser.add_argument("--first", type=int, default=0, help="leave out so many of the chosen ones (0)")
-    parser.add_argument("--only", help="points whose name, as a failure prints it, has this in it")
+    parser.add_argument(
+        "--first", type=int, default=0, help="leave out so many of the chosen ones (0)"
+    )
+    parser.add_argument(
+        "--only", help="points whose name, as a failure prints it, has this in it"
+    )
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     options = parser.parse_args()
     faulthandler.enable()
     begun = time.monotonic()
     fast = Path("/dev/shm")  # noqa: S108 - a private folder is made inside
-    with serving() as port, tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as folder:
+    with (
+        serving() as port,
+        tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as folder,
+    ):
         crashes = Crashes(port, Path(folder))
-        points = [(scenario, *point) for scenario in SCENARIOS for point in sorted(crashes.prepare(scenario))]
+        points = [
+            (scenario, *point)
+            for scenario in SCENARIOS
+            for point in sorted(crashes.prepare(scenario))
+        ]
         if options.only:
             points = [point for point in points if options.only in _named(*point)]
-        chosen = _some(points, options.points or len(points), Random(options.seed))[options.first :]
+        chosen = _some(points, options.points or len(points), Random(options.seed))[
+            options.first :
+        ]
         for number, point in enumerate(chosen, options.first + 1):
             before = len(crashes.wrong)
             crashes.attempt(*point)
@@ -423,7 +478,9 @@ def _some(points: list[Any], wanted: int, random: Random) -> list[Any]:
     """So many of the points: all operations if they are no more than half of it, and lines."""
     operations = [point for point in points if point[1] == "operation"]
     lines = [point for point in points if point[1] == "line"]
-    operations = random.sample(operations, min(len(operations), max(wanted // 2, wanted - len(lines))))
+    operations = random.sample(
+        operations, min(len(operations), max(wanted // 2, wanted - len(lines)))
+    )
     return operations + random.sample(lines, min(len(lines), wanted - len(operations)))
 
 

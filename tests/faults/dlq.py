@@ -46,7 +46,9 @@ class Habits:
         """Some service's; with many entries, its pages are not the smallest."""
         return cls(
             order=random.choice(["newest", "newest", "oldest", "random"]),
-            dates=random.choice(["created", "created", "failed", "failed", "hidden", "ignored"]),
+            dates=random.choice(
+                ["created", "created", "failed", "failed", "hidden", "ignored"]
+            ),
             spread=random.choice(["days", "days", "bursts", "millisecond"]),
             page=random.choice([1, 4, 7, 20, 50][entries > 30 :]),
             counts=random.random() < 0.15,
@@ -56,7 +58,15 @@ class Habits:
 class Dlq(Collection):
     """Entries by the habits of one service."""
 
-    columns = ("dlq_id", "body", "body_base64", "created_at", "response_status", "labels", "extra")
+    columns = (
+        "dlq_id",
+        "body",
+        "body_base64",
+        "created_at",
+        "response_status",
+        "labels",
+        "extra",
+    )
     key = ("dlq_id",)
 
     def __init__(self, random: Random, habits: Habits, entries: int) -> None:
@@ -80,8 +90,16 @@ class Dlq(Collection):
             "bursts": lambda: random.choice(self._bursts) + random.randrange(2000),
             "millisecond": lambda: self._bursts[0],
         }[self.habits.spread]()
-        created = failed - (random.choice([0, 60_000, DAY]) if self.habits.spread != "millisecond" else 0)
-        times = {"created": created, "failed": failed, "hidden": created + (hash((self._made,)) % DAY)}
+        created = failed - (
+            random.choice([0, 60_000, DAY])
+            if self.habits.spread != "millisecond"
+            else 0
+        )
+        times = {
+            "created": created,
+            "failed": failed,
+            "hidden": created + (hash((self._made,)) % DAY),
+        }
         name = f"dlq_{self._made:05d}"
         listed: Position = {
             "newest": lambda: (-created, name),
@@ -98,9 +116,14 @@ class Dlq(Collection):
     def select(self, query: str) -> tuple[dict[str, str], Any]:
         """The parameters of a request, and whether an entry matches them."""
         several = parse_qs(query, keep_blank_values=True)
-        labels = {part for value in several.get("label", []) for part in value.split(",")}
+        labels = {
+            part for value in several.get("label", []) for part in value.split(",")
+        }
         single = {name: values[-1] for name, values in several.items()}
-        since, until = int(single.get("fromDate", 0)), int(single.get("toDate", 1 << 62))
+        since, until = (
+            int(single.get("fromDate", 0)),
+            int(single.get("toDate", 1 << 62)),
+        )
         dates = self.habits.dates
 
         def matches(version: Version) -> bool:
@@ -127,7 +150,9 @@ class Dlq(Collection):
             "body_base64": None,
             "created_at": facts["times"]["created"],
             "response_status": random.choice([500, 503, None]),
-            "labels": json.dumps(facts["labels"], separators=(",", ":")) if facts["labels"] else None,
+            "labels": json.dumps(facts["labels"], separators=(",", ":"))
+            if facts["labels"]
+            else None,
             "extra": None,
         }
         wire: dict[str, Any] = {
@@ -147,7 +172,10 @@ class Dlq(Collection):
             raw = random.randbytes(8) + b"\xff"
             wire["bodyBase64"] = base64.b64encode(raw).decode()
             del wire["body"]
-            expected["body"], expected["body_base64"] = None, base64.b64encode(raw).decode()
+            expected["body"], expected["body_base64"] = (
+                None,
+                base64.b64encode(raw).decode(),
+            )
         elif odd < 0.12:
             wire["body"], plain = text + "\udcff", False
             expected["body"], expected["body_base64"] = (
@@ -157,12 +185,19 @@ class Dlq(Collection):
         elif odd < 0.14:
             wire["body"] = text + "\ud800"
             odd_bytes = text.encode() + b"\xed\xa0\x80"
-            expected["body"], expected["body_base64"] = None, base64.b64encode(odd_bytes).decode()
+            expected["body"], expected["body_base64"] = (
+                None,
+                base64.b64encode(odd_bytes).decode(),
+            )
         elif odd < 0.2:
-            expected["extra"] = {"cause": {"code": 2**53 + 1 + random.randrange(9), "of": [{}, {}]}}
+            expected["extra"] = {
+                "cause": {"code": 2**53 + 1 + random.randrange(9), "of": [{}, {}]}
+            }
             wire |= expected["extra"]
         elif odd < 0.22:
             expected["extra"] = {"maxRetries": 2**63 + 1}
             wire |= expected["extra"]
-        raw_wire = json.dumps(wire, ensure_ascii=plain).encode("utf-8", "surrogateescape")
+        raw_wire = json.dumps(wire, ensure_ascii=plain).encode(
+            "utf-8", "surrogateescape"
+        )
         return Version(name, position, raw_wire, expected, facts)

@@ -61,7 +61,8 @@ TRIES = 5  # failed ones that a single request survives
 LONGEST_WAIT = 100  # seconds that a single request survives
 LONGEST_RUN = 100  # real seconds, after which a run hangs
 SHARE = 50  # runs that a process makes in one go
-MOST_MOVEMENT = 0.08  # times the rows of a page: what comes stays well below what a reader can take
+# times the rows of a page: what comes stays well below what a reader can take
+MOST_MOVEMENT = 0.08
 
 
 class Run:
@@ -92,17 +93,23 @@ class Run:
         else:
             page = random.choice([3, 20, 100])
             self.model = Index(random, size, page)
-        self.faults = [draw(random, size // page + 2) for _ in range(random.randint(1, 5))]
+        self.faults = [
+            draw(random, size // page + 2) for _ in range(random.randint(1, 5))
+        ]
         # with more, a reader of single rows would chase what comes for thousands of pages
         self.movement = min(random.choice([0.0, 0.0, 0.1, 0.6]), MOST_MOVEMENT * page)
         self.connections = random.choice([1, 2, 4, 16])
         self.labels = random.choice([(), (), (), ("billing",), ("a,b", "eu")])
-        self.bounds = random.choice([(None, None)] * 3 + [(NOW - 5 * DAY, NOW - DAY // 2)])
+        self.bounds = random.choice(
+            [(None, None)] * 3 + [(NOW - 5 * DAY, NOW - DAY // 2)]
+        )
         self.stop_after = random.randint(1, 4) if random.random() < 0.2 else None
         self.passes = random.choice([1, 1, 1, 1, 2])
         self.rate = random.choice([None, None, None, 30.0])
         self.namespaces = random.choice(["", "docs", list(SPACES), "all"])
-        self.service = ModelService(server, self.clock, self.model, random, self.faults, self.movement)
+        self.service = ModelService(
+            server, self.clock, self.model, random, self.faults, self.movement
+        )
         self.counts = Counter[str]()
         self.wrong: list[str] = []
         server.listen()
@@ -121,7 +128,11 @@ class Run:
     def _in_bounds(self, version: Any) -> bool:
         since, until = self.bounds
         dates = self.model.habits.dates
-        return since is None or dates == "ignored" or since <= version.facts["times"][dates] <= until
+        return (
+            since is None
+            or dates == "ignored"
+            or since <= version.facts["times"][dates] <= until
+        )
 
     def go(self) -> None:
         """Load, and judge."""
@@ -135,7 +146,9 @@ class Run:
             self.counts[f"fault: {fault.name}"] += fault.happened
         if "TRAPPED" in self.service.log:
             self.wrong.append("followed: a redirect")
-        self.wrong += [f"harness: {line}" for line in self.service.log if line.startswith("BROKEN")]
+        self.wrong += [
+            f"harness: {line}" for line in self.service.log if line.startswith("BROKEN")
+        ]
 
     def _open(self) -> Load:
         token = self.service.wanted_token or "first"
@@ -158,13 +171,16 @@ class Run:
 
         if self.kind == "failures":
             since, until = (
-                None if at is None else datetime.fromtimestamp(at / 1000, UTC) for at in self.bounds
+                None if at is None else datetime.fromtimestamp(at / 1000, UTC)
+                for at in self.bounds
             )
             return open_failures(
                 service,
                 tk.FailureFilter(label=self.labels, since=since, until=until),
                 LoadOptions(
-                    progress=self._interrupt if self.how == "frame" and self.stop_after else False,
+                    progress=self._interrupt
+                    if self.how == "frame" and self.stop_after
+                    else False,
                     connections=self.connections,
                     requests_per_second=self.rate,
                     passes=self.passes,
@@ -206,7 +222,9 @@ class Run:
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", IncompleteLoadWarning)
                     ended = self._read(load, rows, checkpoint)
-                warned = any(issubclass(item.category, IncompleteLoadWarning) for item in caught)
+                warned = any(
+                    issubclass(item.category, IncompleteLoadWarning) for item in caught
+                )
             except KeyboardInterrupt:
                 ended = False
             except ToolkitError as error:
@@ -224,7 +242,9 @@ class Run:
                     )
         self.wrong.append("endless: an error without a fault")
 
-    def _read(self, load: Load, rows: list[dict[str, Any]], checkpoint: Checkpoint | None) -> bool:
+    def _read(
+        self, load: Load, rows: list[dict[str, Any]], checkpoint: Checkpoint | None
+    ) -> bool:
         if self.how == "frame":
             try:
                 rows += rows_of(load.frame(resume=checkpoint), self.model)
@@ -233,7 +253,9 @@ class Run:
                     rows += rows_of(error.partial, self.model)
                 raise
             return True
-        batches = (batch for batch in load.batches(resume=checkpoint) if batch.table.num_rows)
+        batches = (
+            batch for batch in load.batches(resume=checkpoint) if batch.table.num_rows
+        )
         for number, batch in enumerate(batches, 1):
             rows += rows_of(batch.table, self.model)
             if number == self.stop_after:
@@ -243,7 +265,11 @@ class Run:
         return True
 
     def _erred(self, error: ToolkitError, attempt: int) -> None:
-        cause = error.__cause__ if isinstance(error, IncompleteLoadError) and error.__cause__ else error
+        cause = (
+            error.__cause__
+            if isinstance(error, IncompleteLoadError) and error.__cause__
+            else error
+        )
         if isinstance(cause, KeyboardInterrupt):
             return
         self.counts[f"error: {type(cause).__name__}"] += 1
@@ -254,9 +280,13 @@ class Run:
             and sum(fault.wait for fault in struck) <= LONGEST_WAIT
         )
         if survivable and attempt == 0:
-            self.wrong.append(f"given up: {error} after {[fault.name for fault in struck]}")
+            self.wrong.append(
+                f"given up: {error} after {[fault.name for fault in struck]}"
+            )
 
-    def _ended(self, load: Load, rows: list[dict[str, Any]], attempt: int, *, warned: bool) -> None:
+    def _ended(
+        self, load: Load, rows: list[dict[str, Any]], attempt: int, *, warned: bool
+    ) -> None:
         receipt = load.receipt
         self._note(receipt)
         self._judge(rows, whole=receipt.complete, when="at the end")
@@ -271,25 +301,39 @@ class Run:
             if not receipt.reasons or (self.how == "frame" and not warned):
                 self.wrong.append("silent: not complete, without a reason or a warning")
             struck = [fault for fault in self.faults if fault.happened]
-            if not self.movement and all(fault.survived and not fault.doubt for fault in struck):
-                self.wrong.append(f"doubted: {receipt.reasons} after {[fault.name for fault in struck]}")
+            if not self.movement and all(
+                fault.survived and not fault.doubt for fault in struck
+            ):
+                self.wrong.append(
+                    f"doubted: {receipt.reasons} after {[fault.name for fault in struck]}"
+                )
         struck = [fault for fault in self.faults if fault.happened]
-        if attempt == 0 and len(struck) == 1 and struck[0].exact and struck[0].wait not in self.clock.slept:
+        if (
+            attempt == 0
+            and len(struck) == 1
+            and struck[0].exact
+            and struck[0].wait not in self.clock.slept
+        ):
             self.wrong.append(f"waited: {self.clock.slept} after {struck[0].name}")
         if receipt.rows != len(rows):
-            self.wrong.append(f"counted: {receipt.rows} rows, and there are {len(rows)}")
+            self.wrong.append(
+                f"counted: {receipt.rows} rows, and there are {len(rows)}"
+            )
 
     def _note(self, receipt: Receipt) -> None:
         self.counts["read in several windows"] += receipt.windows > 1
         ignored = isinstance(self.model, Dlq) and self.model.habits.dates == "ignored"
         if ignored and receipt.windows > 1 and not receipt.resumed:
-            self.wrong.append(f"believed: {receipt.windows} windows of a service that ignores dates")
+            self.wrong.append(
+                f"believed: {receipt.windows} windows of a service that ignores dates"
+            )
         self.counts["read again where something moved"] += receipt.reread > 0
         self.counts["read with a single cursor after all"] += bool(receipt.notes)
 
     def _judge(self, rows: list[dict[str, Any]], *, whole: bool, when: str) -> None:
         self.wrong += [
-            f"{problem} ({when})" for problem in problems(self.model, rows, whole=whole, chosen=self.chosen)
+            f"{problem} ({when})"
+            for problem in problems(self.model, rows, whole=whole, chosen=self.chosen)
         ]
 
     def _sync(self) -> None:
@@ -326,16 +370,22 @@ class Run:
             self.counts["complete" if attempt == 0 else "complete, later"] += 1
             self._judge(there, whole=True, when="in the snapshot")
             if wrongly := marked & self.model.throughout:
-                self.wrong.append(f"marked: {len(wrongly)} gone that were there throughout")
+                self.wrong.append(
+                    f"marked: {len(wrongly)} gone that were there throughout"
+                )
             if kept := {row["dlq_id"] for row in there} - self.model.ever:
                 self.wrong.append(f"unmarked: {len(kept)} are gone")
         else:
             self.counts["not complete, and said so"] += 1
             if marked:
-                self.wrong.append(f"marked: {len(marked)} gone by a load that is not complete")
+                self.wrong.append(
+                    f"marked: {len(marked)} gone by a load that is not complete"
+                )
             seen = [row for row in there if row["dlq_id"] in self.model.ever]
             self._judge(
-                [row for row in seen if (row, False) != before.get(row["dlq_id"])], whole=False, when="new"
+                [row for row in seen if (row, False) != before.get(row["dlq_id"])],
+                whole=False,
+                when="new",
             )
         if lost := before.keys() - after.keys():
             self.wrong.append(f"dropped: {len(lost)} rows of the snapshot")
@@ -346,14 +396,19 @@ class Run:
         frame = read_snapshot(folder.path)
         gone = frame["gone_before"].notna().tolist()
         return {
-            row["dlq_id"]: (row, mark) for row, mark in zip(rows_of(frame, self.model), gone, strict=True)
+            row["dlq_id"]: (row, mark)
+            for row, mark in zip(rows_of(frame, self.model), gone, strict=True)
         }
 
 
 def _through_json(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint as a file would return it."""
-    position, receipt = json.loads(json.dumps([checkpoint.position, checkpoint.receipt]))
-    return Checkpoint(position=position, identities=bytes(checkpoint.identities), receipt=receipt)
+    position, receipt = json.loads(
+        json.dumps([checkpoint.position, checkpoint.receipt])
+    )
+    return Checkpoint(
+        position=position, identities=bytes(checkpoint.identities), receipt=receipt
+    )
 
 
 @contextmanager
@@ -373,7 +428,9 @@ def several(
     for number in numbers:
         faulthandler.dump_traceback_later(LONGEST_RUN + 1, exit=True)
         # first the name of the run, then where its threads stand
-        named = threading.Timer(LONGEST_RUN, _say, [f"HANGS: --seed {seed} --only {number}"])
+        named = threading.Timer(
+            LONGEST_RUN, _say, [f"HANGS: --seed {seed} --only {number}"]
+        )
         named.daemon = True
         named.start()
         folder_of_run = folder / str(number)
@@ -413,10 +470,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first run (0)")
+    parser.add_argument(
+        "--first", type=int, default=0, help="the number of the first run (0)"
+    )
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--only", type=int, help="make the run of this number again, and show its requests")
+    parser.add_argument(
+        "--only",
+        type=int,
+        help="make the run of this number again, and show its requests",
+    )
     options = parser.parse_args()
     begun = time.monotonic()
     counts, wrong, broken = Counter[str](), list[str](), False
@@ -426,14 +489,25 @@ def main() -> int:
         _show(wrong)
     else:
         end = options.first + options.runs
-        shares = [list(range(at, min(at + SHARE, end))) for at in range(options.first, end, SHARE)]
-        to_die = (signal.SIGINT, signal.SIG_DFL)  # at once: a load handles an interrupt itself
+        shares = [
+            list(range(at, min(at + SHARE, end)))
+            for at in range(options.first, end, SHARE)
+        ]
+        to_die = (
+            signal.SIGINT,
+            signal.SIG_DFL,
+        )  # at once: a load handles an interrupt itself
         pool = ProcessPoolExecutor(
-            options.processes, get_context("spawn"), initializer=signal.signal, initargs=to_die
+            options.processes,
+            get_context("spawn"),
+            initializer=signal.signal,
+            initargs=to_die,
         )
         with scratch() as folder, pool:
             try:
-                for found, bad in pool.map(several, repeat(options.seed), shares, repeat(folder)):
+                for found, bad in pool.map(
+                    several, repeat(options.seed), shares, repeat(folder)
+                ):
                     counts += found
                     wrong += bad
                     _show(bad)
@@ -445,7 +519,9 @@ def main() -> int:
                 broken = True
             except BrokenProcessPool:
                 broken = True
-                _say("WRONG: a process ended before its runs did; which run it was may stand above")
+                _say(
+                    "WRONG: a process ended before its runs did; which run it was may stand above"
+                )
     seconds = time.monotonic() - begun
     for name, count in sorted(counts.items()):
         _say(f"{count:8,}  {name}")

@@ -123,7 +123,9 @@ def _limited(wait: float, **headers: str) -> Callable[[Random], Fault]:
     return _asked_to_wait(429, wait, **headers)
 
 
-def _asked_to_wait(status: int, wait: float, **headers: str) -> Callable[[Random], Fault]:
+def _asked_to_wait(
+    status: int, wait: float, **headers: str
+) -> Callable[[Random], Fault]:
     return lambda _: Fault(
         "",
         _status(status, Date=_date(0), **headers),
@@ -166,7 +168,9 @@ def _part(random: Random, *, reset: bool) -> Fault:
 def _raw(body: bytes, **headers: str) -> Callable[[Random], Fault]:
     def spoil(turn: Turn) -> None:
         turn.raw = body
-        turn.response.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
+        turn.response.headers |= {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
 
     return lambda _: Fault("", spoil, tries=1)
 
@@ -270,7 +274,14 @@ def _more(turn: Turn) -> None:
 
 def _fails(status: int, times: int) -> Callable[[Random], Fault]:
     few = times < 6
-    return lambda _: Fault("", _status(status), times=times, survived=few, tries=times, wait=0.25 * 2**times)
+    return lambda _: Fault(
+        "",
+        _status(status),
+        times=times,
+        survived=few,
+        tries=times,
+        wait=0.25 * 2**times,
+    )
 
 
 TABLE: dict[str, Callable[[Random], Fault]] = {
@@ -286,11 +297,17 @@ TABLE: dict[str, Callable[[Random], Fault]] = {
     "503, Retry-After as a date": _asked_to_wait(503, 3, Retry_After=_date(3)),
     "503, Retry-After 1e9": _asked_to_wait(503, 1e9, Retry_After="1000000000"),
     "429, burst limit": _limited(5, Burst_RateLimit_Reset=str(SERVER_TIME + 5)),
-    "429, burst limit beyond a minute": _limited(60, Burst_RateLimit_Reset=str(SERVER_TIME + 7200)),
+    "429, burst limit beyond a minute": _limited(
+        60, Burst_RateLimit_Reset=str(SERVER_TIME + 7200)
+    ),
     "429, daily limit": lambda _: Fault(
         "",
         _status(
-            429, Date=_date(0), RateLimit_Limit="100", RateLimit_Remaining="0", RateLimit_Reset="1767300000"
+            429,
+            Date=_date(0),
+            RateLimit_Limit="100",
+            RateLimit_Remaining="0",
+            RateLimit_Reset="1767300000",
         ),
         survived=False,
         tries=1,

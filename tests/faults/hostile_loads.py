@@ -63,7 +63,14 @@ class Hostile(ModelService):
     Which ones depends on the request and how often it came before, not on the order of threads.
     """
 
-    def __init__(self, server: Server, clock: Clock | None, model: Dlq, random: Random, share: float) -> None:
+    def __init__(
+        self,
+        server: Server,
+        clock: Clock | None,
+        model: Dlq,
+        random: Random,
+        share: float,
+    ) -> None:
         super().__init__(server, clock or Clock(), model, random, [], 0.0)
         self.share = share
         self.name = random.random()
@@ -81,7 +88,11 @@ class Hostile(ModelService):
         self.struck[name] += 1
         turn = Turn(self, self.requests, None, None, "", [], None, response=exchange)
         if name == "slow":
-            exchange.dawdle = (lambda: time.sleep(SLOW)) if self.real else (lambda: self.clock.pass_by(20))
+            exchange.dawdle = (
+                (lambda: time.sleep(SLOW))
+                if self.real
+                else (lambda: self.clock.pass_by(20))
+            )
         elif name == "503":
             exchange.status, turn.raw = 503, b"busy"
         else:
@@ -91,7 +102,9 @@ class Hostile(ModelService):
         return exchange
 
 
-def load(seed: int, number: int, entries: int, *, model_clock: bool) -> tuple[Counter[str], list[str]]:
+def load(
+    seed: int, number: int, entries: int, *, model_clock: bool
+) -> tuple[Counter[str], list[str]]:
     """One load; what happened, and what was wrong."""
     random = Random(f"{seed} {number}")
     habits = Habits(
@@ -102,9 +115,13 @@ def load(seed: int, number: int, entries: int, *, model_clock: bool) -> tuple[Co
     )
     model = Dlq(random, habits, entries)
     server, clock = Server(), Clock() if model_clock else None
-    service = Hostile(server, clock, model, random, share := SHARES[number % len(SHARES)])
+    service = Hostile(
+        server, clock, model, random, share := SHARES[number % len(SHARES)]
+    )
     server.respond = service.respond
-    connection = tk.connect(queue_url=f"http://127.0.0.1:{server.port}", queue_token="token-of-the-loads")
+    connection = tk.connect(
+        queue_url=f"http://127.0.0.1:{server.port}", queue_token="token-of-the-loads"
+    )
     counts, wrong = Counter[str](), list[str]()
     begun = time.monotonic()
     try:
@@ -114,9 +131,15 @@ def load(seed: int, number: int, entries: int, *, model_clock: bool) -> tuple[Co
                 frame = tk.load_failures(connection, progress=False)
             else:
                 made = partial(
-                    Transport.to, connection, "queue", sleep=clock.sleep, monotonic=clock.monotonic
+                    Transport.to,
+                    connection,
+                    "queue",
+                    sleep=clock.sleep,
+                    monotonic=clock.monotonic,
                 )
-                frame = open_failures(connection, transport=made, options=LoadOptions(progress=False)).frame()
+                frame = open_failures(
+                    connection, transport=made, options=LoadOptions(progress=False)
+                ).frame()
     except ToolkitError as error:
         counts[f"ended in an error at {share:.0%}"] += 1
         read: Any = getattr(error, "partial", None)
@@ -154,7 +177,9 @@ def main() -> int:
     lock = threading.Lock()
 
     def one(number: int) -> None:
-        found, bad = load(options.seed, number, options.entries, model_clock=options.model_clock)
+        found, bad = load(
+            options.seed, number, options.entries, model_clock=options.model_clock
+        )
         with lock:
             counts.update(found)
             wrong.extend(bad)

@@ -23,7 +23,15 @@ _BAD = {
 class Index(Collection):
     """Vectors of a few namespaces in one listing."""
 
-    columns = ("namespace", "id", "vector", "sparse_indices", "metadata", "data", "vector_problem")
+    columns = (
+        "namespace",
+        "id",
+        "vector",
+        "sparse_indices",
+        "metadata",
+        "data",
+        "vector_problem",
+    )
     key = ("namespace", "id")
 
     def __init__(self, random: Random, vectors: int, page: int) -> None:
@@ -49,13 +57,16 @@ class Index(Collection):
     def select(self, namespace: str, prefix: str | None) -> Any:
         """Whether a vector is requested."""
         return lambda version: (
-            version.facts["namespace"] == namespace and version.facts["id"].startswith(prefix or "")
+            version.facts["namespace"] == namespace
+            and version.facts["id"].startswith(prefix or "")
         )
 
     def info(self) -> bytes:
         """What the index says about itself."""
         counts = {
-            space: sum(version.facts["namespace"] == space for version in self.current.values())
+            space: sum(
+                version.facts["namespace"] == space for version in self.current.values()
+            )
             for space in SPACES
         }
         result = {
@@ -64,7 +75,8 @@ class Index(Collection):
             "dimension": DIMENSION,
             "similarityFunction": "COSINE",
             "namespaces": {
-                space: {"vectorCount": count, "pendingVectorCount": 0} for space, count in counts.items()
+                space: {"vectorCount": count, "pendingVectorCount": 0}
+                for space, count in counts.items()
             },
         }
         return json.dumps({"result": result}).encode()
@@ -74,7 +86,10 @@ class Index(Collection):
         fields = [b'"vectors":[' + b",".join(rows) + b"]"]
         if cursor is not None or end != "absent":
             shown = cursor if cursor is not None else None if end == "null" else ""
-            fields.insert(0 if self._cursor_first else 1, b'"nextCursor":' + json.dumps(shown).encode())
+            fields.insert(
+                0 if self._cursor_first else 1,
+                b'"nextCursor":' + json.dumps(shown).encode(),
+            )
         return b'{"result":{' + b",".join(fields) + b"}}"
 
     def _version(self, name: str, namespace: str) -> Version:
@@ -82,18 +97,28 @@ class Index(Collection):
         numbers = [random.uniform(-1, 1) for _ in range(DIMENSION)]
         vector: str | None = json.dumps(numbers)
         single = list(struct.unpack("4f", struct.pack("4f", *numbers)))
-        expected: dict[str, Any] = {"vector": single, "sparse_indices": None, "problem": False}
+        expected: dict[str, Any] = {
+            "vector": single,
+            "sparse_indices": None,
+            "problem": False,
+        }
         sparse = None
         if random.random() < 0.08:
             kind = random.choice([*_BAD, "sparse"])
             expected["vector"], expected["problem"] = None, kind != "sparse"
             vector = _BAD.get(kind)
             if kind == "sparse":
-                sparse, expected["sparse_indices"] = {"indices": [1, 7], "values": [0.5, 2]}, [1, 7]
+                sparse, expected["sparse_indices"] = (
+                    {"indices": [1, 7], "values": [0.5, 2]},
+                    [1, 7],
+                )
         metadata = {"n": 2**53 + random.randrange(99), "of": name, "é": [1.0, None, {}]}
         if random.random() < 0.05:
             metadata["nextCursor"] = "0"
-        expected |= {"metadata": metadata, "data": f"data {random.randrange(10**9)} of {name}"}
+        expected |= {
+            "metadata": metadata,
+            "data": f"data {random.randrange(10**9)} of {name}",
+        }
         fields = [f'"id":{json.dumps(name)}', f'"data":{json.dumps(expected["data"])}']
         fields += [f'"vector":{vector}'] if vector else []
         fields += [f'"sparseVector":{json.dumps(sparse)}'] if sparse else []

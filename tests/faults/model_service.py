@@ -93,7 +93,9 @@ class ModelService:
         model, random = self.model, self.random
         for _ in range(random.randint(1, 4)):
             # a counting cursor skips entries when others are removed: no reader can know
-            kind = random.choice(["add", "change"] if model.counts else ["add", "remove", "change"])
+            kind = random.choice(
+                ["add", "change"] if model.counts else ["add", "remove", "change"]
+            )
             if kind == "add":
                 model.put(model.new())  # type: ignore[arg-type]
             elif model.current:
@@ -112,7 +114,9 @@ class ModelService:
                 return self._single(request.path.rpartition("/")[2])
             asked, matches = self.model.select(request.query)
             cursor, count = asked.get("cursor") or None, int(asked.get("count", 100))
-            chain = urlencode(sorted(item for item in parse_qsl(request.query) if item[0] != "cursor"))
+            chain = urlencode(
+                sorted(item for item in parse_qsl(request.query) if item[0] != "cursor")
+            )
             count = min(count, self.model.habits.page)
         else:
             asked = json.loads(request.body)
@@ -130,17 +134,31 @@ class ModelService:
 
     def _single(self, name: str) -> Exchange:
         version = self.model.current.get(name)
-        self.log.append(f"{self.requests} {name} alone -> {'there' if version else 'gone'}")
-        return Exchange(body=version.wire) if version else Exchange(status=404, body=b'{"error": "gone"}')
+        self.log.append(
+            f"{self.requests} {name} alone -> {'there' if version else 'gone'}"
+        )
+        return (
+            Exchange(body=version.wire)
+            if version
+            else Exchange(status=404, body=b'{"error": "gone"}')
+        )
 
-    def _spoilt(self, request: Request, turn: Turn, count: int, matches: Any) -> Exchange:
+    def _spoilt(
+        self, request: Request, turn: Turn, count: int, matches: Any
+    ) -> Exchange:
         late = [fault for fault in self.faults if fault.name not in EARLY]
         for fault in self.faults:
             if fault.name in EARLY:
                 fault.take(turn)
-        found, more = self.model.page(turn.after, count + self.surplus_rows, matches, back=self.back)
+        found, more = self.model.page(
+            turn.after, count + self.surplus_rows, matches, back=self.back
+        )
         turn.rows = [version.wire for version in found]
-        turn.following = self.token(self.model.behind(found, turn.after, back=self.back)) if more else None
+        turn.following = (
+            self.token(self.model.behind(found, turn.after, back=self.back))
+            if more
+            else None
+        )
         self.back = self.surplus_rows = 0
         for fault in late:
             fault.take(turn)
@@ -148,7 +166,11 @@ class ModelService:
             self.last[turn.chain] = turn.rows
             if turn.following is not None:
                 self.first.setdefault(turn.chain, turn.following)
-        body = self.model.body(turn.rows, turn.following, self.end) if turn.raw is None else turn.raw
+        body = (
+            self.model.body(turn.rows, turn.following, self.end)
+            if turn.raw is None
+            else turn.raw
+        )
         turn.response.body = body[: int(turn.kept * len(body))] + b" " * self.padding
         self.padding = 0
         behind = turn.following and position_of(turn.following)

@@ -17,7 +17,9 @@ _SOAK = _HERE.parent / "soak"
 
 def _run(program: Path, *arguments: str) -> str:
     command = [sys.executable, "-W", "error", str(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=280
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -38,7 +40,14 @@ def test_loads_with_faults() -> None:
 @pytest.mark.slow
 def test_hostile_loads() -> None:
     """Up to a third of all responses is spoilt in one of 17 ways: every load is whole."""
-    said = _run(_HERE / "hostile_loads.py", "--loads", "24", "--entries", "1500", "--model-clock")
+    said = _run(
+        _HERE / "hostile_loads.py",
+        "--loads",
+        "24",
+        "--entries",
+        "1500",
+        "--model-clock",
+    )
     assert "24 whole, 0 not, anything wrong 0" in said
     assert len(re.findall(r"^ +[\d,]+  fault: ", said, re.MULTILINE)) == 17
 
@@ -57,7 +66,10 @@ def test_killed_writers() -> None:
 def test_a_full_disk_leaves_the_snapshot_as_it_was() -> None:
     """Fails at some of the thousand steps of a write of 4 MB, and succeeds once there is space."""
     said = _run(_SOAK / "full_disk.py", "--every", "200")
-    assert "7 sizes of the disk: 6 refused and nothing changed, 1 had room, 0 wrong" in said
+    assert (
+        "7 sizes of the disk: 6 refused and nothing changed, 1 had room, 0 wrong"
+        in said
+    )
 
 
 @pytest.mark.slow

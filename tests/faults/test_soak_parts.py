@@ -25,12 +25,16 @@ sys.exit(soak([{parts}], say, lambda: bool(stops)))
 def _soak(out: Path, *parts: str) -> tuple[int, list[str]]:
     """The exit status of a soak of these parts, and the lines of its table."""
     command = [sys.executable, "-c", _PROGRAM.format(parts=", ".join(parts)), str(out)]
-    done = subprocess.run(command, cwd=_SOAK, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        command, cwd=_SOAK, capture_output=True, text=True, check=False, timeout=100
+    )
     assert done.stdout + done.stderr == ""
     return done.returncode, out.read_text().rpartition("\n\n")[2].splitlines()
 
 
-def test_a_part_that_fails_does_not_keep_the_others_from_running(tmp_path: Path) -> None:
+def test_a_part_that_fails_does_not_keep_the_others_from_running(
+    tmp_path: Path,
+) -> None:
     """Every part has a row with its verdict and last line, and the whole fails if one does."""
     out = tmp_path / "soak.txt"
     status, rows = _soak(
@@ -56,7 +60,9 @@ def test_a_part_that_fails_does_not_keep_the_others_from_running(tmp_path: Path)
 def test_parts_that_hold_or_are_left_out_are_a_success(tmp_path: Path) -> None:
     """A system that does not allow a part is no failure."""
     status, rows = _soak(
-        tmp_path / "soak.txt", "part('absent', 5, 'sys.exit(77)')", "part('good', 5, 'print(4)')"
+        tmp_path / "soak.txt",
+        "part('absent', 5, 'sys.exit(77)')",
+        "part('good', 5, 'print(4)')",
     )
     assert (status, len(rows)) == (0, 2)
 
@@ -71,7 +77,9 @@ def test_an_interrupted_soak_keeps_its_results(tmp_path: Path) -> None:
         "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)']); "
         "print('found'); os.kill(os.getppid(), 15); time.sleep(300)"
     )
-    status, rows = _soak(out, f"part('cut', 5, {program!r})", "part('later', 5, 'print(4)')")
+    status, rows = _soak(
+        out, f"part('cut', 5, {program!r})", "part('later', 5, 'print(4)')"
+    )
     assert status == 130
     assert [row[9:21].strip() for row in rows] == ["interrupted", "not made"]
     assert "\nfound\n" in out.read_text()

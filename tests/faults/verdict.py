@@ -21,11 +21,15 @@ def rows_of(found: pa.Table | pd.DataFrame, model: Collection) -> list[Row]:
     table = found.select(list(model.columns))
     if "created_at" in table.column_names:
         position = table.column_names.index("created_at")
-        table = table.set_column(position, "created_at", table.column(position).cast(pa.int64()))
+        table = table.set_column(
+            position, "created_at", table.column(position).cast(pa.int64())
+        )
     return table.to_pylist()
 
 
-def problems(model: Collection, rows: list[Row], *, whole: bool, chosen: Any) -> Iterable[str]:
+def problems(
+    model: Collection, rows: list[Row], *, whole: bool, chosen: Any
+) -> Iterable[str]:
     """What is wrong with the rows; `whole` says that they are claimed to be complete."""
     names = ["\0".join(row[part] for part in model.key) for row in rows]
     found = set(names)
@@ -38,14 +42,19 @@ def problems(model: Collection, rows: list[Row], *, whole: bool, chosen: Any) ->
     if strange := found - ever:
         yield f"strange: {len(strange)}, such as {min(strange)!r}"
     for name, row in zip(names, rows, strict=True):
-        if name in ever and not any(_same(row, version, model) for version in model.versions[name]):
+        if name in ever and not any(
+            _same(row, version, model) for version in model.versions[name]
+        ):
             yield f"altered: {row} is not a version of {[item.wire for item in model.versions[name]]}"
 
 
 def missing(model: Collection, rows: list[Row], chosen: Any) -> int:
     """How many entries that were there throughout have no row."""
     found = {"\0".join(row[part] for part in model.key) for row in rows}
-    return sum(name not in found and chosen(model.versions[name][0]) for name in model.throughout)
+    return sum(
+        name not in found and chosen(model.versions[name][0])
+        for name in model.throughout
+    )
 
 
 def _same(row: Row, version: Version, model: Collection) -> bool:
@@ -54,7 +63,13 @@ def _same(row: Row, version: Version, model: Collection) -> bool:
         extra = None if row["extra"] is None else json.loads(row["extra"])
         return extra == expected["extra"] and all(
             row[name] == expected[name]
-            for name in ("body", "body_base64", "created_at", "response_status", "labels")
+            for name in (
+                "body",
+                "body_base64",
+                "created_at",
+                "response_status",
+                "labels",
+            )
         )
     return (
         row["vector"] == expected["vector"]

@@ -77,7 +77,9 @@ class Server:
             if self._listener is None:
                 self._listener = _bound(self.port)
                 self._listener.listen(_BACKLOG)
-                threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+                threading.Thread(
+                    target=self._accept, args=(self._listener,), daemon=True
+                ).start()
 
     def refuse(self, until: Callable[[Callable[[], None]], None] | None = None) -> None:
         """Refuse connections, and drop the open ones; `until` receives a function that accepts them again."""
@@ -102,7 +104,9 @@ class Server:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._open.add(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(connection,), daemon=True
+            ).start()
 
     def _serve(self, connection: socket.socket) -> None:
         with suppress(OSError), connection:
@@ -137,7 +141,10 @@ def _read(connection: socket.socket, left: bytes) -> tuple[Request | None, bytes
         left += piece
     first, *lines = left[:end].decode("latin-1").split("\r\n")
     left = left[end + 4 :]
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    headers = {
+        name.lower(): value
+        for name, _, value in (line.partition(": ") for line in lines)
+    }
     length = int(headers.get("content-length", 0))
     while len(left) < length:
         piece = connection.recv(65536)
@@ -154,12 +161,16 @@ def _write(connection: socket.socket, exchange: Exchange) -> bool:
     body = _coded(exchange.body, exchange.coding)
     headers: dict[str, Any] = {"Content-Type": "application/json", **exchange.headers}
     if exchange.coding:
-        headers["Content-Encoding"] = "zstd" if exchange.coding.startswith("zstd") else "gzip"
+        headers["Content-Encoding"] = (
+            "zstd" if exchange.coding.startswith("zstd") else "gzip"
+        )
     if exchange.chunked:
         headers["Transfer-Encoding"] = "chunked"
         third = len(body) // 3 + 1
         pieces = [body[start : start + third] for start in range(0, len(body), third)]
-        body = b"".join(f"{len(piece):x}\r\n".encode() + piece + b"\r\n" for piece in (*pieces, b""))
+        body = b"".join(
+            f"{len(piece):x}\r\n".encode() + piece + b"\r\n" for piece in (*pieces, b"")
+        )
     elif not exchange.close:
         headers["Content-Length"] = len(body) + exchange.surplus
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -196,7 +207,9 @@ def _coded(body: bytes, coding: str) -> bytes:
     if coding == "corrupt":
         middle = len(packed) // 2
         return (
-            packed[:middle] + bytes(255 - byte for byte in packed[middle : middle + 4]) + packed[middle + 4 :]
+            packed[:middle]
+            + bytes(255 - byte for byte in packed[middle : middle + 4])
+            + packed[middle + 4 :]
         )
     if coding == "crc":
         return packed[:-8] + struct.pack("<II", zlib.crc32(body) ^ 1, len(body))

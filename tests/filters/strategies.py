@@ -7,7 +7,16 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from toolkit.filters.failure import FAILURE_STATES, FailureFilter
-from toolkit.filters.metadata import And, Comparison, Contains, Glob, HasField, Membership, MetadataFilter, Or
+from toolkit.filters.metadata import (
+    And,
+    Comparison,
+    Contains,
+    Glob,
+    HasField,
+    Membership,
+    MetadataFilter,
+    Or,
+)
 
 times = st.datetimes(
     min_value=datetime(1970, 1, 2),  # noqa: DTZ001 - hypothesis adds the zone
@@ -27,7 +36,9 @@ def failure_filters(draw: st.DrawFn) -> FailureFilter:
         until=draw(st.sampled_from([None, until])),
         workflow_url=draw(several),
         label=draw(several),
-        failure_function_state=draw(st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3).map(tuple)),
+        failure_function_state=draw(
+            st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3).map(tuple)
+        ),
         caller_ip=draw(several),
         flow_control_key=draw(several),
         response_status=draw(st.lists(st.integers(100, 999), max_size=3).map(tuple)),
@@ -38,12 +49,24 @@ def failure_filters(draw: st.DrawFn) -> FailureFilter:
 
 
 def metadata_conditions(
-    fields: st.SearchStrategy[str], values: st.SearchStrategy[object], patterns: st.SearchStrategy[str]
+    fields: st.SearchStrategy[str],
+    values: st.SearchStrategy[object],
+    patterns: st.SearchStrategy[str],
 ) -> st.SearchStrategy[MetadataFilter]:
     """Any condition on these fields."""
     return st.one_of(
-        st.builds(Comparison, fields, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), values),
-        st.builds(Membership, fields, st.lists(values, min_size=1, max_size=4).map(tuple), st.booleans()),
+        st.builds(
+            Comparison,
+            fields,
+            st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
+            values,
+        ),
+        st.builds(
+            Membership,
+            fields,
+            st.lists(values, min_size=1, max_size=4).map(tuple),
+            st.booleans(),
+        ),
         st.builds(Contains, fields, values, st.booleans()),
         st.builds(Glob, fields, patterns, st.booleans()),
         st.builds(HasField, fields, st.booleans()),

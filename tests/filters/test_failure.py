@@ -36,7 +36,9 @@ def test_both_ages_count_from_the_same_time() -> None:
     chosen = FailureFilter(since="1h", until="1h")
     assert chosen.since == chosen.until
     assert chosen.since is not None
-    assert abs(datetime.now(UTC) - timedelta(hours=1) - chosen.since) < timedelta(minutes=1)
+    assert abs(datetime.now(UTC) - timedelta(hours=1) - chosen.since) < timedelta(
+        minutes=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,10 @@ def test_invalid_filters_are_refused(arguments: dict[str, Any], says: str) -> No
 def test_values_are_normalised() -> None:
     """One text is one value, duplicates go, order stays, sets are sorted, None is nothing, text is plain."""
     chosen = FailureFilter(
-        label=["b", "a", "b"], workflow_url="http://x", caller_ip=None, flow_control_key={"z", "y"}
+        label=["b", "a", "b"],
+        workflow_url="http://x",
+        caller_ip=None,
+        flow_control_key={"z", "y"},
     )
     assert chosen.label == ("b", "a")
     assert chosen.workflow_url == ("http://x",)
@@ -134,20 +139,26 @@ def test_matching_an_entry(arguments: dict[str, Any], expected: object) -> None:
     assert FailureFilter(**arguments).matches(ENTRY) is expected
     if arguments and "since" not in arguments:
         assert not FailureFilter(**arguments).matches({})
-        assert not FailureFilter(**arguments).matches({"labels": None, "label": {"x": 1}})
+        assert not FailureFilter(**arguments).matches(
+            {"labels": None, "label": {"x": 1}}
+        )
 
 
 def test_an_error_is_read_from_a_body_in_base64() -> None:
     """A body in base64 is compared as the column `error` shows it; what is not base64 has no error."""
     assert FailureFilter(error="boom").matches({"responseBodyBase64": "Ym9vbQ=="})
-    assert FailureFilter(error="binary, 5 bytes").matches({"responseBodyBase64": "Ym9vbf8="})
+    assert FailureFilter(error="binary, 5 bytes").matches(
+        {"responseBodyBase64": "Ym9vbf8="}
+    )
     assert FailureFilter(error="empty body").matches({"responseBodyBase64": "Ym9vb"})
     assert not FailureFilter(error="boom").matches({"responseBodyBase64": "Ym9vb"})
 
 
 def test_the_service_is_not_sent_status_and_error() -> None:
     """Statuses may be numbers of numpy and pandas; neither part can be sent."""
-    chosen = FailureFilter(response_status=pd.Series([500, 429], dtype="Int64"), error="timeout")
+    chosen = FailureFilter(
+        response_status=pd.Series([500, 429], dtype="Int64"), error="timeout"
+    )
     assert chosen.response_status == (500, 429)
     assert chosen.unsendable == ("response_status", "error")
     assert eval(chosen.to_code(), {"tk": tk}) == chosen  # noqa: S307 - the code is ours
@@ -155,7 +166,9 @@ def test_the_service_is_not_sent_status_and_error() -> None:
 
 def test_parts_with_a_comma_cannot_be_sent() -> None:
     """Only parts with several values are ambiguous with a comma in a value."""
-    chosen = FailureFilter(label=["a", "b,c"], workflow_url="http://x/?a=1,2", workflow_run_id="a,b")
+    chosen = FailureFilter(
+        label=["a", "b,c"], workflow_url="http://x/?a=1,2", workflow_run_id="a,b"
+    )
     assert chosen.unsendable == ("workflow_url", "label")
     assert FailureFilter(label="a").unsendable == ()
 
@@ -177,14 +190,18 @@ def test_a_row_of_a_frame_matches_as_its_entry_does():
     }  # fmt: skip
     series, (named,) = pd.Series(row), pd.DataFrame([row]).itertuples(index=False)
     for kind in (row, series, named):
-        assert FailureFilter(label="beta", workflow_url="https://a.example/w").matches(kind)
+        assert FailureFilter(label="beta", workflow_url="https://a.example/w").matches(
+            kind
+        )
         assert FailureFilter(response_status=500, error="timeout").matches(kind)
         assert FailureFilter(workflow_created_at="2026-01-01T00:00:00Z").matches(kind)
         assert not FailureFilter(label="us").matches(kind)
         assert not FailureFilter(failure_function_state="CALLBACK_FAIL").matches(kind)
         with pytest.raises(InputError, match="without caller_ip"):
             FailureFilter(caller_ip="192.0.2.1").matches(kind)
-    assert not FailureFilter(response_status=500).matches(pd.Series(row | {"response_status": pd.NA}))
+    assert not FailureFilter(response_status=500).matches(
+        pd.Series(row | {"response_status": pd.NA})
+    )
     with pytest.raises(InputError, match="got int"):
         FailureFilter(label="us").matches(7)
 
@@ -192,7 +209,10 @@ def test_a_row_of_a_frame_matches_as_its_entry_does():
 def test_the_field_table_and_the_filter_agree():
     """Every attribute of a filter is in the table, is a column of frames, and the other way round."""
     assert set(FIELDS) == {item.name for item in dataclasses.fields(FailureFilter)}
-    assert set(FIELDS) == set(inspect.signature(FailureFilter).parameters) - {"now", "unknown"}
+    assert set(FIELDS) == set(inspect.signature(FailureFilter).parameters) - {
+        "now",
+        "unknown",
+    }
     assert all(set(field.columns) & set(FAILURES.names) for field in FIELDS.values())
 
 

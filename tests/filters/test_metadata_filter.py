@@ -30,7 +30,9 @@ from toolkit.filters.metadata import (
 )
 
 NAMES = ["a", "b", "in", "and", "Not", "has", "field", "x-y", "_z9"]
-fields = st.sampled_from([*NAMES, "a.b", "a[0]", "a[#-1]", "a.b[1].c", "a[0][#-2]", "b.in"])
+fields = st.sampled_from(
+    [*NAMES, "a.b", "a[0]", "a[#-1]", "a.b[1].c", "a[0][#-2]", "b.in"]
+)
 scalars = st.one_of(
     st.booleans(),
     st.integers(-3, 3),
@@ -46,7 +48,8 @@ trees = metadata_filters(metadata_conditions(fields, scalars, patterns), most=8)
 documents = st.recursive(
     st.none() | scalars,
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*NAMES, "c"]), inner, max_size=4)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*NAMES, "c"]), inner, max_size=4)
     ),
     max_leaves=10,
 )
@@ -87,7 +90,8 @@ def test_case_and_space_do_not_matter(
     text = "".join(itertools.chain(*zip(parts, joints, strict=False)))
     text = text.removesuffix(" AND ").removesuffix(" OR ")
     words = [
-        change(word) if word.strip("(),").isalpha() and len(word) > 1 else word for word in text.split(" ")
+        change(word) if word.strip("(),").isalpha() and len(word) > 1 else word
+        for word in text.split(" ")
     ]
     assert parse(space.join(words)) == parse(text)
 
@@ -106,7 +110,9 @@ def naive_get(document: Any, field: str) -> Any:
         for index in places:
             if not isinstance(value, list):
                 return MISSING
-            number = len(value) - int(index[2:]) if index.startswith("#-") else int(index)
+            number = (
+                len(value) - int(index[2:]) if index.startswith("#-") else int(index)
+            )
             if number < 0 or number >= len(value):
                 return MISSING
             value = value[number]
@@ -115,7 +121,11 @@ def naive_get(document: Any, field: str) -> Any:
 
 def kind(value: Any) -> str:
     return (
-        "text" if isinstance(value, str) else "number" if isinstance(value, bool | int | float) else "other"
+        "text"
+        if isinstance(value, str)
+        else "number"
+        if isinstance(value, bool | int | float)
+        else "other"
     )
 
 
@@ -148,16 +158,23 @@ def naive_matches(tree: MetadataFilter, document: Any) -> bool:  # noqa: PLR0911
         case Comparison(_, op, wanted):
             if kind(value) != kind(wanted):
                 return False
-            return {"<": value < wanted, "<=": value <= wanted, ">": value > wanted, ">=": value >= wanted}[
-                op
-            ]
+            return {
+                "<": value < wanted,
+                "<=": value <= wanted,
+                ">": value > wanted,
+                ">=": value >= wanted,
+            }[op]
         case Membership(_, values, negated):
             return negated is not any(naive_equal(value, wanted) for wanted in values)
         case Contains(_, wanted, negated):
-            inside = isinstance(value, list) and any(naive_equal(item, wanted) for item in value)
+            inside = isinstance(value, list) and any(
+                naive_equal(item, wanted) for item in value
+            )
             return negated is not inside
         case Glob(_, pattern, negated):
-            return negated is not (isinstance(value, str) and naive_glob(value, pattern))
+            return negated is not (
+                isinstance(value, str) and naive_glob(value, pattern)
+            )
     raise AssertionError(tree)
 
 
@@ -185,13 +202,17 @@ def test_glob_agrees_with_the_standard_library(pattern: str, text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.lists(st.sampled_from(["a", "b", "*", "?", "[ab]", "[^b]", "[a-c]", "\u00e9", "[^\u00e9]"])).map(
-        "".join
-    ),
+    st.lists(
+        st.sampled_from(
+            ["a", "b", "*", "?", "[ab]", "[^b]", "[a-c]", "\u00e9", "[^\u00e9]"]
+        )
+    ).map("".join),
     st.text(st.sampled_from("abcd\n\u00e9\U0001f600\ud800"), max_size=40),
 )
 @example("*ab?*[^b]", "aab\ud800b")
-def test_glob_agrees_on_any_characters_in_short_and_long_texts(pattern: str, text: str) -> None:
+def test_glob_agrees_on_any_characters_in_short_and_long_texts(
+    pattern: str, text: str
+) -> None:
     """Patterns match characters of any plane and lone surrogates, by the expression and at all positions."""
     expected = naive_glob(text, pattern)
     assert GlobPattern(pattern).matches(text) is expected
@@ -215,7 +236,11 @@ def test_glob_agrees_on_any_characters_in_short_and_long_texts(pattern: str, tex
         ("n = 9007199254740993", {"n": 9007199254740992}, False),
         ("a = 1 OR a = 2 AND b = 3", {"a": 1}, True),
         ("(a = 1 OR a = 2) AND b = 3", {"a": 1}, False),
-        ("deep.list[#-1].x IN (1, 'z')", {"deep": {"list": [{"x": 0}, {"x": "z"}]}}, True),
+        (
+            "deep.list[#-1].x IN (1, 'z')",
+            {"deep": {"list": [{"x": 0}, {"x": "z"}]}},
+            True,
+        ),
         ("HAS FIELD a[5]", {"a": [1]}, False),
         ("HAS FIELD a", {"a": None}, True),
         ("HAS NOT FIELD a", {}, True),
@@ -282,7 +307,9 @@ def test_errors_say_where_and_what(text: str, position: int, says: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-@given(st.text(st.sampled_from("ab=<>!()'\"[].#-*,1eE \n&") | st.characters(), max_size=40))
+@given(
+    st.text(st.sampled_from("ab=<>!()'\"[].#-*,1eE \n&") | st.characters(), max_size=40)
+)
 def test_any_text_parses_or_is_a_syntax_error(text: str) -> None:
     """No text makes the parser fail in another way."""
     index = 0
@@ -389,6 +416,10 @@ def test_combining_and_fields() -> None:
 )
 def test_values_of_arrays_are_written_as_plain_ones(value: Any, text: str) -> None:
     """A value taken from an array or a frame makes the same filter as Python's own."""
-    for tree in (Comparison("a", "=", value), Membership("a", (value,)), Contains("a", value)):
+    for tree in (
+        Comparison("a", "=", value),
+        Membership("a", (value,)),
+        Contains("a", value),
+    ):
         assert text in tree.text()
         assert parse(tree.text()) == tree

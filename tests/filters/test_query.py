@@ -17,17 +17,20 @@ from toolkit.filters.metadata import parse
 from toolkit.filters.query import SparsePair, VectorQuery
 
 tk = types.SimpleNamespace(VectorQuery=VectorQuery)
-numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5)
-sparse = st.dictionaries(st.integers(0, 2**31), st.floats(-9, 9), min_size=1, max_size=5).map(
-    lambda values: {"indices": list(values), "values": list(values.values())}
+numbers = st.lists(
+    st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5
 )
+sparse = st.dictionaries(
+    st.integers(0, 2**31), st.floats(-9, 9), min_size=1, max_size=5
+).map(lambda values: {"indices": list(values), "values": list(values.values())})
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 questions = st.one_of(
     st.fixed_dictionaries({"vector": numbers}),
     st.fixed_dictionaries({"sparse": sparse}),
     st.fixed_dictionaries({"vector": numbers, "sparse": sparse}),
     st.fixed_dictionaries(
-        {"data": text}, optional={"query_mode": st.sampled_from(["HYBRID", "DENSE", "SPARSE"])}
+        {"data": text},
+        optional={"query_mode": st.sampled_from(["HYBRID", "DENSE", "SPARSE"])},
     ),
 )
 options = st.fixed_dictionaries(
@@ -46,7 +49,9 @@ options = st.fixed_dictionaries(
 
 
 @given(questions, options)
-def test_code_makes_an_equal_query(question: dict[str, Any], given_options: dict[str, Any]) -> None:
+def test_code_makes_an_equal_query(
+    question: dict[str, Any], given_options: dict[str, Any]
+) -> None:
     """The code of any query, run, makes an equal one; its scope is JSON; its repr is short."""
     query = VectorQuery(**question, **given_options)
     assert eval(query.to_code(), {"tk": tk}) == query  # noqa: S307 - the code is ours
@@ -58,18 +63,25 @@ def test_code_makes_an_equal_query(question: dict[str, Any], given_options: dict
 def test_arrays_and_filters_are_taken() -> None:
     """A numpy vector keeps its exact numbers; a filter tree becomes its text; a sparse pair is fine."""
     query = VectorQuery(
-        vector=np.array([0.1, 2], dtype=np.float32), sparse=([3, 1], np.array([0.5, 2])), filter=parse("a=1")
+        vector=np.array([0.1, 2], dtype=np.float32),
+        sparse=([3, 1], np.array([0.5, 2])),
+        filter=parse("a=1"),
     )
     assert query.vector == (float(np.float32(0.1)), 2.0)
     assert query.sparse == SparsePair((3, 1), (0.5, 2.0))
     assert query.filter == "a = 1"
-    assert repr(query) == "VectorQuery(vector=<2 numbers>, sparse=<2 terms>, filter='a = 1')"
+    assert (
+        repr(query)
+        == "VectorQuery(vector=<2 numbers>, sparse=<2 terms>, filter='a = 1')"
+    )
     assert VectorQuery(vector=[1], top_k=np.int64(3)).top_k == 3  # type: ignore[arg-type]
 
 
 def test_scope_distinguishes_vectors_without_containing_them() -> None:
     """Two vectors have two scopes, the same vector the same; the numbers themselves are not in it."""
-    first, same, other = (VectorQuery(vector=[0.123, value]).scope() for value in (1, 1, 2))
+    first, same, other = (
+        VectorQuery(vector=[0.123, value]).scope() for value in (1, 1, 2)
+    )
     assert first == same != other
     assert "0.123" not in json.dumps(first)
 
@@ -94,7 +106,10 @@ def test_scope_distinguishes_vectors_without_containing_them() -> None:
         ({"data": "\ud800"}, "surrogate"),
         ({"sparse": {"indices": [1]}}, "the names 'indices'"),
         ({"sparse": {"indices": [1], "value": [1]}}, "Did you mean 'values'"),
-        ({"sparse": {"indices": [1], "values": [float("nan")]}}, "sparse values: got nan at position 0"),
+        (
+            {"sparse": {"indices": [1], "values": [float("nan")]}},
+            "sparse values: got nan at position 0",
+        ),
         ({"sparse": ([1], [1, 2])}, "sparse: got 1 indices and 2 values"),
         ({"vector": [1], "id": "a"}, "vector and id"),
         ({"id": ""}, "reading id"),
@@ -102,7 +117,10 @@ def test_scope_distinguishes_vectors_without_containing_them() -> None:
         ({"sparse": ([-1], [1])}, "negative"),
         ({"sparse": ([0.5], [1])}, "fractional"),
         ({"sparse": 5}, "reading sparse: got 5"),
-        *(({"vector": [1], "top_k": top_k}, "top_k") for top_k in (0, -1, 1.5, "5", True, None)),
+        *(
+            ({"vector": [1], "top_k": top_k}, "top_k")
+            for top_k in (0, -1, 1.5, "5", True, None)
+        ),
         ({"vector": [1], "include_data": 1}, "include_data"),
         ({"vector": [1], "filter": 5}, "filter"),
         ({"vector": [1], "namespace": None}, "namespace"),

@@ -56,7 +56,9 @@ def made(name: str, scratch: Path) -> Any:
     return Kind(scratch)
 
 
-def cases(name: str, seed: int, first: int, count: int, *, say: Any = None) -> tuple[Counter[str], list[str]]:
+def cases(
+    name: str, seed: int, first: int, count: int, *, say: Any = None
+) -> tuple[Counter[str], list[str]]:
     """Cases of one class, one after another; what they came to, and what was wrong."""
     counts, wrong = Counter[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix="toolkit-fuzz-") as scratch:
@@ -71,21 +73,39 @@ def cases(name: str, seed: int, first: int, count: int, *, say: Any = None) -> t
             counts[f"{function}: {word}"] += 1
             if (took := time.process_time() - begun) > SLOW:
                 counts[f"slow: {function}"] += 1
-                sys.stderr.write(f"slow: {took:.1f} s in case {number} of {name}, {function}\n")
+                sys.stderr.write(
+                    f"slow: {took:.1f} s in case {number} of {name}, {function}\n"
+                )
             if problem is not None:
-                wrong.append(f"--seed {seed} --only {name} --first {number} --cases 1: {function}: {problem}")
+                wrong.append(
+                    f"--seed {seed} --only {name} --first {number} --cases 1: {function}: {problem}"
+                )
         faulthandler.cancel_dump_traceback_later()
         os.chdir(HERE)
     return counts, wrong
 
 
-def _part(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], list[str]]:
+def _part(
+    name: str, seed: int, first: int, count: int
+) -> tuple[Counter[str], list[str]]:
     """The same in a process of its own: one that crashes is a finding, too."""
     counts, wrong = Counter[str](), list[str]()
     while count > 0:
-        command = [sys.executable, __file__, "--only", name, "--seed", str(seed), "--first", str(first)]
+        command = [
+            sys.executable,
+            __file__,
+            "--only",
+            name,
+            "--seed",
+            str(seed),
+            "--first",
+            str(first),
+        ]
         ended = subprocess.run(
-            [*command, "--cases", str(count), "--worker"], capture_output=True, text=True, check=False
+            [*command, "--cases", str(count), "--worker"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         lines = ended.stdout.splitlines()
         if ended.returncode == 0 and lines:
@@ -115,7 +135,12 @@ def _parts(options: argparse.Namespace) -> list[tuple[str, int, int]]:
             count = options.cases if options.only else round(options.cases * share)
             starts = range(0, count, CHUNK)
             parts += [
-                ((index + 0.5) / len(starts), name, options.first + start, min(CHUNK, count - start))
+                (
+                    (index + 0.5) / len(starts),
+                    name,
+                    options.first + start,
+                    min(CHUNK, count - start),
+                )
                 for index, start in enumerate(starts)
             ]
     return [part[1:] for part in sorted(parts)]
@@ -132,7 +157,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument(
-        "--minutes", type=float, default=120.0, help="after which no further cases are begun (120)"
+        "--minutes",
+        type=float,
+        default=120.0,
+        help="after which no further cases are begun (120)",
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -151,7 +179,9 @@ def main() -> int:
     begun = time.monotonic()
     tried, broken, words = Counter[str](), Counter[str](), Counter[str]()
 
-    def part(name: str, first: int, count: int) -> tuple[str, int, Counter[str], list[str]]:
+    def part(
+        name: str, first: int, count: int
+    ) -> tuple[str, int, Counter[str], list[str]]:
         if time.monotonic() - begun > options.minutes * 60:
             return name, 0, Counter(), []
         return name, count, *_part(name, options.seed, first, count)
@@ -165,12 +195,16 @@ def main() -> int:
             words.update({f"{name}: {word}": number for word, number in counts.items()})
             for problem in wrong:
                 sys.stdout.write(f"WRONG: {problem}\n")
-            sys.stdout.write(f"so far {tried.total():,} cases, {broken.total()} broken\n")
+            sys.stdout.write(
+                f"so far {tried.total():,} cases, {broken.total()} broken\n"
+            )
             sys.stdout.flush()
     lines = [f"{number:8,}  {word}" for word, number in sorted(words.items())]
     lines += [f"{name}: {tried[name]:,} cases, {broken[name]} broken" for name in tried]
     took = time.monotonic() - begun
-    lines.append(f"seed {options.seed}: {tried.total():,} cases, {broken.total()} broken, {took:,.0f} s")
+    lines.append(
+        f"seed {options.seed}: {tried.total():,} cases, {broken.total()} broken, {took:,.0f} s"
+    )
     sys.stdout.write("\n".join(lines) + "\n")
     return int(bool(broken.total()))
 

@@ -29,11 +29,21 @@ class Arguments:
     def __init__(self, scratch: Path) -> None:
         os.chdir(scratch)
         quick_retries()
-        self._running = LocalService(indexes=["dense:dense:2:EUCLIDEAN", "hybrid:hybrid:2:COSINE"])
+        self._running = LocalService(
+            indexes=["dense:dense:2:EUCLIDEAN", "hybrid:hybrid:2:COSINE"]
+        )
         running = self._running.__enter__()
-        token: dict[str, Any] = {"queue_token": running.token, "vector_token": running.token}
+        token: dict[str, Any] = {
+            "queue_token": running.token,
+            "vector_token": running.token,
+        }
         service, hybrid = (
-            tk.connect(queue_url=running.url, vector_url=running.vector_urls[name], environ={}, **token)
+            tk.connect(
+                queue_url=running.url,
+                vector_url=running.vector_urls[name],
+                environ={},
+                **token,
+            )
             for name in ("dense", "hybrid")
         )
         self.world = World(service, hybrid, service, f"{running.url}/nothing")
@@ -44,7 +54,9 @@ class Arguments:
         name = random.choice(sorted(CALLS))
         base = random.choice(CALLS[name](self.world))
         changed: dict[str, Any] = {"ax": Figure().add_subplot()} if "ax" in base else {}
-        for argument in random.sample(sorted(base), min(len(base), random.choice([1, 1, 2, 3]))):
+        for argument in random.sample(
+            sorted(base), min(len(base), random.choice([1, 1, 2, 3]))
+        ):
             value = odd_argument(random)
             if not (argument in CALLED and callable(value)):
                 changed[argument] = value
@@ -62,11 +74,25 @@ def odd_argument(random: Random, depth: int = 0) -> Any:
         made = [odd_argument(random, depth + 1) for _ in range(random.randrange(4))]
         return random.choice([made, tuple(made)])
     if way == 1 and depth < 3:
-        return {random.choice(["a", "id", "vector", "indices", 5, ""]): odd_argument(random, depth + 1)}
+        return {
+            random.choice(["a", "id", "vector", "indices", 5, ""]): odd_argument(
+                random, depth + 1
+            )
+        }
     if way == 2:
-        return "".join(random.choices(string.printable + "é☃\u202e\ud800\0", k=random.randrange(12)))
+        return "".join(
+            random.choices(
+                string.printable + "é☃\u202e\ud800\0", k=random.randrange(12)
+            )
+        )
     if way == 3:
         return odd_column(random, random.randrange(4))
     if way == 4:
-        return random.choice([random.randrange(-10, 10), random.uniform(-2, 2), 10 ** random.randrange(400)])
+        return random.choice(
+            [
+                random.randrange(-10, 10),
+                random.uniform(-2, 2),
+                10 ** random.randrange(400),
+            ]
+        )
     return random.choice(random.choice([list(WRONG.values()), ODD_CELLS]))

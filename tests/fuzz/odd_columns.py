@@ -105,33 +105,61 @@ def odd_column(random: Random, rows: int) -> Any:
     numbers = [random.randrange(-5, 700) for _ in range(rows)]
     stamps = pd.Series(pd.date_range("2026-01-01", periods=rows, freq="7h"))
     makers: list[Callable[[], Any]] = [
-        lambda: pd.Series([random.choice(ODD_CELLS) for _ in range(rows)], dtype=object),
+        lambda: pd.Series(
+            [random.choice(ODD_CELLS) for _ in range(rows)], dtype=object
+        ),
         lambda: pd.Series([random.choice(ODD_CELLS)] * rows, dtype=object),
         lambda: numbers,
         lambda: np.array(
             numbers,
-            dtype=random.choice(["int16", "float32", "float16", "float64", "bool", "complex128", "U8", "S8"]),
+            dtype=random.choice(
+                [
+                    "int16",
+                    "float32",
+                    "float16",
+                    "float64",
+                    "bool",
+                    "complex128",
+                    "U8",
+                    "S8",
+                ]
+            ),
         ),
         lambda: pd.array(
-            [None if n % 3 == 0 else n for n in numbers], dtype=random.choice(["Int64", "Float64"])
+            [None if n % 3 == 0 else n for n in numbers],
+            dtype=random.choice(["Int64", "Float64"]),
         ),
-        lambda: pd.Series([f"t{n % 4}" for n in numbers], dtype=random.choice(["string", "category", "str"])),
+        lambda: pd.Series(
+            [f"t{n % 4}" for n in numbers],
+            dtype=random.choice(["string", "category", "str"]),
+        ),
         lambda: pd.Categorical(numbers, ordered=True),
         lambda: stamps,
-        lambda: stamps.dt.tz_localize(random.choice(["UTC", "Asia/Tokyo", "Europe/Berlin"]), ambiguous="NaT"),
+        lambda: stamps.dt.tz_localize(
+            random.choice(["UTC", "Asia/Tokyo", "Europe/Berlin"]), ambiguous="NaT"
+        ),
         lambda: stamps.astype(random.choice(["datetime64[s]", "datetime64[us]"])),
         lambda: pd.to_timedelta(pd.Series(numbers), unit="h"),
         lambda: pd.period_range("2020-01", periods=rows, freq="M"),
         lambda: pd.arrays.SparseArray(numbers),
         lambda: pd.Series(
-            [None] * rows, dtype=random.choice(["float64", "object", "string", "datetime64[ms, UTC]"])
+            [None] * rows,
+            dtype=random.choice(["float64", "object", "string", "datetime64[ms, UTC]"]),
         ),
         lambda: pd.Series([np.nan, np.inf, -np.inf, 1e308] * rows)[:rows],
         lambda: arrow(pa.array([[n] for n in numbers], pa.list_(pa.int64()))),
-        lambda: arrow(pa.array([[float(n), 1.0] for n in numbers], pa.list_(pa.float32(), 2))),
-        lambda: arrow(pa.array([{"a": n} for n in numbers], pa.struct([("a", pa.int64())]))),
-        lambda: arrow(pa.array([[("k", n)] for n in numbers], pa.map_(pa.string(), pa.int64()))),
-        lambda: arrow(pa.array([decimal.Decimal(n) for n in numbers], pa.decimal128(10, 2))),
+        lambda: arrow(
+            pa.array([[float(n), 1.0] for n in numbers], pa.list_(pa.float32(), 2))
+        ),
+        lambda: arrow(
+            pa.array([{"a": n} for n in numbers], pa.struct([("a", pa.int64())]))
+        ),
+        lambda: arrow(
+            pa.array([[("k", n)] for n in numbers], pa.map_(pa.string(), pa.int64()))
+        ),
+        lambda: arrow(
+            pa.array([decimal.Decimal(n) for n in numbers], pa.decimal128(10, 2))
+        ),
         lambda: arrow(pa.array([str(n % 3) for n in numbers]).dictionary_encode()),
         lambda: arrow(pa.array([bytes([n % 256]) for n in numbers], pa.large_binary())),
         lambda: arrow(pa.array([n % 2 == 0 for n in numbers])),

@@ -44,7 +44,9 @@ def odd_frame(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
         except Exception:  # noqa: BLE001, S112 - pandas has no frame with that in it
             continue
     made = made.copy()
-    made.attrs = odd_attrs(random, attrs) if random.random() < 0.06 else copy.deepcopy(attrs)
+    made.attrs = (
+        odd_attrs(random, attrs) if random.random() < 0.06 else copy.deepcopy(attrs)
+    )
     return made
 
 
@@ -52,8 +54,14 @@ def odd_attrs(random: Random, attrs: dict[Any, Any]) -> dict[Any, Any]:
     """The attributes of a frame, whose receipt says something else."""
     receipt = dict(attrs.get("receipt") or {})
     for name in random.sample(sorted(receipt), min(2, len(receipt))):
-        receipt[name] = random.choice([None, -1, "x", [], {}, float("nan"), "5); import os #", {"a": [1]}])
-    return {"receipt": random.choice([receipt, receipt, receipt, None, [], "x", {}, {"rows": "x"}])}
+        receipt[name] = random.choice(
+            [None, -1, "x", [], {}, float("nan"), "5); import os #", {"a": [1]}]
+        )
+    return {
+        "receipt": random.choice(
+            [receipt, receipt, receipt, None, [], "x", {}, {"rows": "x"}]
+        )
+    }
 
 
 def _changed(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
@@ -88,7 +96,9 @@ def _changed(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
             list(range(rows, 0, -1)),
             pd.date_range("2026", periods=rows),
             [random.choice(ODD_NAMES) for _ in range(rows)],
-            pd.MultiIndex.from_arrays([["a"] * rows, list(range(rows))], names=[random.choice(names), None]),
+            pd.MultiIndex.from_arrays(
+                [["a"] * rows, list(range(rows))], names=[random.choice(names), None]
+            ),
             pd.Index(range(rows), name=random.choice(names)),
             pd.CategoricalIndex(["z"] * rows),
             pd.interval_range(0, rows, rows or 1)[:rows],
@@ -99,7 +109,11 @@ def _changed(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
         made = frame.iloc[:, random.sample(range(width), random.randrange(width + 1))]
     elif action == 12:
         made = (
-            frame.iloc[[random.randrange(rows) for _ in range(random.choice([2, 7, 40]))]] if rows else frame
+            frame.iloc[
+                [random.randrange(rows) for _ in range(random.choice([2, 7, 40]))]
+            ]
+            if rows
+            else frame
         )
     elif action == 13:
         made = frame.copy()
@@ -111,7 +125,12 @@ def _changed(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
     else:
         made = frame.copy()
         name = random.choice(ODD_NAMES)
-        made.insert(random.randrange(width + 1), name, list(odd_column(random, rows)), allow_duplicates=True)
+        made.insert(
+            random.randrange(width + 1),
+            name,
+            list(odd_column(random, rows)),
+            allow_duplicates=True,
+        )
     return made
 
 
@@ -153,18 +172,26 @@ class Frames:
             environ={},
         )
         options: dict[str, Any] = {"progress": False, "connections": 2}
-        included = {"include_vectors": True, "include_metadata": True, "include_data": True}
+        included = {
+            "include_vectors": True,
+            "include_metadata": True,
+            "include_data": True,
+        }
         failures = tk.load_failures(service, **options)
         self.frames = {
             "failures": failures,
             "vectors": tk.load_vectors(service, **options),
             "hits": tk.query(service, vector=[1.0, 0.0], **included),
             "runs": tk.load_runs(service, progress=False),
-            "callbacks": tk.load_callbacks([{"status": 200, "body": "b2s=", "retried": 1}, {"status": 500}]),
+            "callbacks": tk.load_callbacks(
+                [{"status": 200, "body": "b2s=", "retried": 1}, {"status": 500}]
+            ),
             "headers": tk.explode_headers(failures),
             "events": pd.DataFrame(
                 {
-                    "time": pd.to_datetime(["2026-03-01 10:00", "2026-03-01 10:01"], utc=True),
+                    "time": pd.to_datetime(
+                        ["2026-03-01 10:00", "2026-03-01 10:01"], utc=True
+                    ),
                     "message_id": ["m", "m"],
                     "state": ["CREATED", "DELIVERED"],
                     "workflow_run_id": ["w", "w"],
@@ -182,12 +209,16 @@ class Frames:
             source = random.choice(list(self.frames))
         frame = odd_frame(random, self.frames[source])
         before = _state(frame)
-        word, wrong = outcome(lambda: call(frame), expected, look=random.random() < 0.15)
+        word, wrong = outcome(
+            lambda: call(frame), expected, look=random.random() < 0.15
+        )
         if wrong is None and _state(frame) != before:
             wrong = "the frame it was given is another one now"
         return name, word, wrong
 
-    def _calls(self, random: Random) -> dict[str, tuple[str, Callable[[pd.DataFrame], Any], Any, int]]:
+    def _calls(
+        self, random: Random
+    ) -> dict[str, tuple[str, Callable[[pd.DataFrame], Any], Any, int]]:
         """By name: which frame, the call, what it returns, and how often (slow ones less)."""
         frame = pd.DataFrame
         column = random.choice(COLUMNS)
@@ -204,18 +235,30 @@ class Frames:
                 frame,
                 10,
             ),
-            "count_by_hour": ("failures", lambda f: tk.count_by_hour(f, tz=tz), frame, 16),
+            "count_by_hour": (
+                "failures",
+                lambda f: tk.count_by_hour(f, tz=tz),
+                frame,
+                16,
+            ),
             "count_errors": (
                 "failures",
                 lambda f: tk.count_errors(f, top=random.choice([None, 2])),
                 frame,
                 16,
             ),
-            "count_expiring": ("failures", lambda f: tk.count_expiring(f, "7d"), frame, 16),
+            "count_expiring": (
+                "failures",
+                lambda f: tk.count_expiring(f, "7d"),
+                frame,
+                16,
+            ),
             "count_labels": ("failures", tk.count_labels, frame, 16),
             "count_over_time": (
                 "failures",
-                lambda f: tk.count_over_time(f, by=random.choice([None, column]), freq=freq),
+                lambda f: tk.count_over_time(
+                    f, by=random.choice([None, column]), freq=freq
+                ),
                 frame,
                 16,
             ),
@@ -224,17 +267,31 @@ class Frames:
             "expiring": ("failures", lambda f: tk.expiring(f, "7d"), frame, 16),
             "explode_headers": (
                 "failures",
-                lambda f: tk.explode_headers(f, column=random.choice(["headers", "response_headers"])),
+                lambda f: tk.explode_headers(
+                    f, column=random.choice(["headers", "response_headers"])
+                ),
                 frame,
                 16,
             ),
-            "explode_steps": (random.choice(["failures", "runs"]), tk.explode_steps, frame, 16),
+            "explode_steps": (
+                random.choice(["failures", "runs"]),
+                tk.explode_steps,
+                frame,
+                16,
+            ),
             "run_summary": ("runs", lambda f: tk.run_summary(f).frame, frame, 8),
-            "run_rates": ("runs", lambda f: tk.run_rates(f, freq=random.choice(["1h", "7d"])), frame, 8),
+            "run_rates": (
+                "runs",
+                lambda f: tk.run_rates(f, freq=random.choice(["1h", "7d"])),
+                frame,
+                8,
+            ),
             "explode_labels": ("failures", tk.explode_labels, frame, 16),
             "explode_metadata": (
                 "vectors",
-                lambda f: tk.explode_metadata(f, fields=random.choice([None, ["n", "nested.deep"]])),
+                lambda f: tk.explode_metadata(
+                    f, fields=random.choice([None, ["n", "nested.deep"]])
+                ),
                 frame,
                 16,
             ),
@@ -252,18 +309,48 @@ class Frames:
                 16,
             ),
             "receipt": ("failures", tk.receipt, tk.Receipt, 4),
-            "FailureFilterWidget run": ("failures", lambda f: _matched(f, random), frame, 1),
-            "to_excel": ("failures", lambda f: tk.to_excel(f, self.scratch / "f.xlsx"), type(None), 1),
+            "FailureFilterWidget run": (
+                "failures",
+                lambda f: _matched(f, random),
+                frame,
+                1,
+            ),
+            "to_excel": (
+                "failures",
+                lambda f: tk.to_excel(f, self.scratch / "f.xlsx"),
+                type(None),
+                1,
+            ),
             "write_snapshot": ("failures", self._written, frame, 4),
             "write_snapshot of vectors": ("vectors", self._written, frame, 3),
             "shown": (random.choice(list(self.frames)), _shown, str, 4),
-            "load_callbacks": ("callbacks", lambda f: tk.load_callbacks(f.to_dict("records")), frame, 2),
+            "load_callbacks": (
+                "callbacks",
+                lambda f: tk.load_callbacks(f.to_dict("records")),
+                frame,
+                2,
+            ),
             "upsert_vectors": ("vectors", _prepared, (int, type(None)), 2),
             **self._plots(random, column, freq, tz),
             "failure_report": ("failures", lambda f: self._reported(f, random), str, 1),
-            "FailureBrowser": ("failures", lambda f: _panel(tk.FailureBrowser(f)), str, 1),
-            "RedrivePanel": ("failures", lambda f: _panel(tk.RedrivePanel(None, f), run=False), str, 1),
-            "FailureFilterWidget": ("failures", lambda f: _panel(tk.FailureFilterWidget(f)), str, 1),
+            "FailureBrowser": (
+                "failures",
+                lambda f: _panel(tk.FailureBrowser(f)),
+                str,
+                1,
+            ),
+            "RedrivePanel": (
+                "failures",
+                lambda f: _panel(tk.RedrivePanel(None, f), run=False),
+                str,
+                1,
+            ),
+            "FailureFilterWidget": (
+                "failures",
+                lambda f: _panel(tk.FailureFilterWidget(f)),
+                str,
+                1,
+            ),
             "MetadataFilterWidget": (
                 "vectors",
                 lambda f: _panel(tk.MetadataFilterWidget(f, value="n > 0")),
@@ -281,14 +368,26 @@ class Frames:
         calls: dict[str, tuple[str, Callable[..., Any]]] = {
             "plot_callback_states": ("failures", tk.plot_callback_states),
             "plot_expiry": ("failures", partial(tk.plot_expiry, retention="7d")),
-            "plot_failure_calendar": ("failures", partial(tk.plot_failure_calendar, tz=tz)),
-            "plot_failure_matrix": ("failures", partial(tk.plot_failure_matrix, rows=column)),
-            "plot_failure_trend": ("failures", partial(tk.plot_failure_trend, by=by, freq=freq)),
+            "plot_failure_calendar": (
+                "failures",
+                partial(tk.plot_failure_calendar, tz=tz),
+            ),
+            "plot_failure_matrix": (
+                "failures",
+                partial(tk.plot_failure_matrix, rows=column),
+            ),
+            "plot_failure_trend": (
+                "failures",
+                partial(tk.plot_failure_trend, by=by, freq=freq),
+            ),
             "plot_retries_used": (retries, tk.plot_retries_used),
             "plot_success_rates": ("runs", partial(tk.plot_success_rates, freq=freq)),
             "plot_run_timeline": ("events", tk.plot_run_timeline),
             "plot_score_by_rank": ("hits", tk.plot_score_by_rank),
-            "plot_score_comparison": ("hits", partial(tk.plot_score_comparison, after=self.frames["hits"])),
+            "plot_score_comparison": (
+                "hits",
+                partial(tk.plot_score_comparison, after=self.frames["hits"]),
+            ),
             "plot_score_distribution": (
                 "hits",
                 partial(tk.plot_score_distribution, by=random.choice([None, "query"])),
@@ -296,7 +395,10 @@ class Frames:
             "plot_time_to_failure": ("failures", tk.plot_time_to_failure),
             "plot_vector_norms": ("vectors", tk.plot_vector_norms),
         }
-        return {name: (source, partial(_drawn, call), Axes, 1) for name, (source, call) in calls.items()}
+        return {
+            name: (source, partial(_drawn, call), Axes, 1)
+            for name, (source, call) in calls.items()
+        }
 
     def _written(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Written and read again: the rows written are returned."""
@@ -304,12 +406,16 @@ class Frames:
         shutil.rmtree(folder, ignore_errors=True)
         tk.write_snapshot(frame, folder)
         read = tk.read_snapshot(folder)
-        assert len(read) == len(frame), f"{len(frame)} rows were written and {len(read)} read"
+        assert len(read) == len(frame), (
+            f"{len(frame)} rows were written and {len(read)} read"
+        )
         return read
 
     def _reported(self, frame: pd.DataFrame, random: Random) -> str:
         previous = random.choice([None, frame, self.frames["failures"]])
-        report = tk.failure_report(frame, previous, now=datetime(2026, 3, 2, tzinfo=UTC))
+        report = tk.failure_report(
+            frame, previous, now=datetime(2026, 3, 2, tzinfo=UTC)
+        )
         for suffix in ("html", "md", "json"):
             report.save(self.scratch / f"report.{suffix}")
         json.loads((self.scratch / "report.json").read_text())
@@ -321,7 +427,15 @@ def _state(frame: pd.DataFrame) -> str:
     bare = frame.copy(deep=False)
     bare.attrs = {}  # pandas copies them with every column
     cells = [list(bare.iloc[:, position]) for position in range(bare.shape[1])]
-    return repr((list(frame.columns), list(frame.index), list(map(str, frame.dtypes)), cells, frame.attrs))
+    return repr(
+        (
+            list(frame.columns),
+            list(frame.index),
+            list(map(str, frame.dtypes)),
+            cells,
+            frame.attrs,
+        )
+    )
 
 
 def _matched(frame: pd.DataFrame, random: Random) -> Any:
@@ -348,7 +462,9 @@ def _shown(frame: pd.DataFrame) -> str:
 
 
 def _prepared(frame: pd.DataFrame) -> Any:
-    service = tk.connect(vector_url="http://127.0.0.1:9", vector_token="t0ken-of-frames", environ={})
+    service = tk.connect(
+        vector_url="http://127.0.0.1:9", vector_token="t0ken-of-frames", environ={}
+    )
     return tk.upsert_vectors(service, frame.to_dict("records"))
 
 

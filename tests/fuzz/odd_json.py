@@ -178,7 +178,9 @@ NAMES = [
 def tree(value: Any) -> Node:
     """A value as a tree."""
     if isinstance(value, dict):
-        return Members((json.dumps(name).encode(), tree(item)) for name, item in value.items())
+        return Members(
+            (json.dumps(name).encode(), tree(item)) for name, item in value.items()
+        )
     if isinstance(value, list):
         return [tree(item) for item in value]
     return json.dumps(value).encode()
@@ -212,18 +214,24 @@ def _changed(random: Random, node: Node) -> Node:
         inner = waiting.pop()
         if isinstance(inner, list):
             indices += [(inner, number) for number in range(len(inner))]
-            waiting += [item[1] if isinstance(inner, Members) else item for item in inner]
+            waiting += [
+                item[1] if isinstance(inner, Members) else item for item in inner
+            ]
     if not indices or random.random() < 0.02:
         return odd_value(random)
     # deep places are many: half of the changes go to the first levels
-    container, number = random.choice(indices[: 1 + len(indices) // 8] if random.random() < 0.5 else indices)
+    container, number = random.choice(
+        indices[: 1 + len(indices) // 8] if random.random() < 0.5 else indices
+    )
     named = isinstance(container, Members)
     name, item = container[number] if named else (b"", container[number])
     action = random.randrange(10)
     if action < 5:
         item = odd_value(random)
     elif action == 5:
-        item = random.choice([[item], [item, item], Members([(random.choice(NAMES), item)])])
+        item = random.choice(
+            [[item], [item, item], Members([(random.choice(NAMES), item)])]
+        )
     elif action == 6:
         del container[number]
         return node
@@ -231,7 +239,9 @@ def _changed(random: Random, node: Node) -> Node:
         container.insert(random.randrange(len(container) + 1), container[number])
         return node
     elif action == 8 and named:
-        container.append((random.choice([name, random.choice(NAMES)]), odd_value(random)))
+        container.append(
+            (random.choice([name, random.choice(NAMES)]), odd_value(random))
+        )
         return node
     else:
         name = random.choice(NAMES)
@@ -248,16 +258,31 @@ def spoilt_bytes(random: Random, content: bytes) -> bytes:
     if action == 1:
         return content[index:]
     if action == 2:
-        return random.choice([b"\xef\xbb\xbf", b"\x00", b" \n", b")]}',\n", b"[", b"{"]) + content
+        return (
+            random.choice([b"\xef\xbb\xbf", b"\x00", b" \n", b")]}',\n", b"[", b"{"])
+            + content
+        )
     if action == 3:
-        return content + random.choice([content, b"}", b"]", b"\x00", b" ", b"garbage", content[:index]])
+        return content + random.choice(
+            [content, b"}", b"]", b"\x00", b" ", b"garbage", content[:index]]
+        )
     if action == 4:
-        return content[:index] + random.randbytes(random.randrange(1, 9)) + content[index:]
+        return (
+            content[:index] + random.randbytes(random.randrange(1, 9)) + content[index:]
+        )
     if action == 5:
         return content[:index] + content[index + random.randrange(1, 40) :]
     if action == 6:
         return random.choice(
-            [b"", b"null", b"[]", b"{}", b"<html>busy</html>", b'""', content[: index // 2] * 2]
+            [
+                b"",
+                b"null",
+                b"[]",
+                b"{}",
+                b"<html>busy</html>",
+                b'""',
+                content[: index // 2] * 2,
+            ]
         )
     changed = bytearray(content)
     for _ in range(random.choice([1, 1, 2, 8])):

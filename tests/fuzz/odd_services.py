@@ -12,7 +12,17 @@ from random import Random
 from typing import Any
 
 import pandas as pd
-from odd_json import TOKEN, VECTOR_TOKEN, Members, Node, odd_value, spoilt, spoilt_bytes, text, tree
+from odd_json import (
+    TOKEN,
+    VECTOR_TOKEN,
+    Members,
+    Node,
+    odd_value,
+    spoilt,
+    spoilt_bytes,
+    text,
+    tree,
+)
 from outcome import outcome
 from wire import Exchange, Request, Server
 
@@ -52,7 +62,10 @@ def _entry(name: str, **values: Any) -> dict[str, Any]:
         "failureFunctionState": "CALLBACK_FAIL",
         "failureCallbackInfo": {"state": "CALLBACK_FAIL", "responseStatus": 500},
         "responseStatus": 500,
-        "responseHeader": {"Date": ["Sun, 01 Mar 2026 12:00:05 GMT"], "content-type": ["text/plain"]},
+        "responseHeader": {
+            "Date": ["Sun, 01 Mar 2026 12:00:05 GMT"],
+            "content-type": ["text/plain"],
+        },
         "responseBody": "TypeError: amount is not a number",
         **values,
     }
@@ -60,17 +73,46 @@ def _entry(name: str, **values: Any) -> dict[str, Any]:
 
 ENTRIES = [
     _entry("a"),
-    _entry("b", bodyBase64="/w==", body=None, responseStatus=503, labels=[], createdAt=CREATED + 5000),
+    _entry(
+        "b",
+        bodyBase64="/w==",
+        body=None,
+        responseStatus=503,
+        labels=[],
+        createdAt=CREATED + 5000,
+    ),
     {"dlqId": "c"},
     _entry(
-        "d", cause={"code": 7, "nested": [1.1, None]}, responseBody='{"error": "timeout"}', responseHeader={}
+        "d",
+        cause={"code": 7, "nested": [1.1, None]},
+        responseBody='{"error": "timeout"}',
+        responseHeader={},
     ),
-    _entry("e", createdAt=CREATED - 86_400_000, failureFunctionState="CALLBACK_SUCCESS", label=None),
+    _entry(
+        "e",
+        createdAt=CREATED - 86_400_000,
+        failureFunctionState="CALLBACK_SUCCESS",
+        label=None,
+    ),
 ]
 VECTORS: list[dict[str, Any]] = [
-    {"id": "v1", "vector": [0.1, 0.2], "metadata": {"n": 1, "city": "Izmir", "tags": ["a"]}, "data": "first"},
-    {"id": "v2", "vector": [1, -2.5], "sparseVector": {"indices": [1, 7], "values": [0.5, 2]}},
-    {"id": "v3", "sparseVector": {"indices": [3], "values": [1.5]}, "metadata": {}, "data": ""},
+    {
+        "id": "v1",
+        "vector": [0.1, 0.2],
+        "metadata": {"n": 1, "city": "Izmir", "tags": ["a"]},
+        "data": "first",
+    },
+    {
+        "id": "v2",
+        "vector": [1, -2.5],
+        "sparseVector": {"indices": [1, 7], "values": [0.5, 2]},
+    },
+    {
+        "id": "v3",
+        "sparseVector": {"indices": [3], "values": [1.5]},
+        "metadata": {},
+        "data": "",
+    },
     {"id": "v4", "vector": [0.0, 0.0], "metadata": {"nested": {"deep": [1, None, {}]}}},
 ]
 RUNS = [
@@ -82,7 +124,12 @@ RUNS = [
         "workflowRunCompletedAt": CREATED + 5000,
         "dlqId": "a",
         "labels": ["eu"],
-        "steps": [{"steps": [{"stepId": 1, "stepName": "pay", "out": "x"}], "type": "sequential"}],
+        "steps": [
+            {
+                "steps": [{"stepId": 1, "stepName": "pay", "out": "x"}],
+                "type": "sequential",
+            }
+        ],
     }
     for state in ("STARTED", "FAILED", "SUCCESS")
 ]
@@ -111,7 +158,11 @@ INFO = {
     "indexSize": 100,
     "dimension": 2,
     "similarityFunction": "COSINE",
-    "denseIndex": {"dimension": 2, "similarityFunction": "COSINE", "embeddingModel": "BGE_M3"},
+    "denseIndex": {
+        "dimension": 2,
+        "similarityFunction": "COSINE",
+        "embeddingModel": "BGE_M3",
+    },
     "sparseIndex": {"embeddingModel": "BM25"},
     "namespaces": {
         "": {"vectorCount": 3, "pendingVectorCount": 0},
@@ -126,10 +177,14 @@ def right(request: Request) -> Any:
     if "/v2/" in request.path:
         return _right_queue(request, later=later)
     body = json.loads(request.body) if request.body[:1] in {b"{", b"["} else {}
-    hits = [{**vector, "score": 0.9 - index / 10} for index, vector in enumerate(VECTORS)]
+    hits = [
+        {**vector, "score": 0.9 - index / 10} for index, vector in enumerate(VECTORS)
+    ]
     first = not isinstance(body, dict) or body.get("cursor") in {"", "0", None}
     page = (
-        {"vectors": VECTORS[:2], "nextCursor": "2"} if first else {"vectors": VECTORS[2:], "nextCursor": ""}
+        {"vectors": VECTORS[:2], "nextCursor": "2"}
+        if first
+        else {"vectors": VECTORS[2:], "nextCursor": ""}
     )
     results: dict[str, Any] = {
         "/range": page,
@@ -146,16 +201,28 @@ def right(request: Request) -> Any:
 def _right_queue(request: Request, *, later: bool) -> Any:
     path, one = request.path, {"workflowRunId": "wfr_new", "workflowCreatedAt": CREATED}
     if path.endswith("/logs"):
-        return {"runs": RUNS[2:], "cursor": ""} if later else {"runs": RUNS[:2], "cursor": "2"}
+        return (
+            {"runs": RUNS[2:], "cursor": ""}
+            if later
+            else {"runs": RUNS[:2], "cursor": "2"}
+        )
     if "/publish" in path:
         return {"messageId": "msg_7", "deduplicated": False}
     if request.method == "DELETE":
         return {"deleted": 1}
     if path.endswith("/dlq"):
-        return {"messages": ENTRIES[3:]} if later else {"messages": ENTRIES[:3], "cursor": "3"}
+        return (
+            {"messages": ENTRIES[3:]}
+            if later
+            else {"messages": ENTRIES[:3], "cursor": "3"}
+        )
     if request.method == "GET":
         return ENTRIES[0]
-    return {"cursor": "", "workflowRuns": [one]} if path.endswith(("resume", "restart")) else one
+    return (
+        {"cursor": "", "workflowRuns": [one]}
+        if path.endswith(("resume", "restart"))
+        else one
+    )
 
 
 STATUSES = (
@@ -185,8 +252,23 @@ STATUSES = (
     999,
 )
 HEADERS: dict[str, tuple[str, ...]] = {
-    "Content-Type": ("text/html", "", "application/json; charset=utf-16", "x" * 9000, "\xff"),
-    "Content-Encoding": ("gzip", "br", "identity", "zstd", "deflate", "gzip, gzip", "", TOKEN),
+    "Content-Type": (
+        "text/html",
+        "",
+        "application/json; charset=utf-16",
+        "x" * 9000,
+        "\xff",
+    ),
+    "Content-Encoding": (
+        "gzip",
+        "br",
+        "identity",
+        "zstd",
+        "deflate",
+        "gzip, gzip",
+        "",
+        TOKEN,
+    ),
     "Retry-After": (
         "0",
         "-1",
@@ -202,8 +284,18 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "RateLimit-Limit": ("500",),
     "RateLimit-Remaining": ("0", "1", "x"),
     "RateLimit-Reset": ("99999999999", "x", "0"),
-    "Date": ("Mon, 01 Jan 2024 00:00:00 GMT", "x", "Mon, 01 Jan 99999 00:00:00 GMT", ""),
-    "Location": ("http://169.254.169.254/", f"/x?queue_token={TOKEN}", "//x", "javascript:1"),
+    "Date": (
+        "Mon, 01 Jan 2024 00:00:00 GMT",
+        "x",
+        "Mon, 01 Jan 99999 00:00:00 GMT",
+        "",
+    ),
+    "Location": (
+        "http://169.254.169.254/",
+        f"/x?queue_token={TOKEN}",
+        "//x",
+        "javascript:1",
+    ),
     "Transfer-Encoding": ("chunked", "gzip", "identity, chunked"),
     "Content-Length": ("0", "-1", "1", "9999999999999999999", "x", "1, 2"),
     "Set-Cookie": (f"a={TOKEN}",),
@@ -241,7 +333,8 @@ class Responding:
                 self._spoil(exchange, tree(value))
             elif self.requests > MOST_REQUESTS:
                 exchange.body = (
-                    b'{"messages":[],"runs":[],"result":{"vectors":[],"nextCursor":""},"cursor":""}'
+                    b'{"messages":[],"runs":[],"cursor":"",'
+                    b'"result":{"vectors":[],"nextCursor":""}}'
                 )
             return exchange
 
@@ -256,12 +349,18 @@ class Responding:
             for name in random.sample(list(HEADERS), random.randrange(4)):
                 exchange.headers[name] = random.choice(HEADERS[name])
             if exchange.status not in {200, 201} and random.random() < 0.5:
-                error = Members([(b'"error"', odd_value(random)), (b'"status"', odd_value(random))])
+                error = Members(
+                    [(b'"error"', odd_value(random)), (b'"status"', odd_value(random))]
+                )
                 exchange.body = text(error)
         if way > 0.93:
-            exchange.coding = random.choice(["", "gzip", "corrupt", "trailer", "zstd", "zstd cut", "members"])
+            exchange.coding = random.choice(
+                ["", "gzip", "corrupt", "trailer", "zstd", "zstd cut", "members"]
+            )
             exchange.chunked = random.random() < 0.3
-            exchange.surplus = random.choice([0, 0, -3, 5]) if not exchange.chunked else 0
+            exchange.surplus = (
+                random.choice([0, 0, -3, 5]) if not exchange.chunked else 0
+            )
             exchange.stop = random.choice([None, None, -0.5, 0.0, 0.5, 1.0])
             exchange.reset = random.random() < 0.3
 
@@ -298,20 +397,33 @@ class Services:
 
         self.columns: dict[str, dict[str, str]] = {}
         calls = self._calls(Random(0))
-        for name in ("load_failures", "load_failure", "load_runs", "load_vectors", "fetch_vectors", "query"):
+        for name in (
+            "load_failures",
+            "load_failure",
+            "load_runs",
+            "load_vectors",
+            "fetch_vectors",
+            "query",
+        ):
             dtypes = calls[name][0]().dtypes
             self.columns[name] = {
-                column: str(dtype) for column, dtype in dtypes.items() if column != "vector"
+                column: str(dtype)
+                for column, dtype in dtypes.items()
+                if column != "vector"
             }
 
     def case(self, random: Random) -> tuple[str, str, str | None]:
         """One call: its name, what it came to, and what was wrong."""
         calls = self._calls(random)
-        often = [1 if name.endswith("Widget") or name == "toolkit" else 8 for name in calls]
+        often = [
+            1 if name.endswith("Widget") or name == "toolkit" else 8 for name in calls
+        ]
         name = random.choices(list(calls), often)[0]
         call, expected = calls[name]
         self.responding.begin(random, share=random.choice([1.0, 1.0, 0.5, 0.2]))
-        word, wrong = outcome(lambda: self._documented(name, call()), expected, look=random.random() < 0.1)
+        word, wrong = outcome(
+            lambda: self._documented(name, call()), expected, look=random.random() < 0.1
+        )
         if wrong is None:
             self.responding.begin(random, share=0.0)
         return name, word, wrong
@@ -320,35 +432,65 @@ class Services:
         """What a loader returned, when it has the columns and types it always has, and each id once."""
         if name in self.columns:
             wanted = self.columns[name]
-            found = {column: str(dtype) for column, dtype in value.dtypes.items() if column != "vector"}
-            assert found == wanted, f"columns {set(found.items()) ^ set(wanted.items())}"
-            key = {"load_failures": "dlq_id", "load_runs": "workflow_run_id"}.get(name, ["namespace", "id"])
+            found = {
+                column: str(dtype)
+                for column, dtype in value.dtypes.items()
+                if column != "vector"
+            }
+            assert found == wanted, (
+                f"columns {set(found.items()) ^ set(wanted.items())}"
+            )
+            key = {"load_failures": "dlq_id", "load_runs": "workflow_run_id"}.get(
+                name, ["namespace", "id"]
+            )
             if name in {"load_failures", "load_runs", "load_vectors"}:
                 assert not value[key].duplicated().any(), "an id twice"
-                assert tk.receipt(value).rows == len(value), "a receipt that counts other rows"
+                assert tk.receipt(value).rows == len(value), (
+                    "a receipt that counts other rows"
+                )
         return value
 
-    def _calls(self, random: Random) -> dict[str, tuple[Callable[[], Any], type | tuple[type, ...]]]:
+    def _calls(
+        self, random: Random
+    ) -> dict[str, tuple[Callable[[], Any], type | tuple[type, ...]]]:
         service, frame = self.service, pd.DataFrame
         folder = self.scratch / "synced"
-        load: dict[str, Any] = {"progress": False, "connections": random.choice([1, 2, 16])}
+        load: dict[str, Any] = {
+            "progress": False,
+            "connections": random.choice([1, 2, 16]),
+        }
         if random.random() < 0.1:
             load["passes"] = 2
         kind: Any = random.choice(["workflows", "messages"])
-        chosen = random.choice([None, tk.FailureFilter(label="eu", response_status=500, error="amount")])
+        chosen = random.choice(
+            [None, tk.FailureFilter(label="eu", response_status=500, error="amount")]
+        )
         limit = random.choice([None, None, 2])
         return {
             "load_failures": (
-                lambda: tk.load_failures(service, chosen, kind=kind, limit=limit, **load),
+                lambda: tk.load_failures(
+                    service, chosen, kind=kind, limit=limit, **load
+                ),
                 frame,
             ),
-            "load_failures 2": (lambda: tk.load_failures(service, since="9000d", **load), frame),
-            "iter_failures": (lambda: pd.concat([*tk.iter_failures(service, **load), frame()]), frame),
+            "load_failures 2": (
+                lambda: tk.load_failures(service, since="9000d", **load),
+                frame,
+            ),
+            "iter_failures": (
+                lambda: pd.concat([*tk.iter_failures(service, **load), frame()]),
+                frame,
+            ),
             "load_failure": (
-                lambda: tk.load_failure(service, random.choice(["a", f"id {TOKEN}"]), kind=kind),
+                lambda: tk.load_failure(
+                    service, random.choice(["a", f"id {TOKEN}"]), kind=kind
+                ),
                 frame,
             ),
-            "load_runs": (lambda: tk.load_runs(service, limit=limit, progress=False), frame),
+            "load_runs": (
+                lambda: tk.load_runs(service, limit=limit, progress=False),
+                frame,
+            ),
             "load_vectors": (
                 lambda: tk.load_vectors(
                     service,
@@ -359,40 +501,74 @@ class Services:
                 ),
                 frame,
             ),
-            "iter_vectors": (lambda: pd.concat([*tk.iter_vectors(service, **load), frame()]), frame),
+            "iter_vectors": (
+                lambda: pd.concat([*tk.iter_vectors(service, **load), frame()]),
+                frame,
+            ),
             "fetch_vectors": (
-                lambda: tk.fetch_vectors(service, **random.choice([{"ids": ["v1", "x"]}, {"prefix": "v"}])),
+                lambda: tk.fetch_vectors(
+                    service, **random.choice([{"ids": ["v1", "x"]}, {"prefix": "v"}])
+                ),
                 frame,
             ),
             "query": (
                 lambda: tk.query(
                     service,
-                    **random.choice([{"vector": [1.0, 0.0]}, {"id": ["v1"]}, {"sparse": ([1], [1.0])}]),
+                    **random.choice(
+                        [
+                            {"vector": [1.0, 0.0]},
+                            {"id": ["v1"]},
+                            {"sparse": ([1], [1.0])},
+                        ]
+                    ),
                     include_vectors=True,
                     include_metadata=True,
                     include_data=True,
                 ),
                 frame,
             ),
-            "query_text": (lambda: tk.query_text(service, ["a", "b"], include_metadata=True), frame),
+            "query_text": (
+                lambda: tk.query_text(service, ["a", "b"], include_metadata=True),
+                frame,
+            ),
             "index_info": (lambda: tk.index_info(service), tk.IndexInfo),
             "list_namespaces": (lambda: tk.list_namespaces(service), list),
             "upsert_vectors": (lambda: tk.upsert_vectors(service, VECTORS), int),
-            "publish": (lambda: tk.publish(service, "https://a.example/", {"n": 1}, retries=0), tk.Published),
-            "start_run": (lambda: tk.start_run(service, f"{self.responding.url}/app"), str),
-            "resume_failures": (lambda: tk.resume_failures(service, ["a", "b"], confirm=True), dict),
-            "restart_failures": (lambda: tk.restart_failures(service, "a", confirm=True), dict),
+            "publish": (
+                lambda: tk.publish(service, "https://a.example/", {"n": 1}, retries=0),
+                tk.Published,
+            ),
+            "start_run": (
+                lambda: tk.start_run(service, f"{self.responding.url}/app"),
+                str,
+            ),
+            "resume_failures": (
+                lambda: tk.resume_failures(service, ["a", "b"], confirm=True),
+                dict,
+            ),
+            "restart_failures": (
+                lambda: tk.restart_failures(service, "a", confirm=True),
+                dict,
+            ),
             "rerun_failure_function": (
                 lambda: tk.rerun_failure_function(service, "a", confirm=True),
                 type(None),
             ),
-            "delete_failures": (lambda: tk.delete_failures(service, ["a"], confirm=True, kind=kind), int),
+            "delete_failures": (
+                lambda: tk.delete_failures(service, ["a"], confirm=True, kind=kind),
+                int,
+            ),
             "sync_failures": (lambda: self._synced(folder, random, load), frame),
             "export_vectors": (lambda: self._exported(random, load), frame),
             "load_callbacks": (lambda: self._callbacks(random), frame),
-            "FailureFilterWidget": (lambda: self._panel(tk.FailureFilterWidget(service)), str),
+            "FailureFilterWidget": (
+                lambda: self._panel(tk.FailureFilterWidget(service)),
+                str,
+            ),
             "SimilarityQueryWidget": (
-                lambda: self._panel(tk.SimilarityQueryWidget(service, value=tk.VectorQuery(data="x"))),
+                lambda: self._panel(
+                    tk.SimilarityQueryWidget(service, value=tk.VectorQuery(data="x"))
+                ),
                 str,
             ),
             "MetadataFilterWidget": (
@@ -402,7 +578,9 @@ class Services:
             "toolkit": (lambda: self._command(random, folder), int),
         }
 
-    def _synced(self, folder: Path, random: Random, load: dict[str, Any]) -> pd.DataFrame:
+    def _synced(
+        self, folder: Path, random: Random, load: dict[str, Any]
+    ) -> pd.DataFrame:
         """Syncs into a snapshot that earlier cases made, most of the time; what is there stays readable."""
         if random.random() < 0.3:
             shutil.rmtree(folder, ignore_errors=True)
@@ -417,11 +595,16 @@ class Services:
     def _exported(self, random: Random, load: dict[str, Any]) -> pd.DataFrame:
         folder = self.scratch / "exported"
         shutil.rmtree(folder, ignore_errors=True)
-        tk.export_vectors(self.service, folder, namespace=random.choice(["", "all"]), **load)
+        tk.export_vectors(
+            self.service, folder, namespace=random.choice(["", "all"]), **load
+        )
         return tk.read_snapshot(folder)
 
     def _callbacks(self, random: Random) -> pd.DataFrame:
-        bodies = [text(spoilt(random, tree(CALLBACK), random.choice([1, 2, 5]))) for _ in range(3)]
+        bodies = [
+            text(spoilt(random, tree(CALLBACK), random.choice([1, 2, 5])))
+            for _ in range(3)
+        ]
         if random.random() < 0.3:
             bodies[1] = spoilt_bytes(random, bodies[1])
         way = random.randrange(4)
@@ -430,7 +613,9 @@ class Services:
         if way == 1:
             return tk.load_callbacks(bodies[1], redactor=self.service.redactor)
         path = self.scratch / ("callbacks.json" if way == 2 else "callbacks.jsonl")
-        path.write_bytes(b"[" + b",".join(bodies) + b"]" if way == 2 else b"\n".join(bodies))
+        path.write_bytes(
+            b"[" + b",".join(bodies) + b"]" if way == 2 else b"\n".join(bodies)
+        )
         return tk.load_callbacks(path, redactor=self.service.redactor)
 
     def _panel(self, panel: Any) -> str:
@@ -445,8 +630,20 @@ class Services:
             [
                 ["query", "x", *random.choice([[], ["--json"]]), "--top-k", "3"],
                 ["snapshot", "failures", str(folder), "--connections", "1"],
-                ["snapshot", "vectors", str(self.scratch / "by-command"), "--namespace", ""],
-                ["report", "--limit", "4", "--output", str(self.scratch / "report.json")],
+                [
+                    "snapshot",
+                    "vectors",
+                    str(self.scratch / "by-command"),
+                    "--namespace",
+                    "",
+                ],
+                [
+                    "report",
+                    "--limit",
+                    "4",
+                    "--output",
+                    str(self.scratch / "report.json"),
+                ],
                 ["report", "--output", str(self.scratch / "report.md")],
             ]
         )

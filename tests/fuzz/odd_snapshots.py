@@ -50,7 +50,10 @@ class Snapshots:
         tk.write_snapshot(self.frame, made / "frame")
         stored = [path.parent for path in STORED.glob(f"version-*/*/{MANIFEST}")]
         # most cases are about what today's toolkit wrote
-        self.sources = [*[made / name for name in ("failures", "vectors", "frame")] * 8, *sorted(stored)]
+        self.sources = [
+            *[made / name for name in ("failures", "vectors", "frame")] * 8,
+            *sorted(stored),
+        ]
 
     def case(self, random: Random) -> tuple[str, str, str | None]:
         """One call: its name, what it came to, and what was wrong."""
@@ -65,7 +68,9 @@ class Snapshots:
         word, wrong = outcome(call, expected, look=random.random() < 0.3)
         return name, word, wrong
 
-    def _calls(self, random: Random, folder: Path) -> dict[str, tuple[Callable[[], Any], Any, int]]:
+    def _calls(
+        self, random: Random, folder: Path
+    ) -> dict[str, tuple[Callable[[], Any], Any, int]]:
         options: dict[str, Any] = {"progress": False, "connections": 2}
         return {
             "read_snapshot": (lambda: tk.read_snapshot(folder), pd.DataFrame, 8),
@@ -77,16 +82,29 @@ class Snapshots:
                 4,
             ),
             "export_vectors": (
-                lambda: tk.export_vectors(self.service, folder, namespace="all", **options),
+                lambda: tk.export_vectors(
+                    self.service, folder, namespace="all", **options
+                ),
                 tk.Receipt,
                 3,
             ),
-            "write_snapshot": (lambda: tk.write_snapshot(self.frame, folder), type(None), 3),
+            "write_snapshot": (
+                lambda: tk.write_snapshot(self.frame, folder),
+                type(None),
+                3,
+            ),
             "toolkit verify": (lambda: command(["verify", str(folder)], {}), int, 2),
             "failure_report": (lambda: self._reported(folder), str, 1),
             "toolkit report": (
                 lambda: command(
-                    ["report", "--snapshot", str(folder), "--output", str(self.scratch / "report.json")], {}
+                    [
+                        "report",
+                        "--snapshot",
+                        str(folder),
+                        "--output",
+                        str(self.scratch / "report.json"),
+                    ],
+                    {},
                 ),
                 int,
                 1,
@@ -100,7 +118,11 @@ class Snapshots:
         return path.read_text()
 
     def _spoil(self, random: Random, folder: Path) -> None:
-        files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        files = sorted(
+            path
+            for path in folder.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        )
         manifest = folder / MANIFEST
         data = [path for path in files if path.suffix in {".parquet", ".bin"}]
         action = random.randrange(10)
@@ -118,7 +140,9 @@ class Snapshots:
             path.write_bytes(spoilt_bytes(random, path.read_bytes()))
             self._relist(random, manifest, path)
         elif action < 9:
-            path = random.choice([one for one in data if one.suffix == ".parquet"] or data)
+            path = random.choice(
+                [one for one in data if one.suffix == ".parquet"] or data
+            )
             self._other_columns(random, path)
             self._relist(random, manifest, path)
         else:
@@ -128,7 +152,9 @@ class Snapshots:
         """Other values, with the hash that fits them."""
         try:
             content = tree(json.loads(path.read_bytes())["manifest"])
-            _write_manifest(path, text(spoilt(random, content, random.choice([1, 1, 2, 3]))))
+            _write_manifest(
+                path, text(spoilt(random, content, random.choice([1, 1, 2, 3])))
+            )
         except (ValueError, KeyError, TypeError, RecursionError):
             return  # what the change before this one made can no longer be read
 
@@ -139,7 +165,12 @@ class Snapshots:
             table = pq.read_table(path, partitioning=None)
             frame = odd_frame(random, table.to_pandas(types_mapper=pd.ArrowDtype))
             changed = pa.Table.from_pandas(frame)
-            pq.write_table(changed, path, version=random.choice(["1.0", "2.6"]), write_page_checksum=True)
+            pq.write_table(
+                changed,
+                path,
+                version=random.choice(["1.0", "2.6"]),
+                write_page_checksum=True,
+            )
         except Exception:  # noqa: BLE001 - not everything that is drawn can be written
             path.write_bytes(spoilt_bytes(random, content))
 
@@ -147,10 +178,20 @@ class Snapshots:
         """List a file as it is now, so that no hash tells."""
         try:
             content = json.loads(manifest.read_bytes())["manifest"]
-            listed = [*content["files"], *([content["index"]] if content.get("index") else [])]
+            listed = [
+                *content["files"],
+                *([content["index"]] if content.get("index") else []),
+            ]
             name = path.relative_to(manifest.parent).as_posix()
             entry = next(file for file in listed if file["path"] == name)
-        except (ValueError, KeyError, TypeError, StopIteration, AttributeError, RecursionError):
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            StopIteration,
+            AttributeError,
+            RecursionError,
+        ):
             return
         data = path.read_bytes()
         entry["bytes"], entry["sha256"] = len(data), hashlib.sha256(data).hexdigest()

@@ -33,10 +33,17 @@ def deadline(seconds: float = DEADLINE, patience: float = PATIENCE) -> Iterator[
     """Raise `Hang` in what takes longer."""
 
     def ring(number: int, _: FrameType | None) -> None:
-        taken = f"{seconds} s of processor time" if number == signal.SIGPROF else f"{patience} s in all"
+        taken = (
+            f"{seconds} s of processor time"
+            if number == signal.SIGPROF
+            else f"{patience} s in all"
+        )
         raise Hang(taken)
 
-    before = {number: signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)}
+    before = {
+        number: signal.signal(number, ring)
+        for number in (signal.SIGPROF, signal.SIGALRM)
+    }
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, patience)
     try:
@@ -99,7 +106,12 @@ def error_texts(error: BaseException | None) -> list[str]:
     """Everything an error and its causes say."""
     said: list[str] = []
     while error is not None and len(said) < 50:
-        said += [str(error), repr(error), repr(vars(error)), *getattr(error, "__notes__", ())]
+        said += [
+            str(error),
+            repr(error),
+            repr(vars(error)),
+            *getattr(error, "__notes__", ()),
+        ]
         partial = getattr(error, "partial", None)
         if partial is not None:
             said += texts(partial)

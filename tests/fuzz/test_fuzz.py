@@ -17,9 +17,25 @@ def test_a_case_is_the_same_each_time():
     """The line that is printed of a case makes it again: the same call, with the same outcome."""
     said = []
     for _ in range(2):
-        words = ["--only", "snapshots", "--first", "7", "--cases", "1", "--seed", "22", "--jobs", "1"]
+        words = [
+            "--only",
+            "snapshots",
+            "--first",
+            "7",
+            "--cases",
+            "1",
+            "--seed",
+            "22",
+            "--jobs",
+            "1",
+        ]
         program = Path(__file__).with_name("fuzz.py")
-        done = subprocess.run([sys.executable, program, *words], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, program, *words],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         said.append([line for line in done.stdout.splitlines() if "seed" not in line])
     assert said[0] == said[1]
 
@@ -29,6 +45,8 @@ def test_any_response_is_a_result_or_a_typed_error(name):
     """Generated input of each class: no untyped error, no hang, no token shown, no input changed."""
     words = ["--only", name, "--cases", str(CASES[name]), "--seed", "22", "--jobs", "1"]
     program = Path(__file__).with_name("fuzz.py")
-    done = subprocess.run([sys.executable, program, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, program, *words], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert f"{CASES[name]} cases, 0 broken" in done.stdout

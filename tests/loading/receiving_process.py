@@ -13,8 +13,14 @@ import toolkit as tk
 
 def main(*keys: str) -> None:
     """Receive until standard input ends."""
-    known = dict(zip(("current_signing_key", "next_signing_key"), keys, strict=True)) if keys else {}
-    service = tk.connect(queue_url="http://127.0.0.1:1", queue_token="a-token-of-the-test", **known)
+    known = (
+        dict(zip(("current_signing_key", "next_signing_key"), keys, strict=True))
+        if keys
+        else {}
+    )
+    service = tk.connect(
+        queue_url="http://127.0.0.1:1", queue_token="a-token-of-the-test", **known
+    )
     with tk.CallbackReceiver(service) as receiver:
         print(receiver.url, flush=True)  # noqa: T201 - for the test that started it
         for line in sys.stdin:

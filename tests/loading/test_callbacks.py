@@ -17,7 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toolkit as tk
-from toolkit.errors import IncompleteLoadWarning, InputError, LocalServiceError, ProtocolError
+from toolkit.errors import (
+    IncompleteLoadWarning,
+    InputError,
+    LocalServiceError,
+    ProtocolError,
+)
 from toolkit.loading.callbacks import CallbackReceiver, load_callbacks
 from toolkit.tables.schemas import CALLBACKS
 
@@ -26,18 +31,28 @@ KEYS = ("sig_current_" + "a" * 32, "sig_next_" + "b" * 32)
 
 
 def body(number: int = 1, **more) -> dict:
-    return {"sourceMessageId": f"msg_{number}", "status": 200, "retried": 0, "maxRetries": 3, **more}
+    return {
+        "sourceMessageId": f"msg_{number}",
+        "status": 200,
+        "retried": 0,
+        "maxRetries": 3,
+        **more,
+    }
 
 
 def service(**options) -> tk.Service:
-    return tk.connect(queue_url="http://127.0.0.1:1", queue_token="queue-token-of-the-test", **options)
+    return tk.connect(
+        queue_url="http://127.0.0.1:1", queue_token="queue-token-of-the-test", **options
+    )
 
 
 def signed_service() -> tk.Service:
     return service(current_signing_key=KEYS[0], next_signing_key=KEYS[1])
 
 
-def signature(url: str, raw: bytes, *, key: str = KEYS[0], token_id: str = "jwt_1") -> str:
+def signature(
+    url: str, raw: bytes, *, key: str = KEYS[0], token_id: str = "jwt_1"
+) -> str:
     now = int(time.time())
     digest = base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).decode()
     claims = {
@@ -67,7 +82,12 @@ def test_bodies_become_a_frame_with_a_receipt():
     assert list(frame.columns) == CALLBACKS.names
     assert list(frame["source_message_id"]) == ["msg_1", "msg_2", "msg_3"]
     receipt = tk.receipt(frame)
-    assert (receipt.what, receipt.source, receipt.rows, receipt.complete) == ("callbacks", "bodies", 3, True)
+    assert (receipt.what, receipt.source, receipt.rows, receipt.complete) == (
+        "callbacks",
+        "bodies",
+        3,
+        True,
+    )
     assert receipt.bytes == len(json.dumps(body(1))) * 2
     assert str(frame["status"].dtype) == "Int64"
     assert str(frame["created_at"].dtype) == "datetime64[ms, UTC]"
@@ -75,7 +95,11 @@ def test_bodies_become_a_frame_with_a_receipt():
 
 def test_one_body_need_not_be_in_a_list():
     """A dict and bytes are one body."""
-    assert len(load_callbacks(body())) == len(load_callbacks(json.dumps(body()).encode())) == 1
+    assert (
+        len(load_callbacks(body()))
+        == len(load_callbacks(json.dumps(body()).encode()))
+        == 1
+    )
 
 
 def test_no_rows_make_an_empty_frame_with_all_columns():
@@ -98,7 +122,9 @@ def test_a_limit_loads_the_first_rows_and_the_receipt_says_so():
 
 def test_secrets_are_masked_unless_revealed():
     """Header values and URLs are masked by default; equal secrets have equal masks."""
-    given_body = body(url=f"https://app.example/?key={CANARY}", sourceHeader={"Authorization": CANARY})
+    given_body = body(
+        url=f"https://app.example/?key={CANARY}", sourceHeader={"Authorization": CANARY}
+    )
     frame = load_callbacks([given_body, given_body])
     assert CANARY not in repr(frame.to_dict())
     assert frame["url"][0] == frame["url"][1]
@@ -109,11 +135,17 @@ def test_secrets_are_masked_unless_revealed():
 def test_files_and_folders_are_read_in_the_order_of_their_names(tmp_path: Path):
     """One body, an array, lines; a folder of them; other files, a BOM and blank lines do no harm."""
     (tmp_path / "a.json").write_text(json.dumps(body(1)))
-    (tmp_path / "b.json").write_bytes(b"\xef\xbb\xbf" + json.dumps([body(2), body(3)]).encode())
-    (tmp_path / "c.jsonl").write_text(f"{json.dumps(body(4))}\r\n\n{json.dumps(body(5))}\n")
+    (tmp_path / "b.json").write_bytes(
+        b"\xef\xbb\xbf" + json.dumps([body(2), body(3)]).encode()
+    )
+    (tmp_path / "c.jsonl").write_text(
+        f"{json.dumps(body(4))}\r\n\n{json.dumps(body(5))}\n"
+    )
     (tmp_path / "notes.txt").write_text("no callbacks")
     frame = load_callbacks(tmp_path)
-    assert list(frame["source_message_id"]) == [f"msg_{number}" for number in range(1, 6)]
+    assert list(frame["source_message_id"]) == [
+        f"msg_{number}" for number in range(1, 6)
+    ]
     assert len(load_callbacks(str(tmp_path / "c.jsonl"))) == 2
     assert tk.receipt(load_callbacks(tmp_path / "a.json")).source == "a.json"
 
@@ -158,7 +190,9 @@ def test_a_receiver_keeps_the_bodies_it_accepted_and_waits_for_them():
     """Real requests over HTTP become rows with their time of arrival; without keys nothing is verified."""
     with CallbackReceiver() as receiver:
         assert not receiver.wait(1, timeout=0.01)
-        threading.Timer(0.05, lambda: requests.put(receiver.url, json=body(2), timeout=5)).start()
+        threading.Timer(
+            0.05, lambda: requests.put(receiver.url, json=body(2), timeout=5)
+        ).start()
         assert requests.post(receiver.url, json=body(1), timeout=5).status_code == 200
         assert receiver.wait(2, timeout=5)
         frame = load_callbacks(receiver)
@@ -181,16 +215,35 @@ def test_with_keys_only_verified_callbacks_are_taken_once():
         good = {"Upstash-Signature": signature(receiver.url, raw)}
         attempts = [
             (raw, {}, 401),
-            (raw, {"Upstash-Signature": signature(receiver.url, raw, key="x" * 40)}, 401),
+            (
+                raw,
+                {"Upstash-Signature": signature(receiver.url, raw, key="x" * 40)},
+                401,
+            ),
             (raw, {"Upstash-Signature": signature(receiver.url + "/", raw)}, 401),
             (raw + b" ", good, 401),
             (raw, good, 200),
             (raw, good, 401),
-            (raw, {"Service-Signature": signature(receiver.url, raw, key=KEYS[1], token_id="jwt_2")}, 200),
-            (raw, good | {"Service-Signature": signature(receiver.url, raw, token_id="jwt_3")}, 401),
+            (
+                raw,
+                {
+                    "Service-Signature": signature(
+                        receiver.url, raw, key=KEYS[1], token_id="jwt_2"
+                    )
+                },
+                200,
+            ),
+            (
+                raw,
+                good
+                | {"Service-Signature": signature(receiver.url, raw, token_id="jwt_3")},
+                401,
+            ),
         ]
         statuses = [
-            requests.post(receiver.url, data=data, headers=headers, timeout=5).status_code
+            requests.post(
+                receiver.url, data=data, headers=headers, timeout=5
+            ).status_code
             for data, headers, _ in attempts
         ]
         assert statuses == [status for _, _, status in attempts]
@@ -208,10 +261,12 @@ def test_with_keys_only_verified_callbacks_are_taken_once():
 def test_the_keys_of_the_region_that_a_delivery_names_verify_it():
     """A receiver that knows two regions' keys accepts what each signed, and nothing the other signed."""
     regional = {
-        f"US_EAST_1_QSTASH_{which}_SIGNING_KEY": f"{which}_of_us_{'u' * 32}" for which in ("CURRENT", "NEXT")
+        f"US_EAST_1_QSTASH_{which}_SIGNING_KEY": f"{which}_of_us_{'u' * 32}"
+        for which in ("CURRENT", "NEXT")
     }
     known = tk.connect(
-        environ=regional | {"QSTASH_TOKEN": "token-of-eu", "QSTASH_CURRENT_SIGNING_KEY": KEYS[0]}
+        environ=regional
+        | {"QSTASH_TOKEN": "token-of-eu", "QSTASH_CURRENT_SIGNING_KEY": KEYS[0]}
     )
     us, raw = regional["US_EAST_1_QSTASH_NEXT_SIGNING_KEY"], b"{}"
     with CallbackReceiver(known) as receiver:
@@ -227,7 +282,10 @@ def test_the_keys_of_the_region_that_a_delivery_names_verify_it():
         ):
             signed = signature(receiver.url, raw, key=key, token_id=f"jwt_{number}")
             response = requests.post(
-                receiver.url, data=raw, headers=headers | {"Upstash-Signature": signed}, timeout=5
+                receiver.url,
+                data=raw,
+                headers=headers | {"Upstash-Signature": signed},
+                timeout=5,
             )
             assert response.status_code == status, (number, response.text)
         assert (len(receiver), receiver.refused) == (3, 3)
@@ -235,7 +293,9 @@ def test_the_keys_of_the_region_that_a_delivery_names_verify_it():
 
 def test_the_clock_decides_about_expiry():
     """A receiver whose clock is ten minutes on refuses what was signed now."""
-    with CallbackReceiver(signed_service(), clock=lambda: time.time() + 600) as receiver:
+    with CallbackReceiver(
+        signed_service(), clock=lambda: time.time() + 600
+    ) as receiver:
         raw = b"{}"
         headers = {"Upstash-Signature": signature(receiver.url, raw)}
         response = requests.post(receiver.url, data=raw, headers=headers, timeout=5)
@@ -245,11 +305,16 @@ def test_the_clock_decides_about_expiry():
 
 def test_signatures_are_verified_for_a_tunnels_address():
     """Behind a tunnel the service signs the public address."""
-    with CallbackReceiver(signed_service(), public_url="https://tunnel.example/cb", path="/cb") as receiver:
+    with CallbackReceiver(
+        signed_service(), public_url="https://tunnel.example/cb", path="/cb"
+    ) as receiver:
         assert receiver.url == "https://tunnel.example/cb"
         local = f"http://127.0.0.1:{receiver._port}/cb"
         headers = {"Upstash-Signature": signature(receiver.url, b"{}")}
-        assert requests.post(local, data=b"{}", headers=headers, timeout=5).status_code == 200
+        assert (
+            requests.post(local, data=b"{}", headers=headers, timeout=5).status_code
+            == 200
+        )
 
 
 def test_invalid_callbacks_are_refused_and_the_receiver_keeps_running():
@@ -260,8 +325,14 @@ def test_invalid_callbacks_are_refused_and_the_receiver_keeps_running():
         assert requests.get(receiver.url, timeout=5).status_code == 405
         assert requests.head(receiver.url, timeout=5).status_code == 405
         assert requests.post(receiver.url, data=b"[]", timeout=5).status_code == 400
-        assert requests.post(receiver.url, data=b"[" * 100_000, timeout=5).status_code == 400
-        assert requests.post(receiver.url, data=iter([b"{}"]), timeout=5).status_code == 411
+        assert (
+            requests.post(receiver.url, data=b"[" * 100_000, timeout=5).status_code
+            == 400
+        )
+        assert (
+            requests.post(receiver.url, data=iter([b"{}"]), timeout=5).status_code
+            == 411
+        )
         start = b"POST /callbacks HTTP/1.1\r\nHost: x\r\n"
         for headers, status in (
             (b"", b"411"),
@@ -299,15 +370,24 @@ def test_many_senders_at_once_lose_nothing():
 
         def send(first: int) -> None:
             for number in range(first, first + 25):
-                assert requests.post(receiver.url, json=body(number), timeout=10).status_code == 200
+                assert (
+                    requests.post(
+                        receiver.url, json=body(number), timeout=10
+                    ).status_code
+                    == 200
+                )
 
-        threads = [threading.Thread(target=send, args=(25 * part,)) for part in range(8)]
+        threads = [
+            threading.Thread(target=send, args=(25 * part,)) for part in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         frame = load_callbacks(receiver)
-    assert sorted(frame["source_message_id"]) == sorted(f"msg_{number}" for number in range(200))
+    assert sorted(frame["source_message_id"]) == sorted(
+        f"msg_{number}" for number in range(200)
+    )
 
 
 def test_a_receiver_listens_on_this_machine_alone_and_says_when_its_port_is_taken():
@@ -352,7 +432,10 @@ def test_the_receivers_service_masks_its_own_token():
 @pytest.mark.slow
 @given(
     st.lists(
-        st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), max_size=4), max_size=6
+        st.dictionaries(
+            st.text(max_size=8), st.integers() | st.text(max_size=8), max_size=4
+        ),
+        max_size=6,
     )
 )
 def test_lines_and_arrays_hold_the_same_bodies(tmp_path_factory, bodies):

@@ -47,16 +47,28 @@ def test_a_call_that_failed_is_in_no_dlq(server):
     with LocalService(time_factor=100_000, indexes=[]) as local:
         service = tk.connect(queue_url=local.url, queue_token=local.token)
         bearer = {"Authorization": f"Bearer {local.token}", "Service-Retries": "0"}
-        started = httpx.post(f"{local.url}/v2/trigger/{server.url}/flow", headers=bearer, content=b"{}")
+        started = httpx.post(
+            f"{local.url}/v2/trigger/{server.url}/flow", headers=bearer, content=b"{}"
+        )
         headers = {"Service-Workflow-RunId": started.json()["workflowRunId"], **bearer}
-        headers |= {"Service-Workflow-CallType": "toCallback", "Service-Workflow-Url": f"{server.url}/flow"}
+        headers |= {
+            "Service-Workflow-CallType": "toCallback",
+            "Service-Workflow-Url": f"{server.url}/flow",
+        }
         with tk.CallbackReceiver(service) as receiver:
             url = f"{local.url}/v2/publish/http://127.0.0.1:9/closed"
-            sent = httpx.post(url, headers={**headers, "Service-Callback": receiver.url}, content=b"{}")
+            sent = httpx.post(
+                url,
+                headers={**headers, "Service-Callback": receiver.url},
+                content=b"{}",
+            )
             assert receiver.wait(1, timeout=60), repr(receiver)
             frame = tk.load_callbacks(receiver)
         assert frame["source_message_id"].tolist() == [sent.json()["messageId"]]
-        assert (frame["delivered"].tolist(), frame["exhausted"].tolist()) == ([False], [True])
+        assert (frame["delivered"].tolist(), frame["exhausted"].tolist()) == (
+            [False],
+            [True],
+        )
         assert frame["in_dlq"].isna().all()
         for kind in ("messages", "workflows"):
             assert tk.load_failures(service, kind=kind, progress=False).empty

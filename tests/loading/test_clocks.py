@@ -41,7 +41,11 @@ def _failing(date: str | timedelta | None) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response_only(500)
-            stated = format_datetime(_now() + date, usegmt=True) if isinstance(date, timedelta) else date
+            stated = (
+                format_datetime(_now() + date, usegmt=True)
+                if isinstance(date, timedelta)
+                else date
+            )
             if stated is not None:
                 self.send_header("Date", stated)
             self.send_header("Content-Length", "4")
@@ -75,9 +79,14 @@ def _failing(date: str | timedelta | None) -> Iterator[str]:
     ],
     ids=["ahead", "behind", "2036", "right", "malformed", "missing"],
 )
-def test_a_real_application_with_a_wrong_clock(date: str | timedelta | None, ahead: int | None) -> None:
+def test_a_real_application_with_a_wrong_clock(
+    date: str | timedelta | None, ahead: int | None
+) -> None:
     """No row is lost, each is placed between its creation and the load, and impossible headers are named."""
-    with LocalService(time_factor=100_000, indexes=[]) as local, _failing(date) as address:
+    with (
+        LocalService(time_factor=100_000, indexes=[]) as local,
+        _failing(date) as address,
+    ):
         service = tk.connect(queue_url=local.url, queue_token=local.token, environ={})
         for number in range(3):
             tk.publish(service, address, {"order": number}, retries=1)
@@ -103,7 +112,9 @@ def test_a_real_application_with_a_wrong_clock(date: str | timedelta | None, ahe
 def _entries(now: datetime) -> list[dict[str, Any]]:
     """Return failures of the last four hours by a clock that is ahead, one of 2036, and earlier ones."""
 
-    def entry(number: int, failed: datetime, stated: datetime, host: str) -> dict[str, Any]:
+    def entry(
+        number: int, failed: datetime, stated: datetime, host: str
+    ) -> dict[str, Any]:
         created_at = int(failed.timestamp() * 1000) - 15_000
         return {
             "dlqId": f"{number:04}",
@@ -120,7 +131,8 @@ def _entries(now: datetime) -> list[dict[str, Any]]:
     ahead = timedelta(hours=_HOURS)
     late = [now - timedelta(minutes=4 * minute + 1) for minute in range(_LATE)]
     entries = [
-        entry(number, failed, failed + ahead, "ahead.example.com") for number, failed in enumerate(late)
+        entry(number, failed, failed + ahead, "ahead.example.com")
+        for number, failed in enumerate(late)
     ]
     far = datetime(2036, 1, 1, tzinfo=UTC)
     entries.append(entry(900, now - timedelta(minutes=30), far, "far.example.com"))
@@ -153,7 +165,9 @@ def test_failures_of_a_clock_that_is_ahead_are_in_rates_incidents_and_the_headli
     report = tk.failure_report(failures, now=now)
     found = json.loads(report.to_json())
     assert found["overview"]["last_at"] <= now.isoformat()
-    named = {error["destination"]: error["rows"] for error in found["completeness"]["clocks"]}
+    named = {
+        error["destination"]: error["rows"] for error in found["completeness"]["clocks"]
+    }
     assert named == {"ahead.example.com": _LATE, "far.example.com": 1}
     assert "ahead.example.com is 5 hours ahead" in found["completeness"]["sentence"]
     assert "ahead.example.com is 5 hours ahead" in str(tk.summary(failures))
@@ -161,7 +175,9 @@ def test_failures_of_a_clock_that_is_ahead_are_in_rates_incidents_and_the_headli
     assert incidents["observed"].max() >= _LATE
 
 
-def test_the_receipt_counts_estimated_times_and_keeps_them(loaded: tuple[tk.Service, pd.DataFrame]) -> None:
+def test_the_receipt_counts_estimated_times_and_keeps_them(
+    loaded: tuple[tk.Service, pd.DataFrame],
+) -> None:
     """The count and the destinations survive JSON, and the verdict states them."""
     receipt = tk.receipt(loaded[1])
     assert receipt.estimated_times == _LATE + 1
@@ -171,17 +187,24 @@ def test_the_receipt_counts_estimated_times_and_keeps_them(loaded: tuple[tk.Serv
     assert clock_sentence(receipt.clocks) in receipt.verdict
 
 
-def test_a_snapshot_keeps_what_the_first_load_estimated(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_snapshot_keeps_what_the_first_load_estimated(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
     """An entry that is read again when its header has become possible is not a change."""
     now = _now()
     entries = _entries(now)
     server.always(json.dumps({"messages": entries, "cursor": ""}).encode())
     service = tk.connect(queue_url=server.url, queue_token="t", environ={})
     path = tmp_path / "snapshot"
-    assert tk.sync_failures(service, path, progress=False).receipt.estimated_times == _LATE + 1
+    assert (
+        tk.sync_failures(service, path, progress=False).receipt.estimated_times
+        == _LATE + 1
+    )
     later = format_datetime(now + timedelta(hours=_HOURS + 1), usegmt=True)
     # other bytes of the same values, so that every entry is decoded and compared
-    server.always(json.dumps({"messages": entries, "cursor": ""}, indent=1).encode(), Date=later)
+    server.always(
+        json.dumps({"messages": entries, "cursor": ""}, indent=1).encode(), Date=later
+    )
     changes = tk.sync_failures(service, path, progress=False)
     assert changes.counts == {"added": 0, "changed": 0, "gone": 0}
     assert sum(error.rows for error in clock_errors(path)) == _LATE + 1
@@ -195,13 +218,17 @@ def test_what_is_known_of_retries_places_the_failure() -> None:
         "dlqId": "allowed",
         "createdAt": int(created_at.timestamp() * 1000),
         "maxRetries": 2,
-        "responseHeader": {"Date": [format_datetime(now + timedelta(days=400), usegmt=True)]},
+        "responseHeader": {
+            "Date": [format_datetime(now + timedelta(days=400), usegmt=True)]
+        },
     }
     made = entry | {"dlqId": "made", "header": {"Upstash-Retried": ["1"]}}
     many = entry | {"dlqId": "many", "maxRetries": 100}
     unknown = entry | {"dlqId": "unknown", "createdAt": None}
     page = json.dumps([entry, made, many, unknown]).encode()
-    frame = to_frame(FailureDecoder(None, clock=lambda: int(now.timestamp() * 1000)).decode(page))
+    frame = to_frame(
+        FailureDecoder(None, clock=lambda: int(now.timestamp() * 1000)).decode(page)
+    )
     delays = (frame["failed_at"] - frame["created_at"]).dt.total_seconds()
     assert delays[:3].round().tolist() == [161, 12, 7_200]
     assert frame["failed_at"].isna().tolist() == [False] * 3 + [True]

@@ -46,15 +46,29 @@ EVENT = {
 def test_events_become_rows(server):
     """Every documented field has its column, secrets are masked, unknown fields are kept."""
     server.json(log(EVENT, cursor="next", under="logs"))
-    server.json(log({"messageId": "msg_1", "time": 1_767_225_500_000, "state": "CREATED"}, under="logs"))
+    server.json(
+        log(
+            {"messageId": "msg_1", "time": 1_767_225_500_000, "state": "CREATED"},
+            under="logs",
+        )
+    )
     events = tk.load_events(server.service(), progress=False)
     first, second = events.to_dict("records")
-    assert (events["time"].diff().iloc[1], first["state"]) == (pd.Timedelta("-100s"), "ERROR")
+    assert (events["time"].diff().iloc[1], first["state"]) == (
+        pd.Timedelta("-100s"),
+        "ERROR",
+    )
     assert (first["body"], first["response_body"]) == ('{"n": "ü"}', "later")
     assert json.loads(first["response_headers"]) == {"Retry-After": ["60"]}
     assert json.loads(first["extra"]) == {"timeout": 900}
     assert json.loads(first["labels"]) == ["eu"]
-    names = ("topic_name", "endpoint_name", "queue_name", "schedule_id", "flow_control_key")
+    names = (
+        "topic_name",
+        "endpoint_name",
+        "queue_name",
+        "schedule_id",
+        "flow_control_key",
+    )
     assert [first[name] for name in names] == ["orders", "billing", "q", "scd_1", "k"]
     assert "canary" not in events.to_csv()
     assert pd.isna(second["response_status"])
@@ -62,17 +76,34 @@ def test_events_become_rows(server):
     assert [request.path for request in server.requests] == ["/v2/logs"] * 2
     assert tk.receipt(events).complete
     server.json(log(EVENT))
-    assert "canary" in tk.load_events(server.service(), reveal=True, progress=False).to_csv()
+    assert (
+        "canary"
+        in tk.load_events(server.service(), reveal=True, progress=False).to_csv()
+    )
 
 
 def test_filters_are_sent_as_the_service_names_them(server):
     """On every page; an unknown state and a masked value are errors before any request."""
     server.json(log({"messageId": "a", "time": 1, "state": "FAILED"}, cursor="next"))
     server.json(log())
-    wanted = {"state": "FAILED", "message_id": "a", "url": "https://a.example/", "topic_name": "t"}
-    wanted |= {"schedule_id": "s", "queue_name": "q", "label": ["eu", "us"], "flow_control_key": "k"}
+    wanted = {
+        "state": "FAILED",
+        "message_id": "a",
+        "url": "https://a.example/",
+        "topic_name": "t",
+    }
+    wanted |= {
+        "schedule_id": "s",
+        "queue_name": "q",
+        "label": ["eu", "us"],
+        "flow_control_key": "k",
+    }
     events = tk.load_events(
-        server.service(), since="2026-01-01", until="2026-01-02", progress=False, **wanted
+        server.service(),
+        since="2026-01-01",
+        until="2026-01-02",
+        progress=False,
+        **wanted,
     )
     for request in server.requests:
         assert {pair for pair in request.query if pair[0] not in ("count", "cursor")} == {
@@ -82,7 +113,10 @@ def test_filters_are_sent_as_the_service_names_them(server):
         }  # fmt: skip
     assert tk.receipt(events).scope["label"] == ["eu", "us"]
     before = len(server.requests)
-    for wrong in ({"state": "BROKEN"}, {"url": "https://a.example/?k=[masked len=3 tag=cef30295]"}):
+    for wrong in (
+        {"state": "BROKEN"},
+        {"url": "https://a.example/?k=[masked len=3 tag=cef30295]"},
+    ):
         with pytest.raises(InputError):
             tk.load_events(server.service(), **wrong)
     assert len(server.requests) == before
@@ -91,7 +125,9 @@ def test_filters_are_sent_as_the_service_names_them(server):
 def test_an_event_that_comes_twice_is_one_row_and_is_said(server):
     """Events have no id: those that are equal in everything were read twice, others of one time were not."""
     event = {"messageId": "a", "time": 5, "state": "RETRY"}
-    server.json(log(event, event | {"retried": 1}, event | {"state": "FAILED"}, cursor="next"))
+    server.json(
+        log(event, event | {"retried": 1}, event | {"state": "FAILED"}, cursor="next")
+    )
     server.json(log(event, {"messageId": "b", "time": 5, "state": "RETRY"}))
     with pytest.warns(tk.errors.IncompleteLoadWarning, match="1 were read twice"):
         events = tk.load_events(server.service(), progress=False)
@@ -127,13 +163,21 @@ def test_each_attempt_of_a_real_delivery_is_a_row():
     """Accepted, retried twice, given up; delivered messages; and what each filter leaves."""
     with LocalService(time_factor=100_000, indexes=[]) as local:
         service = tk.connect(queue_url=local.url, queue_token=local.token)
-        lost = tk.publish(service, "http://127.0.0.1:9/closed", retries=2, labels=["eu"])
-        tk.publish(service, f"{local.url}/v2/keys", method="GET", retries=0, labels=["us"])
+        lost = tk.publish(
+            service, "http://127.0.0.1:9/closed", retries=2, labels=["eu"]
+        )
+        tk.publish(
+            service, f"{local.url}/v2/keys", method="GET", retries=0, labels=["us"]
+        )
         until = time.monotonic() + 60
-        while (events := tk.load_events(service, progress=False))["state"].isin(["FAILED"]).sum() < 2:
+        while (events := tk.load_events(service, progress=False))["state"].isin(
+            ["FAILED"]
+        ).sum() < 2:
             assert time.monotonic() < until
             time.sleep(0.1)
-        mine = tk.load_events(service, message_id=lost.message_id, progress=False).sort_values("time")
+        mine = tk.load_events(
+            service, message_id=lost.message_id, progress=False
+        ).sort_values("time")
         assert sorted(mine["state"]) == sorted(
             ["CREATED", *["ACTIVE", "ERROR"] * 3, *["RETRY"] * 2, "FAILED"]
         )
@@ -143,8 +187,14 @@ def test_each_attempt_of_a_real_delivery_is_a_row():
         for wanted, expected in (
             ({"state": "RETRY"}, events["state"] == "RETRY"),
             ({"label": "us"}, events["labels"] == '["us"]'),
-            ({"url": "http://127.0.0.1:9/closed"}, events["message_id"] == lost.message_id),
-            ({"since": events["time"].iloc[2]}, events["time"] >= events["time"].iloc[2]),
+            (
+                {"url": "http://127.0.0.1:9/closed"},
+                events["message_id"] == lost.message_id,
+            ),
+            (
+                {"since": events["time"].iloc[2]},
+                events["time"] >= events["time"].iloc[2],
+            ),
         ):
             found = tk.load_events(service, progress=False, **wanted)
             assert 0 < len(found) < len(events)

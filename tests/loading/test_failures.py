@@ -28,11 +28,17 @@ def pages(*sizes: int, start: int = 0) -> dict[str, bytes]:
     found, number = {}, start
     for index, size in enumerate(sizes):
         entries = [
-            {"dlqId": f"id-{number + i}", "responseStatus": 500, "workflowUrl": "https://a.example/w"}
+            {
+                "dlqId": f"id-{number + i}",
+                "responseStatus": 500,
+                "workflowUrl": "https://a.example/w",
+            }
             for i in range(size)
         ]
         after = f"c{index + 1}" if index + 1 < len(sizes) else ""
-        found[f"c{index}" if index else ""] = json.dumps({"cursor": after, "messages": entries}).encode()
+        found[f"c{index}" if index else ""] = json.dumps(
+            {"cursor": after, "messages": entries}
+        ).encode()
         number += size
     return found
 
@@ -54,19 +60,27 @@ def serve(server, found: dict[str, bytes]) -> tk.Service:
         ([{"dlqId": "m-1"}], {"kind": "messages"}, False),
     ],
 )
-def test_failed_plain_messages_are_named_if_there_are_some(server, messages, options, is_named):
+def test_failed_plain_messages_are_named_if_there_are_some(
+    server, messages, options, is_named
+):
     """A load of all failed runs notes how failed plain messages are loaded, only if there are some."""
     runs = pages(3)[""]
 
     def give(request):
         if request.path.endswith("/v2/workflows/dlq"):
             return runs
-        return b"no JSON" if messages is None else json.dumps({"messages": messages}).encode()
+        return (
+            b"no JSON"
+            if messages is None
+            else json.dumps({"messages": messages}).encode()
+        )
 
     server.responding(give)
     receipt = tk.receipt(tk.load_failures(server.service(), progress=False, **options))
     assert any('kind="messages"' in note for note in receipt.notes) is is_named
-    assert ("messages" in receipt._repr_html_().split("notes")[-1]) is is_named or options
+    assert (
+        "messages" in receipt._repr_html_().split("notes")[-1]
+    ) is is_named or options
 
 
 def test_all_pages_are_in_one_frame(server):
@@ -76,7 +90,13 @@ def test_all_pages_are_in_one_frame(server):
     assert frame["dlq_id"].tolist() == [f"id-{number}" for number in range(237)]
     assert [name for name in frame.columns if name != "error"] == FAILURES.names
     receipt = tk.receipt(frame)
-    assert (receipt.complete, receipt.rows, receipt.pages, receipt.requests, receipt.retries) == (
+    assert (
+        receipt.complete,
+        receipt.rows,
+        receipt.pages,
+        receipt.requests,
+        receipt.retries,
+    ) == (
         True,
         237,
         4,
@@ -139,18 +159,29 @@ def test_a_value_with_a_comma_is_compared_on_our_side(server):
     """What cannot be sent unambiguously is not sent; the receipt counts what was left out and says why."""
     entries = [{"dlqId": "a", "labels": ["x,y"]}, {"dlqId": "b", "labels": ["x", "y"]}]
     server.responding(lambda _: json.dumps({"messages": entries}).encode())
-    frame = tk.load_failures(server.service(), tk.FailureFilter(label="x,y", caller_ip=None), progress=False)
+    frame = tk.load_failures(
+        server.service(), tk.FailureFilter(label="x,y", caller_ip=None), progress=False
+    )
     assert frame["dlq_id"].tolist() == ["a"]
     assert "label" not in dict(server.requests[0].query)
     receipt = tk.receipt(frame)
     assert (receipt.complete, receipt.filtered_here) == (True, 1)
-    assert any("label" in assumption and "comma" in assumption for assumption in receipt.assumptions)
+    assert any(
+        "label" in assumption and "comma" in assumption
+        for assumption in receipt.assumptions
+    )
 
 
 def test_repeated_entries_are_kept_once_and_counted(server):
     """Pages that overlap: unique rows, the later content, and a receipt and a warning that say so."""
-    first = [{"dlqId": "a", "responseStatus": 500}, {"dlqId": "b", "responseStatus": 500}]
-    second = [{"dlqId": "b", "responseStatus": 503}, {"dlqId": "c", "responseStatus": 500}]
+    first = [
+        {"dlqId": "a", "responseStatus": 500},
+        {"dlqId": "b", "responseStatus": 500},
+    ]
+    second = [
+        {"dlqId": "b", "responseStatus": 503},
+        {"dlqId": "c", "responseStatus": 500},
+    ]
     result = {
         "": json.dumps({"cursor": "n", "messages": first}).encode(),
         "n": json.dumps({"messages": second}).encode(),
@@ -163,7 +194,12 @@ def test_repeated_entries_are_kept_once_and_counted(server):
         ("c", 500),
     ]
     receipt = tk.receipt(frame)
-    assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.rows) == (False, 0, 1, 3)
+    assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.rows) == (
+        False,
+        0,
+        1,
+        3,
+    )
 
 
 def test_repeated_unchanged_entries_are_duplicates(server):
@@ -250,9 +286,14 @@ def test_a_looping_cursor_never_returns_a_frame(server):
 def test_batches_are_unique_across_pages(server):
     """iter_failures yields a frame for each page, and never an id twice."""
     result = pages(3, 3)
-    result["c1"] = json.dumps({"messages": [{"dlqId": "id-2"}, {"dlqId": "id-9"}]}).encode()
+    result["c1"] = json.dumps(
+        {"messages": [{"dlqId": "id-2"}, {"dlqId": "id-9"}]}
+    ).encode()
     pieces = list(tk.iter_failures(serve(server, result), progress=False))
-    assert [piece["dlq_id"].tolist() for piece in pieces] == [["id-0", "id-1", "id-2"], ["id-9"]]
+    assert [piece["dlq_id"].tolist() for piece in pieces] == [
+        ["id-0", "id-1", "id-2"],
+        ["id-9"],
+    ]
 
 
 def test_one_failure_by_id(server):
@@ -283,7 +324,11 @@ def test_status_and_error_are_compared_here(server):
     """All other filters are sent to the service; the receipt says what was compared here."""
     rows = [
         {"dlqId": "a", "responseStatus": 500, "responseBody": "TimeoutError: 30 s"},
-        {"dlqId": "b", "responseStatus": 429, "responseBody": "Too many requests, timeout later"},
+        {
+            "dlqId": "b",
+            "responseStatus": 429,
+            "responseBody": "Too many requests, timeout later",
+        },
         {"dlqId": "c", "responseStatus": 500, "responseBody": "refused"},
         {"dlqId": "d"},
     ]
@@ -296,15 +341,26 @@ def test_status_and_error_are_compared_here(server):
     made = tk.receipt(frame)
     assert (made.complete, made.filtered_here) == (True, 3)
     for part in ("response_status", "error"):
-        assert f"{part}: the service cannot filter by it, so it was compared here" in made.assumptions
-    assert (made.scope["response_status"], made.scope["error"]) == ([500, 503], ["timeout"])
+        assert (
+            f"{part}: the service cannot filter by it, so it was compared here"
+            in made.assumptions
+        )
+    assert (made.scope["response_status"], made.scope["error"]) == (
+        [500, 503],
+        ["timeout"],
+    )
 
 
 @pytest.mark.slow
-def test_status_and_error_choose_the_same_rows_of_a_service_and_of_a_frame(sample_service):
+def test_status_and_error_choose_the_same_rows_of_a_service_and_of_a_frame(
+    sample_service,
+):
     """The embedded service's failures, filtered while they are loaded and afterwards, are the same."""
     everything = tk.load_failures(sample_service, progress=False)
-    for chosen in (tk.FailureFilter(response_status=429), tk.FailureFilter(error="timeout")):
+    for chosen in (
+        tk.FailureFilter(response_status=429),
+        tk.FailureFilter(error="timeout"),
+    ):
         loaded = tk.load_failures(sample_service, chosen, progress=False)
         expected = everything[match_failures(everything, chosen)]
         assert 0 < len(loaded) < len(everything)
@@ -315,7 +371,9 @@ def test_the_receipt_holds_no_secret_of_a_filter(server):
     """A workflow URL with a token in its query is sent as it is, and masked in the receipt."""
     service = serve(server, pages(0))
     url = "https://a.example/w?key=canary-99"
-    frame = tk.load_failures(service, tk.FailureFilter(workflow_url=url), progress=False)
+    frame = tk.load_failures(
+        service, tk.FailureFilter(workflow_url=url), progress=False
+    )
     assert ("workflowUrl", url) in server.requests[0].query
     assert "canary" not in json.dumps(frame.attrs)
 
@@ -333,7 +391,10 @@ def test_exact_actions_need_ids_and_confirmation(server):
     assert server.requests == []
     server.json(b'{"deleted": 1, "cursor": ""}')
     assert tk.delete_failures(service, pd.Series(["a", "b", "a"]), confirm=True) == 1
-    assert [value for name, value in server.requests[0].query if name == "dlqIds"] == ["a", "b"]
+    assert [value for name, value in server.requests[0].query if name == "dlqIds"] == [
+        "a",
+        "b",
+    ]
     server.json(b'{"workflowRunId": "wfr_new"}')
     assert tk.resume_failures(service, "a", confirm=True) == {"a": "wfr_new"}
     assert server.requests[1].path == "/v2/workflows/dlq/resume/a"
@@ -348,7 +409,9 @@ def test_a_resume_that_fails_halfway_says_what_was_done(server):
     assert "wfr_new" in raised.value.__notes__[0]
 
 
-@pytest.mark.parametrize("first", ["7d", "24 hours", "2026-11-20", date(2026, 11, 20), timedelta(days=2)])
+@pytest.mark.parametrize(
+    "first", ["7d", "24 hours", "2026-11-20", date(2026, 11, 20), timedelta(days=2)]
+)
 def test_a_time_as_the_filter_means_since(server, first):
     """`load_failures(service, "7d")` sends the start of that time, and so does iterating."""
     server.always(b'{"messages": []}')
@@ -371,7 +434,10 @@ def test_a_time_as_filter_and_since_contradict(sample_service):
 
 def test_a_masked_value_copied_from_a_frame_finds_its_rows(server):
     """A workflow_url whose query was masked is compared here, masked alike; the receipt says so."""
-    entries = [{"dlqId": name, "workflowUrl": f"https://a.example/w?code={name}-secret"} for name in "ab"]
+    entries = [
+        {"dlqId": name, "workflowUrl": f"https://a.example/w?code={name}-secret"}
+        for name in "ab"
+    ]
     server.always(json.dumps({"messages": entries}).encode())
     service = server.service()
     everything = tk.load_failures(service, progress=False)
@@ -380,9 +446,17 @@ def test_a_masked_value_copied_from_a_frame_finds_its_rows(server):
     wanted = tk.FailureFilter(workflow_url=copied)
     result = tk.load_failures(service, wanted, progress=False)
     assert result["dlq_id"].tolist() == ["b"]
-    assert "workflow_url: a masked value cannot be sent" in " ".join(tk.receipt(result).assumptions)
-    assert all("workflowUrl" not in dict(requested.query) for requested in server.requests)
-    rows = [everything.iloc[1], everything.to_dict("records")[1], next(everything[1:].itertuples())]
+    assert "workflow_url: a masked value cannot be sent" in " ".join(
+        tk.receipt(result).assumptions
+    )
+    assert all(
+        "workflowUrl" not in dict(requested.query) for requested in server.requests
+    )
+    rows = [
+        everything.iloc[1],
+        everything.to_dict("records")[1],
+        next(everything[1:].itertuples()),
+    ]
     assert [wanted.matches(row) for row in rows] == [True] * 3
     assert not wanted.matches(everything.iloc[0])
 
@@ -391,9 +465,21 @@ def test_missing_values_are_one_kind_of_missing(server):
     """An empty state, label or list is missing as an absent one is; header names keep their case."""
     header = {"content-type": ["a"], "X-MiXed": ["b"]}
     entries = [
-        {"dlqId": "a", "failureFunctionState": "", "label": "", "labels": [], "header": header},
+        {
+            "dlqId": "a",
+            "failureFunctionState": "",
+            "label": "",
+            "labels": [],
+            "header": header,
+        },
         {"dlqId": "b"},
-        {"dlqId": "c", "failureFunctionState": "", "label": "", "labels": [], "maxRetries": "odd"},
+        {
+            "dlqId": "c",
+            "failureFunctionState": "",
+            "label": "",
+            "labels": [],
+            "maxRetries": "odd",
+        },
     ]
     server.always(json.dumps({"messages": entries}).encode())
     frame = tk.load_failures(server.service(), progress=False)

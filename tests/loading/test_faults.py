@@ -36,9 +36,17 @@ RANGE = "/vector/plain/range"
 @pytest.fixture(scope="module")
 def local() -> Iterator[LocalService]:
     """250 failed messages, three pages of them, and 2,500 vectors, three pages, too."""
-    with LocalService(indexes=["plain:dense:2:COSINE"]) as running, admin(running) as http:
-        item = {"destination": "http://127.0.0.1:9/x", "headers": {"Service-Retries": "0"}}
-        http.post("/v2/batch", json=[item | {"body": f"body {n}"} for n in range(ENTRIES)])
+    with (
+        LocalService(indexes=["plain:dense:2:COSINE"]) as running,
+        admin(running) as http,
+    ):
+        item = {
+            "destination": "http://127.0.0.1:9/x",
+            "headers": {"Service-Retries": "0"},
+        }
+        http.post(
+            "/v2/batch", json=[item | {"body": f"body {n}"} for n in range(ENTRIES)]
+        )
         rows = [{"id": f"v{n}", "vector": [1, n]} for n in range(2500)]
         assert http.post("/vector/plain/upsert", json=rows).status_code == 200
         deadline = time.monotonic() + 30
@@ -51,7 +59,9 @@ def local() -> Iterator[LocalService]:
 
 def admin(running: LocalService) -> httpx.Client:
     return httpx.Client(
-        base_url=running.url, headers={"Authorization": f"Bearer {running.token}"}, timeout=30
+        base_url=running.url,
+        headers={"Authorization": f"Bearer {running.token}"},
+        timeout=30,
     )
 
 
@@ -98,20 +108,34 @@ def again(request: int, **fault: Any) -> dict[str, Any]:
 
 SURVIVED = {
     "429 with Retry-After 0": [again(2, status=429, headers={"Retry-After": "0"})],
-    "429 with Retry-After in a second": [again(2, status=429, headers={"Retry-After": "1"})],
-    "429 with a past date": [again(2, status=429, headers={"Retry-After": "{date-60}"})],
+    "429 with Retry-After in a second": [
+        again(2, status=429, headers={"Retry-After": "1"})
+    ],
+    "429 with a past date": [
+        again(2, status=429, headers={"Retry-After": "{date-60}"})
+    ],
     "429 with a date, by a clock an hour off": [
-        again(2, status=429, headers={"Retry-After": "{date+3601}", "Date": "{date+3600}"})
+        again(
+            2, status=429, headers={"Retry-After": "{date+3601}", "Date": "{date+3600}"}
+        )
     ],
     "429 with a burst limit, by a clock an hour off": [
-        again(2, status=429, headers={"Burst-RateLimit-Reset": "{now+3601}", "Date": "{date+3600}"})
+        again(
+            2,
+            status=429,
+            headers={"Burst-RateLimit-Reset": "{now+3601}", "Date": "{date+3600}"},
+        )
     ],
     "429 with a negative wait": [again(1, status=429, headers={"Retry-After": "-1"})],
-    "500, 502, 503 and 504": [again(n, status=s) for n, s in ((1, 500), (3, 502), (5, 503), (6, 504))],
+    "500, 502, 503 and 504": [
+        again(n, status=s) for n, s in ((1, 500), (3, 502), (5, 503), (6, 504))
+    ],
     "reset before the first byte": [again(2, reset={"byte": 0})],
     "reset inside the head": [again(1, reset={"byte": 30})],
     "closed inside the head": [again(2, cut={"byte": 90})],
-    "reset at parts of the body": [again(n, reset={"share": n / 8}) for n in (1, 3, 5, 7)],
+    "reset at parts of the body": [
+        again(n, reset={"share": n / 8}) for n in (1, 3, 5, 7)
+    ],
     "cut at parts of the body": [again(n, cut={"share": n / 8}) for n in (1, 3, 5, 7)],
     "cut inside a chunk": [again(2, chunked=True, cut={"share": 0.6})],
     "more promised than sent": [again(2, length_off=100)],
@@ -119,16 +143,27 @@ SURVIVED = {
     "corrupt gzip": [again(2, gzip="corrupt")],
     "gzip with a wrong checksum": [again(2, gzip="wrong_crc")],
     "gzip without its trailer": [again(2, gzip="no_trailer")],
-    "HTML with 200": [again(2, body="<html></html>", headers={"Content-Type": "text/html"})],
+    "HTML with 200": [
+        again(2, body="<html></html>", headers={"Content-Type": "text/html"})
+    ],
     "an empty body": [again(2, body="")],
     "an empty object": [again(1, json={}), again(3, json={})],
     "no messages": [again(2, drop=["messages"])],
-    "JSON truncated inside a right length": [again(2, body='{"messages": [{"dlqId": "a", "crea')],
-    "503 with Retry-After in a second": [again(2, status=503, headers={"Retry-After": "1"})],
-    "503 with Retry-After 0, five times": [again(2, times=5, status=503, headers={"Retry-After": "0"})],
+    "JSON truncated inside a right length": [
+        again(2, body='{"messages": [{"dlqId": "a", "crea')
+    ],
+    "503 with Retry-After in a second": [
+        again(2, status=503, headers={"Retry-After": "1"})
+    ],
+    "503 with Retry-After 0, five times": [
+        again(2, times=5, status=503, headers={"Retry-After": "0"})
+    ],
     "a second's delay": [again(2, delay=1)],
     "slow": [again(2, bytes_per_second=200_000)],
-    "an empty page with a cursor": [again(1, page={"insert": "empty"}), again(3, page={"insert": "empty"})],
+    "an empty page with a cursor": [
+        again(1, page={"insert": "empty"}),
+        again(3, page={"insert": "empty"}),
+    ],
     "pages in disorder": [again(1, times=None, page={"order": "shuffled"})],
     "an end without a cursor": [again(1, times=None, page={"end": "absent"})],
     "an end of null": [again(1, times=None, page={"end": "null"})],
@@ -230,7 +265,11 @@ def test_a_permanent_fault_is_a_typed_error_with_the_rows_read(
 )
 @pytest.mark.usefixtures("no_backoff")
 def test_a_failure_for_ever_ends_after_a_bounded_number_of_tries(
-    script: Any, local: LocalService, service: tk.Service, fault: dict[str, Any], kind: type[ToolkitError]
+    script: Any,
+    local: LocalService,
+    service: tk.Service,
+    fault: dict[str, Any],
+    kind: type[ToolkitError],
 ) -> None:
     """As many tries of the second page as the policy allows, and the error of the last one."""
     script(again(2, times=None, **fault))
@@ -266,14 +305,18 @@ def test_cursors_that_never_work_end_the_load_and_say_so(
     assert set(caught.value.partial["dlq_id"]) < every_id
 
 
-def test_a_page_longer_than_requested_is_read_completely(script: Any, service: tk.Service) -> None:
+def test_a_page_longer_than_requested_is_read_completely(
+    script: Any, service: tk.Service
+) -> None:
     """All rows are read, also those beyond the requested number."""
     script(again(1, page={"extra": 5_000}))
     frame = tk.load_failures(service, kind="messages", progress=False)
     assert len(frame) == ENTRIES + 5_000
 
 
-def test_the_last_version_of_an_entry_changed_meanwhile_is_kept(script: Any, service: tk.Service) -> None:
+def test_the_last_version_of_an_entry_changed_meanwhile_is_kept(
+    script: Any, service: tk.Service
+) -> None:
     """The same ids with another response in a repeated page: one row each, and the receipt counts them."""
     status = [{"text": '"responseStatus": 503', "by": '"responseStatus": 599'}]
     script(again(2, page={"insert": "previous"}), again(5, times=None, replace=status))
@@ -291,13 +334,18 @@ def test_the_last_version_of_an_entry_changed_meanwhile_is_kept(script: Any, ser
         {"first": 2, "gzip": "wrong_crc"},
         {"first": 2, "body": "<html></html>"},
         {"first": 2, "json": {"result": {}}},
-        {"first": 2, "body": '{"result": {"nextCursor": "7", "vectors": [{"id": "a", "vector": [1'},
+        {
+            "first": 2,
+            "body": '{"result": {"nextCursor": "7", "vectors": [{"id": "a", "vector": [1',
+        },
         {"first": 2, "page": {"insert": "empty"}},
         {"first": 1, "times": None, "page": {"order": "shuffled"}},
         {"first": 1, "times": None, "page": {"end": "null"}},
     ],
 )
-def test_vectors_survive_the_same_faults(script: Any, service: tk.Service, fault: dict[str, Any]) -> None:
+def test_vectors_survive_the_same_faults(
+    script: Any, service: tk.Service, fault: dict[str, Any]
+) -> None:
     """Every vector once."""
     script({"route": RANGE, **fault})
     frame = tk.load_vectors(service, progress=False)
@@ -313,7 +361,9 @@ def test_duplicate_vectors_are_kept_once(script: Any, service: tk.Service) -> No
     assert sorted(frame["id"]) == sorted(f"v{number}" for number in range(2500))
 
 
-def test_vectors_that_go_wrong_for_good_are_an_error(script: Any, service: tk.Service) -> None:
+def test_vectors_that_go_wrong_for_good_are_an_error(
+    script: Any, service: tk.Service
+) -> None:
     """A cursor that comes again."""
     script({"route": RANGE, "first": 2, "times": None, "page": {"cursor": "repeated"}})
     with pytest.raises(ToolkitError) as caught:

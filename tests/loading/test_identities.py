@@ -27,7 +27,10 @@ def test_it_holds_the_same_ids_as_a_set(batches):
         rows, plain, order = Identities(), set[bytes](), list[bytes]()
         for batch in batches:
             result = [identity(number) for number in batch]
-            is_new = [item not in plain and item not in result[:index] for index, item in enumerate(result)]
+            is_new = [
+                item not in plain and item not in result[:index]
+                for index, item in enumerate(result)
+            ]
             assert rows.known(result) == [item in plain for item in result]
             assert rows.are_new(result) == all(is_new)
             assert (rows.add(result) or [True] * len(result)) == is_new

@@ -25,7 +25,10 @@ def written(root, files):
 
 
 MEMINFO = {"proc/meminfo": "MemTotal:  9000 kB\nMemAvailable:    4000 kB\n"}
-V2 = {"sys/fs/cgroup/memory.current": "3000\n", "sys/fs/cgroup/memory.stat": "anon 1\ninactive_file 500\n"}
+V2 = {
+    "sys/fs/cgroup/memory.current": "3000\n",
+    "sys/fs/cgroup/memory.stat": "anon 1\ninactive_file 500\n",
+}
 V1 = {
     "sys/fs/cgroup/memory/memory.limit_in_bytes": "5000\n",
     "sys/fs/cgroup/memory/memory.usage_in_bytes": "3000\n",
@@ -52,7 +55,9 @@ def test_the_least_of_machine_and_container_counts(tmp_path, files, expected):
 
 def test_a_load_too_large_for_memory_says_needed_and_available():
     """The error names both, and what to do; no known limit refuses nothing."""
-    with pytest.raises(NotEnoughMemoryError, match=r"3\.0 GB.*1\.0 GB.*Do this") as caught:
+    with pytest.raises(
+        NotEnoughMemoryError, match=r"3\.0 GB.*1\.0 GB.*Do this"
+    ) as caught:
         check_memory("loading", needed=3e9, limit=1e9, next_step="Do this.")
     assert caught.value.doing == "loading"
     for limit in (None, 3e9, math.inf):
@@ -61,7 +66,11 @@ def test_a_load_too_large_for_memory_says_needed_and_available():
 
 def test_a_page_whose_rows_take_a_huge_dimension_is_refused(server):
     """Rows without a vector need the memory of one: a page of them is counted before it is decoded."""
-    info = {"vectorCount": 1, "dimension": 1_000_000, "namespaces": {"": {"vectorCount": 1}}}
+    info = {
+        "vectorCount": 1,
+        "dimension": 1_000_000,
+        "namespaces": {"": {"vectorCount": 1}},
+    }
     rows = [{"id": str(row)} for row in range(1_000)]
 
     def respond(request):
@@ -73,11 +82,15 @@ def test_a_page_whose_rows_take_a_huge_dimension_is_refused(server):
 
     server.responding(respond)
     with pytest.raises(NotEnoughMemoryError, match=r"4\.0 GB.*1\.0 GB.*memory_limit"):
-        tk.load_vectors(server.service(), include_vectors=False, memory_limit=1e9, progress=False)
+        tk.load_vectors(
+            server.service(), include_vectors=False, memory_limit=1e9, progress=False
+        )
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have other thresholds")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="other allocators have other thresholds"
+)
 def test_the_memory_of_freed_buffers_is_used_again():
     """Buffers of pages that are freed together are not handed out anew, page fault by page fault."""
     code = (
@@ -94,6 +107,8 @@ def test_the_memory_of_freed_buffers_is_used_again():
 
     def faults(*arguments):
         command = [sys.executable, "-c", code, *arguments]
-        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        return int(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        )
 
     assert faults("kept") < faults() / 10

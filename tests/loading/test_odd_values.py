@@ -17,7 +17,11 @@ import pytest
 
 import toolkit as tk
 from toolkit import FailureBrowser
-from toolkit.errors import MalformedResponseError, ProtocolError, UnexpectedResultWarning
+from toolkit.errors import (
+    MalformedResponseError,
+    ProtocolError,
+    UnexpectedResultWarning,
+)
 from toolkit.tables.frame_filters import match_failures, metadata_fields
 
 LONG = "7" * 5_000
@@ -78,19 +82,27 @@ def test_an_entry_with_an_invalid_value_in_any_field_is_kept(server, odd):
     server.always(listing(entry(99), *rows))
     frame = tk.load_failures(server.service(), progress=False)
     assert tk.receipt(frame).complete
-    assert sorted(frame["dlq_id"]) == sorted(["dlq_99", *(f"dlq_{n}" for n in range(len(WIRE)))])
+    assert sorted(frame["dlq_id"]) == sorted(
+        ["dlq_99", *(f"dlq_{n}" for n in range(len(WIRE)))]
+    )
     result = frame.set_index("dlq_id")["extra"]
     assert pd.isna(result["dlq_99"])
     for number, name in enumerate(WIRE):
         value = json.loads(result[f"dlq_{number}"])[name]
-        while not isinstance(value, str):  # the text replaces only what could not be read
+        while not isinstance(
+            value, str
+        ):  # the text replaces only what could not be read
             value = value["n"] if isinstance(value, dict) else value[-1]
         assert value == (LONG if odd.startswith("[1") else odd)
 
 
 def test_an_invalid_entry_passes_through_all_readers_of_a_frame(server, odd, tmp_path):
     """Filters, tables, summaries, plots, reports, panels, workbooks, snapshots and exports accept its row."""
-    rows = [entry(1, notInTheSchema=odd, responseStatus=odd, labels=odd), entry(2), entry(3, header=odd)]
+    rows = [
+        entry(1, notInTheSchema=odd, responseStatus=odd, labels=odd),
+        entry(2),
+        entry(3, header=odd),
+    ]
     server.always(listing(*rows))
     service = server.service()
     frame = tk.load_failures(service, progress=False)
@@ -119,7 +131,11 @@ def test_an_invalid_entry_passes_through_all_readers_of_a_frame(server, odd, tmp
     pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path / "written"), frame)
     for new in (3, 0):
         changes = tk.sync_failures(service, tmp_path / "synced", progress=False)
-        assert (len(changes.added), len(changes.changed), len(changes.gone)) == (new, 0, 0)
+        assert (len(changes.added), len(changes.changed), len(changes.gone)) == (
+            new,
+            0,
+            0,
+        )
     assert len(tk.read_snapshot(tmp_path / "synced")) == 3
     assert len(json.loads(frame.to_json(orient="records", date_format="iso"))) == 3
 
@@ -154,7 +170,11 @@ def vector_service(server: Any, odd: str) -> tk.Service:
         f'{{"id": "data", "vector": [1, 2], "data": {odd}, "unknown": {odd}, "score": 0.3}}',
     ]
     listed = ", ".join(rows)
-    info = {"dimension": 2, "similarityFunction": "COSINE", "namespaces": {"": {"vectorCount": len(rows)}}}
+    info = {
+        "dimension": 2,
+        "similarityFunction": "COSINE",
+        "namespaces": {"": {"vectorCount": len(rows)}},
+    }
     bodies = {
         "/info": json.dumps({"result": info}),
         "/range": f'{{"result": {{"nextCursor": "", "vectors": [{listed}]}}}}',
@@ -184,7 +204,9 @@ def test_a_vector_with_an_invalid_value_is_kept(server, odd, tmp_path):
     stored = tk.read_snapshot(tmp_path / "out")
     pd.testing.assert_frame_equal(stored[frame.columns], frame)
     assert tk.fetch_vectors(service, prefix="p")["id"].tolist() == IDS
-    hits = tk.query(service, vector=[1.0, 2.0], include_vectors=True, include_metadata=True)
+    hits = tk.query(
+        service, vector=[1.0, 2.0], include_vectors=True, include_metadata=True
+    )
     assert hits["id"].tolist() == IDS
     assert hits["score"].tolist() == [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
 
@@ -193,9 +215,13 @@ def test_invalid_metadata_passes_through_all_readers_of_a_frame(server, odd, tmp
     """Filters see the other fields of the row; the invalid one is text in tables of its own."""
     service = vector_service(server, odd)
     frame = tk.load_vectors(service, progress=False)
-    assert frame[tk.match_metadata(frame, "city = 'Oslo'")]["id"].tolist() == ["metadata"]
+    assert frame[tk.match_metadata(frame, "city = 'Oslo'")]["id"].tolist() == [
+        "metadata"
+    ]
     assert "metadata" in frame[tk.match_metadata(frame, "HAS FIELD odd")]["id"].tolist()
-    assert not tk.match_metadata(frame, "odd.a.b.c = 1 OR odd > 5000 OR odd[0] = 2").any()
+    assert not tk.match_metadata(
+        frame, "odd.a.b.c = 1 OR odd > 5000 OR odd[0] = 2"
+    ).any()
     exploded = tk.explode_metadata(frame)
     assert exploded["city"].tolist()[:2] == ["Izmir", "Oslo"]
     value = exploded["odd"][1]
@@ -211,22 +237,30 @@ def test_invalid_metadata_passes_through_all_readers_of_a_frame(server, odd, tmp
     tk.plot_vector_norms(frame)
     plt.close("all")
     tk.MetadataFilterWidget(frame).close()
-    hits = tk.query(service, vector=[1.0, 2.0], include_vectors=True, include_metadata=True)
+    hits = tk.query(
+        service, vector=[1.0, 2.0], include_vectors=True, include_metadata=True
+    )
     tk.plot_score_by_rank(hits)
     tk.plot_score_distribution(hits)
     plt.close("all")
 
 
-@pytest.mark.parametrize(("score", "read"), [(LONG, np.inf), (f"-{LONG}", -np.inf), ("7" * 350, np.inf)])
+@pytest.mark.parametrize(
+    ("score", "read"), [(LONG, np.inf), (f"-{LONG}", -np.inf), ("7" * 350, np.inf)]
+)
 def test_a_score_of_too_many_digits_is_infinite(server, score, read):
     """The hit stays, as those of 1e400 do."""
-    server.always(f'{{"result": [{{"id": "a", "score": {score}}}, {{"id": "b", "score": 0.5}}]}}'.encode())
+    server.always(
+        f'{{"result": [{{"id": "a", "score": {score}}}, {{"id": "b", "score": 0.5}}]}}'.encode()
+    )
     assert tk.query(server.service(), vector=[1.0])["score"].tolist() == [read, 0.5]
 
 
 def test_callbacks_and_runs_with_invalid_values_are_kept(server, odd, tmp_path):
     """Bodies of callbacks, from bytes and from files, and rows of the run log."""
-    body = f'{{"sourceMessageId": "m", "status": {odd}, "header": {odd}, "other": {odd}}}'
+    body = (
+        f'{{"sourceMessageId": "m", "status": {odd}, "header": {odd}, "other": {odd}}}'
+    )
     (tmp_path / "many.json").write_text(f"[{body}, {body}]")
     (tmp_path / "lines.jsonl").write_text(f"{body}\n{body}\n")
     (tmp_path / "one.json").write_text(body)
@@ -266,14 +300,24 @@ def test_an_id_that_is_no_text_is_still_an_error(server, odd):
 
 WHOLE = listing(entry(1), entry(2))
 HALVED = {
-    "two arrays": b'{"messages":[' + entry(1).encode() + b'],"messages":[],"cursor":""}',
-    "two arrays, the first empty": b'{"messages":[],"messages":[' + entry(1).encode() + b'],"cursor":""}',
-    "another spelling": b'{"messages":[' + entry(1).encode() + b'],"mess\\u0061ges":[],"cursor":""}',
-    "two cursors": b'{"messages":[' + entry(1).encode() + b'],"cursor":"","messages":[],"cursor":""}',
+    "two arrays": b'{"messages":['
+    + entry(1).encode()
+    + b'],"messages":[],"cursor":""}',
+    "two arrays, the first empty": b'{"messages":[],"messages":['
+    + entry(1).encode()
+    + b'],"cursor":""}',
+    "another spelling": b'{"messages":['
+    + entry(1).encode()
+    + b'],"mess\\u0061ges":[],"cursor":""}',
+    "two cursors": b'{"messages":['
+    + entry(1).encode()
+    + b'],"cursor":"","messages":[],"cursor":""}',
     "an end in the middle": b'{"messages":['
     + entry(1).encode()
     + b'],"cursor":""} {"messages":[],"cursor":""}',
-    "broken in between": b'{"messages":[' + entry(1).encode() + b',{"dlqId"}],"cursor":""}',
+    "broken in between": b'{"messages":['
+    + entry(1).encode()
+    + b',{"dlqId"}],"cursor":""}',
 }
 
 
@@ -304,7 +348,9 @@ def test_a_page_that_always_has_rows_twice_is_an_error(server, name, tmp_path):
     server.always(HALVED[name])
     for act in (
         lambda: tk.load_failures(service, progress=False),
-        lambda: tk.load_failures(service, filter=tk.FailureFilter(error="boom"), progress=False),
+        lambda: tk.load_failures(
+            service, filter=tk.FailureFilter(error="boom"), progress=False
+        ),
         lambda: tk.sync_failures(service, tmp_path, progress=False),
     ):
         with pytest.raises(MalformedResponseError):
@@ -327,7 +373,9 @@ def test_members_that_are_not_known_are_no_rows_twice(server):
         assert tk.receipt(frame).retries == 0
 
 
-@pytest.mark.parametrize("dtype", ["datetime64[us]", "datetime64[ms, UTC]", "timestamp[us][pyarrow]"])
+@pytest.mark.parametrize(
+    "dtype", ["datetime64[us]", "datetime64[ms, UTC]", "timestamp[us][pyarrow]"]
+)
 def test_times_without_a_zone_are_compared_in_utc(dtype):
     """Frames that others made, or that a spreadsheet wrote, often have none."""
     times = pd.Series(pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:00"])).astype(
@@ -335,7 +383,9 @@ def test_times_without_a_zone_are_compared_in_utc(dtype):
     )
     times = times.dt.tz_localize("UTC") if "UTC" in dtype else times
     wanted = tk.FailureFilter(since="2026-01-01T11:00:00Z")
-    assert match_failures(pd.DataFrame({"created_at": times, "failed_at": times}), wanted).tolist() == [
+    assert match_failures(
+        pd.DataFrame({"created_at": times, "failed_at": times}), wanted
+    ).tolist() == [
         False,
         True,
     ]

@@ -15,13 +15,21 @@ import toolkit as tk
 from toolkit.errors import CursorLoopError, IncompleteLoadError, ToolkitError
 from toolkit.loading import paging
 from toolkit.loading.identities import identities_of
-from toolkit.loading.paging import MOST_EMPTY, MOST_REPEATED, CursorHistory, ProgressGuard, walk
+from toolkit.loading.paging import (
+    MOST_EMPTY,
+    MOST_REPEATED,
+    CursorHistory,
+    ProgressGuard,
+    walk,
+)
 from toolkit.service.pages import Page
 
 
 def pages_of(cursors: dict[str | None, str | None]):
     """A fetch over a map from each cursor to the next."""
-    return lambda cursor: Page(rows=repr(cursor).encode(), cursor=cursors[cursor], size=1, tries=1)
+    return lambda cursor: Page(
+        rows=repr(cursor).encode(), cursor=cursors[cursor], size=1, tries=1
+    )
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=20))
@@ -34,7 +42,11 @@ def test_every_page_is_yielded_once_and_in_order(cursors):
 
 @pytest.mark.parametrize(
     "cursors",
-    [{None: "a", "a": "a"}, {None: "a", "a": "b", "b": "a"}, {None: "a", "a": "b", "b": "c", "c": "a"}],
+    [
+        {None: "a", "a": "a"},
+        {None: "a", "a": "b", "b": "a"},
+        {None: "a", "a": "b", "b": "c", "c": "a"},
+    ],
 )
 def test_a_repeated_cursor_is_an_error(cursors):
     """A repeats, A-B-A and longer cycles are detected, after each page was yielded once."""
@@ -68,7 +80,11 @@ def test_cursors_are_remembered_by_digests():
 
 @given(
     st.integers(1, 6),
-    st.lists(st.tuples(st.integers(0, MOST_EMPTY), st.integers(1, 200)), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(0, MOST_EMPTY), st.integers(1, 200)),
+        min_size=1,
+        max_size=4,
+    ),
     st.sampled_from([1, 7, 100]),
 )
 @settings(max_examples=25, deadline=None)
@@ -82,7 +98,9 @@ def test_no_load_that_can_end_is_taken_for_endless(readings, stretches, page_row
                 guard.page(new=False, reading=reading)
             for _ in range(pages):
                 known = identities_of(map(str, islice(rows, page_rows)))
-                guard.page(new=reading == 0, known=known if reading else (), reading=reading)
+                guard.page(
+                    new=reading == 0, known=known if reading else (), reading=reading
+                )
 
 
 @pytest.mark.parametrize("useful", [0, 1, 1000])
@@ -93,7 +111,9 @@ def test_empty_pages_are_bounded_by_the_pages_that_were_not(useful):
         guard.page(new=True)
     for _ in range(MOST_EMPTY + useful):
         guard.page(new=False)
-    with pytest.raises(CursorLoopError, match=rf"nothing new, after {useful:,} with something new"):
+    with pytest.raises(
+        CursorLoopError, match=rf"nothing new, after {useful:,} with something new"
+    ):
         guard.page(new=False)
 
 
@@ -104,8 +124,13 @@ def test_repeated_rows_are_progress_once_in_each_reading():
         for number in range(10):
             guard.page(new=False, known=identities_of([str(number)]), reading=reading)
         for number in range(MOST_REPEATED):
-            guard.page(new=False, known=identities_of([str(number % 10)]), reading=reading)
-    with pytest.raises(CursorLoopError, match=f"got {MOST_REPEATED + 1:,} pages in a row with nothing new"):
+            guard.page(
+                new=False, known=identities_of([str(number % 10)]), reading=reading
+            )
+    with pytest.raises(
+        CursorLoopError,
+        match=f"got {MOST_REPEATED + 1:,} pages in a row with nothing new",
+    ):
         guard.page(new=False, known=identities_of(["7"]), reading=49)
 
 
@@ -116,7 +141,9 @@ def endless(rows: str) -> Callable[[Any], bytes]:
     def page(request: Any) -> bytes:
         number = next(numbers)
         if request.path == "/info":
-            return b'{"result": {"dimension": 2, "namespaces": {"": {"vectorCount": 9}}}}'
+            return (
+                b'{"result": {"dimension": 2, "namespaces": {"": {"vectorCount": 9}}}}'
+            )
         if request.path == "/range":
             return f'{{"result": {{"nextCursor": "c{number}", "vectors": [{rows}]}}}}'.encode()
         name = "runs" if request.path.endswith("logs") else "messages"
@@ -128,33 +155,47 @@ def endless(rows: str) -> Callable[[Any], bytes]:
 ENTRY = '{"dlqId": "a", "id": "a", "workflowRunId": "a", "vector": [1, 2]}'
 LOADS = {
     "failures": lambda service, _: tk.load_failures(service, progress=False),
-    "failures twice": lambda service, _: tk.load_failures(service, passes=2, progress=False),
+    "failures twice": lambda service, _: tk.load_failures(
+        service, passes=2, progress=False
+    ),
     "filtered failures": lambda service, _: tk.load_failures(
         service, filter=tk.FailureFilter(label="eu"), progress=False
     ),
     "failures filtered on our side": lambda service, _: tk.load_failures(
         service, filter=tk.FailureFilter(response_status=404), progress=False
     ),
-    "failures in batches": lambda service, _: list(tk.iter_failures(service, progress=False)),
+    "failures in batches": lambda service, _: list(
+        tk.iter_failures(service, progress=False)
+    ),
     "runs": lambda service, _: tk.load_runs(service, progress=False),
     "vectors": lambda service, _: tk.load_vectors(service, progress=False),
     "a sync": lambda service, folder: tk.sync_failures(service, folder, progress=False),
-    "an export": lambda service, folder: tk.export_vectors(service, folder, progress=False),
+    "an export": lambda service, folder: tk.export_vectors(
+        service, folder, progress=False
+    ),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "most"), [("", MOST_EMPTY), (ENTRY, MOST_REPEATED)])
 @pytest.mark.parametrize("name", LOADS)
-def test_endless_pages_with_nothing_new_end_every_load(server, tmp_path, name, rows, most):
+def test_endless_pages_with_nothing_new_end_every_load(
+    server, tmp_path, name, rows, most
+):
     """Empty pages, or the same row again and again, with fresh cursors."""
     server.responding(endless(rows))
     with pytest.raises(ToolkitError) as caught:
         LOADS[name](server.service(), tmp_path / "out")
-    error = caught.value.__cause__ if isinstance(caught.value, IncompleteLoadError) else caught.value
+    error = (
+        caught.value.__cause__
+        if isinstance(caught.value, IncompleteLoadError)
+        else caught.value
+    )
     assert isinstance(error, CursorLoopError)
     assert "pages in a row with nothing new" in str(error)
-    assert len(server.requests) < most + 250  # some are on their way, or read ahead, when the reader stops
+    assert (
+        len(server.requests) < most + 250
+    )  # some are on their way, or read ahead, when the reader stops
 
 
 @pytest.mark.slow
@@ -167,7 +208,9 @@ def test_endless_pages_after_many_end_soon(server):
         return f'{{"runs": [{{"workflowRunId": "r{min(number, 1000)}"}}], "cursor": "c{number}"}}'.encode()
 
     server.responding(page)
-    with pytest.raises(IncompleteLoadError, match="pages in a row with nothing new") as caught:
+    with pytest.raises(
+        IncompleteLoadError, match="pages in a row with nothing new"
+    ) as caught:
         tk.load_runs(server.service(), progress=False)
     assert len(caught.value.partial) == 1000
     assert len(server.requests) == 1000 + MOST_REPEATED + 2
@@ -202,7 +245,9 @@ def test_rows_of_many_pages_may_be_read_again(server, wanted):
         return f'{{"messages": [{entry}], "cursor": "{"" if number == 299 else number + 1}"}}'.encode()
 
     server.responding(page)
-    frame = tk.load_failures(server.service(), wanted, passes=2, connections=1, progress=False)
+    frame = tk.load_failures(
+        server.service(), wanted, passes=2, connections=1, progress=False
+    )
     assert len(frame) == (300 if wanted is None else 1)
     assert tk.receipt(frame).complete
 
@@ -219,5 +264,7 @@ def test_a_long_filtered_load_is_no_endless_one(server, monkeypatch):
 
     server.responding(page)
     wanted = tk.FailureFilter(response_status=404)
-    frame = tk.load_failures(server.service(), filter=wanted, progress=False, connections=1)
+    frame = tk.load_failures(
+        server.service(), filter=wanted, progress=False, connections=1
+    )
     assert frame["dlq_id"].tolist() == ["d399"]

@@ -25,7 +25,9 @@ with ProgressBar(None, title="failures", unit="entries", total=300) as progress:
 @pytest.mark.slow
 def test_a_script_stays_silent():
     """Without a terminal nothing is written, neither to the output nor to the error stream."""
-    done = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD], capture_output=True, check=True
+    )
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
@@ -55,7 +57,9 @@ def test_a_terminal_shows_a_bar_after_the_first_second():
 def test_a_callable_receives_progress_and_total():
     """A callable is called after every page."""
     told = []
-    with ProgressBar(lambda *done: told.append(done), title="x", unit="y", total=5) as progress:
+    with ProgressBar(
+        lambda *done: told.append(done), title="x", unit="y", total=5
+    ) as progress:
         progress.add(2)
         progress.add(3)
     assert told == [(2, 5), (5, 5)]

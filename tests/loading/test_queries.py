@@ -16,7 +16,9 @@ from toolkit.errors import InputError
 @pytest.fixture(scope="module")
 def runbooks(sample_service):
     """A few stored vectors with their metadata."""
-    return tk.load_vectors(sample_service, namespace="runbooks", limit=20, progress=False)
+    return tk.load_vectors(
+        sample_service, namespace="runbooks", limit=20, progress=False
+    )
 
 
 def by_all(runbooks, **options):
@@ -40,7 +42,9 @@ def by_all(runbooks, **options):
     ],
     ids=str,
 )
-def test_every_query_function_accepts_the_same_options(sample_service, runbooks, options):
+def test_every_query_function_accepts_the_same_options(
+    sample_service, runbooks, options
+):
     """A ready-made query, keywords, an id, and a ready-made query of an id make the same frame."""
     frames = [
         tk.query(sample_service, *args, namespace="runbooks", **kwargs)
@@ -50,13 +54,18 @@ def test_every_query_function_accepts_the_same_options(sample_service, runbooks,
         pd.testing.assert_frame_equal(frame, frames[0], check_exact=False, rtol=1e-6)
     assert len(frames[0]) == options.get("top_k", 10)
     if "topic" in str(options.get("filter")) and "metadata" in frames[0]:
-        assert {json.loads(text)["topic"] for text in frames[0]["metadata"]} == {"connections"}
+        assert {json.loads(text)["topic"] for text in frames[0]["metadata"]} == {
+            "connections"
+        }
 
 
 def test_options_override_a_ready_made_query(sample_service, runbooks):
     """Arguments that are passed override the query, also to undo an option; others are the query's own."""
     ready = tk.VectorQuery(
-        vector=tk.as_matrix(runbooks)[0], top_k=7, namespace="runbooks", include_metadata=True
+        vector=tk.as_matrix(runbooks)[0],
+        top_k=7,
+        namespace="runbooks",
+        include_metadata=True,
     )
     assert len(tk.query(sample_service, ready)) == 7
     changed = tk.query(sample_service, [ready, ready], top_k=2, include_metadata=False)
@@ -72,10 +81,19 @@ def test_a_stored_vector_is_its_own_first_hit_unless_left_out(sample_service, ru
     ids = runbooks["id"].tolist()[:3]
     with_self = tk.query(sample_service, id=ids, namespace="runbooks", top_k=6)
     assert with_self[with_self["rank"] == 1]["id"].tolist() == ids
-    without = tk.query(sample_service, id=pd.Series(ids), namespace="runbooks", top_k=5, exclude_self=True)
+    without = tk.query(
+        sample_service,
+        id=pd.Series(ids),
+        namespace="runbooks",
+        top_k=5,
+        exclude_self=True,
+    )
     assert without["rank"].tolist() == [1, 2, 3, 4, 5] * 3
     assert without["id"].tolist() == with_self[with_self["rank"] > 1]["id"].tolist()
-    assert (without["score"].to_numpy() == with_self[with_self["rank"] > 1]["score"].to_numpy()).all()
+    assert (
+        without["score"].to_numpy()
+        == with_self[with_self["rank"] > 1]["score"].to_numpy()
+    ).all()
 
 
 def test_a_frame_asks_for_all_its_ids(sample_service, runbooks):
@@ -109,10 +127,18 @@ def test_an_id_that_is_not_there_is_an_error(sample_service):
         ((), {"vector": [1.0], "top_k": 0}, "top_k"),
         ((), {"vector": [1.0], "filter": 5}, "filter"),
         ((), {"vector": [1.0], "query_mode": "DENSE"}, "query_mode"),
-        ((), {"vector": [1.0], "fusion_algorithm": "rrf"}, "fusion_algorithm.*Did you mean 'RRF'"),
+        (
+            (),
+            {"vector": [1.0], "fusion_algorithm": "rrf"},
+            "fusion_algorithm.*Did you mean 'RRF'",
+        ),
         ((), {"vector": [1.0], "exclude_self": True}, "exclude_self"),
         ((), {"id": 5}, "reading id: got 5"),
-        ((), {"id": pd.DataFrame({"a": [1]})}, "id: got a frame without the column 'id'"),
+        (
+            (),
+            {"id": pd.DataFrame({"a": [1]})},
+            "id: got a frame without the column 'id'",
+        ),
     ],
 )
 def test_an_ambiguous_query_is_refused(server, args, options, says):
@@ -135,13 +161,16 @@ def test_queries_by_id_of_sparse_and_hybrid_indexes(local_indexes):
         own = {"namespace": "queries by id"}  # other tests write to the same index
         assert tk.upsert_vectors(service, rows, **own) == 2
         assert set(tk.query(service, id="a", **own)["id"]) == {"a", "b"}
-        assert tk.query(service, id="a", exclude_self=True, **own)["id"].tolist() == ["b"]
+        assert tk.query(service, id="a", exclude_self=True, **own)["id"].tolist() == [
+            "b"
+        ]
 
 
 def test_the_code_of_a_query_by_id_makes_it_again():
     """Its repr and code name id and exclude_self."""
     requested = tk.VectorQuery(id="runbook-0001", exclude_self=True, top_k=3)
     assert re.fullmatch(
-        r"tk\.VectorQuery\(id='runbook-0001', exclude_self=True, top_k=3\)", requested.to_code()
+        r"tk\.VectorQuery\(id='runbook-0001', exclude_self=True, top_k=3\)",
+        requested.to_code(),
     )
     assert eval(requested.to_code(), {"tk": tk}) == requested  # noqa: S307 - the code is ours

@@ -7,7 +7,12 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.errors import InputError, ProtocolError, ToolkitError, UnexpectedResultWarning
+from toolkit.errors import (
+    InputError,
+    ProtocolError,
+    ToolkitError,
+    UnexpectedResultWarning,
+)
 
 ROWS = 250
 
@@ -18,11 +23,17 @@ def service(local_indexes) -> tk.Service:
     service = local_indexes["dense"]
     for number, space in enumerate(("left", "right / side")):
         rows = [
-            {"id": f"{space[0]}{n}", "vector": [(2 * n + number) / 10, 0], "metadata": {"even": n % 2 == 0}}
+            {
+                "id": f"{space[0]}{n}",
+                "vector": [(2 * n + number) / 10, 0],
+                "metadata": {"even": n % 2 == 0},
+            }
             for n in range(ROWS)
         ]
         tk.upsert_vectors(service, rows, namespace=space)
-    tk.upsert_vectors(service, {"id": "l3", "vector": [100, 100]}, namespace="right / side")
+    tk.upsert_vectors(
+        service, {"id": "l3", "vector": [100, 100]}, namespace="right / side"
+    )
     return service
 
 
@@ -31,27 +42,38 @@ SPACES = ["left", "right / side"]
 
 def test_pages_are_the_hits_of_one_large_query(service):
     """All pages together: every vector once, in the order and with the scores of a query for all."""
-    wanted = tk.VectorQuery(vector=[0, 0], namespace="left", top_k=70, include_metadata=True)
+    wanted = tk.VectorQuery(
+        vector=[0, 0], namespace="left", top_k=70, include_metadata=True
+    )
     pages = list(tk.iter_query(service, wanted))
     assert [len(page) for page in pages] == [70, 70, 70, 40]
     together = pd.concat(pages, ignore_index=True)
-    whole = tk.query(service, vector=[0, 0], namespace="left", top_k=ROWS, include_metadata=True)
+    whole = tk.query(
+        service, vector=[0, 0], namespace="left", top_k=ROWS, include_metadata=True
+    )
     pd.testing.assert_frame_equal(together, whole)
 
 
 def test_a_filter_a_stored_id_and_a_text_can_be_read_on(service, sample_service):
     """By id without itself, with a filter, and by text."""
-    wanted = tk.VectorQuery(id="l0", exclude_self=True, namespace="left", filter="even = true", top_k=50)
+    wanted = tk.VectorQuery(
+        id="l0", exclude_self=True, namespace="left", filter="even = true", top_k=50
+    )
     together = pd.concat(tk.iter_query(service, wanted), ignore_index=True)
     assert together["id"].tolist() == [f"l{n}" for n in range(2, ROWS, 2)]
     assert together["rank"].tolist() == list(range(1, 125))
-    pages = tk.iter_query(sample_service, tk.VectorQuery(data="disk full", namespace="runbooks", top_k=300))
+    pages = tk.iter_query(
+        sample_service,
+        tk.VectorQuery(data="disk full", namespace="runbooks", top_k=300),
+    )
     assert pd.concat(pages)["id"].nunique() == 1000
 
 
 def test_no_hit_is_one_empty_page(service):
     """With all its columns."""
-    (page,) = tk.iter_query(service, tk.VectorQuery(vector=[0, 0], namespace="left", filter="nope = 1"))
+    (page,) = tk.iter_query(
+        service, tk.VectorQuery(vector=[0, 0], namespace="left", filter="nope = 1")
+    )
     assert page.empty
     assert list(page.columns) == ["query", "rank", "id", "score"]
 
@@ -61,14 +83,23 @@ def test_closing_ends_the_query_at_the_service(service, server):
     """The service is told, whether pages are left or not."""
     server.json(b'{"result": {"uuid": "u-1", "scores": [{"id": "a", "score": 1.0}]}}')
     server.always(b'{"result": "Success"}')
-    pages = tk.iter_query(server.service(), tk.VectorQuery(vector=[1.0], top_k=1), max_idle=60)
+    pages = tk.iter_query(
+        server.service(), tk.VectorQuery(vector=[1.0], top_k=1), max_idle=60
+    )
     assert next(pages)["id"].tolist() == ["a"]
     pages.close()
-    assert [request.path for request in server.requests] == ["/resumable-query", "/resumable-query-end"]
+    assert [request.path for request in server.requests] == [
+        "/resumable-query",
+        "/resumable-query-end",
+    ]
     assert b'"maxIdle":60' in server.requests[0].body
     assert server.requests[1].body == b'{"uuid":"u-1"}'
     for _ in range(150):  # more than the service keeps open
-        next(tk.iter_query(service, tk.VectorQuery(vector=[0, 0], namespace="left", top_k=1))).empty  # noqa: B018
+        next(  # noqa: B018
+            tk.iter_query(
+                service, tk.VectorQuery(vector=[0, 0], namespace="left", top_k=1)
+            )
+        ).empty
 
 
 def test_a_lost_page_is_an_error_and_never_a_gap(server):
@@ -80,11 +111,19 @@ def test_a_lost_page_is_an_error_and_never_a_gap(server):
     next(pages)
     with pytest.raises(ToolkitError):
         next(pages)
-    assert [request.path for request in server.requests].count("/resumable-query-next") == 1
+    assert [request.path for request in server.requests].count(
+        "/resumable-query-next"
+    ) == 1
 
 
 @pytest.mark.parametrize(
-    "first", [b'{"uuid": "u", "scores": 5}', b'{"uuid": 5, "scores": []}', b"[]", b'{"scores": []}']
+    "first",
+    [
+        b'{"uuid": "u", "scores": 5}',
+        b'{"uuid": 5, "scores": []}',
+        b"[]",
+        b'{"scores": []}',
+    ],
 )
 @pytest.mark.usefixtures("no_backoff")
 def test_what_is_not_as_specified_is_an_error(server, first):
@@ -108,7 +147,10 @@ def test_several_namespaces_are_one_ranking(service):
     assert first["namespace"].tolist() == SPACES * 3
     assert hits.groupby("query").size().tolist() == [6, 6]
     single = tk.query(service, vector=[0, 0], namespace="left", top_k=3)
-    assert first.loc[first["namespace"] == "left", "score"].tolist() == single["score"].tolist()
+    assert (
+        first.loc[first["namespace"] == "left", "score"].tolist()
+        == single["score"].tolist()
+    )
     assert hits.attrs["queries"][0]["namespace"] == SPACES
     same = tk.query(service, vector=[0, 0], namespace=["left"], top_k=3)
     assert same["id"].tolist() == single["id"].tolist()
@@ -116,7 +158,9 @@ def test_several_namespaces_are_one_ranking(service):
 
 def test_a_stored_id_is_asked_in_all_of_them(service):
     """Its vector is of the first namespace that has it; only there it is itself."""
-    hits = tk.query(service, id=["l3", "r9"], namespace=SPACES, top_k=3, exclude_self=True)
+    hits = tk.query(
+        service, id=["l3", "r9"], namespace=SPACES, top_k=3, exclude_self=True
+    )
     # at 0.6 in the first, at (100, 100) in the second: its neighbours are at 0.5 and 0.7
     assert set(hits["id"][:2]) == {"r2", "r3"}
     assert hits.groupby("query").size().tolist() == [3, 3]
@@ -131,4 +175,6 @@ def test_an_unknown_namespace_among_several_is_said_when_nothing_is_found(servic
         assert tk.query(service, vector=[0, 0], namespace=["lefts"]).empty
     with pytest.raises(InputError, match="namespace"):
         tk.query(service, vector=[0, 0], namespace=[])
-    assert not np.isnan(tk.query(service, vector=[0, 0], namespace=["lefts", "left"])["score"]).any()
+    assert not np.isnan(
+        tk.query(service, vector=[0, 0], namespace=["lefts", "left"])["score"]
+    ).any()

@@ -67,25 +67,40 @@ class Index:
             "pendingVectorCount": self.pending,
             "dimension": self.dimension,
             "similarityFunction": "COSINE",
-            "namespaces": {name: {"vectorCount": count} for name, count in counts.items()},
+            "namespaces": {
+                name: {"vectorCount": count} for name, count in counts.items()
+            },
         }
 
-    def _page(self, name: str, *, cursor: str, limit: int, prefix: str = "", **_: Any) -> dict[str, Any]:
-        ids = sorted(item for item in self.rows.get(name, []) if item.startswith(prefix))
+    def _page(
+        self, name: str, *, cursor: str, limit: int, prefix: str = "", **_: Any
+    ) -> dict[str, Any]:
+        ids = sorted(
+            item for item in self.rows.get(name, []) if item.startswith(prefix)
+        )
         start = 0 if cursor == "0" else bisect_left(ids, cursor)
         end = start + min(limit, self.most)
         rows = [
-            {"id": item, "vector": [float(len(item)), 1.5], "metadata": {"of": name}, "data": self.text}
+            {
+                "id": item,
+                "vector": [float(len(item)), 1.5],
+                "metadata": {"of": name},
+                "data": self.text,
+            }
             for item in ids[start:end]
         ]
         return {"nextCursor": ids[end] if end < len(ids) else "", "vectors": rows}
 
     @staticmethod
     def _json(value: Any) -> Reply:
-        return Reply(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
+        return Reply(
+            200, {"Content-Type": "application/json"}, json.dumps(value).encode()
+        )
 
 
-def serving(server: ScriptedServer, rows: dict[str, list[str]], **options: Any) -> tuple[Index, tk.Service]:
+def serving(
+    server: ScriptedServer, rows: dict[str, list[str]], **options: Any
+) -> tuple[Index, tk.Service]:
     """An index on this server, and a connection to it."""
     index = Index(rows, **options)
     server.respond = index.respond
@@ -107,9 +122,15 @@ def test_namespaces_and_prefixes_side_by_side_keep_their_order(server):
     """Rows are in the order of namespaces and prefixes, not of the pages; each is read to its end."""
     ids = named(10, "a") + named(5, "b") + named(7, "c")
     _, service = serving(server, {"": ids, "x": ids, "y": []})
-    frame = tk.load_vectors(service, namespace=["x", "", "y"], prefix=["c", "a"], progress=False)
+    frame = tk.load_vectors(
+        service, namespace=["x", "", "y"], prefix=["c", "a"], progress=False
+    )
     expected = [
-        (name, item) for name in ("x", "") for start in "ca" for item in ids if item.startswith(start)
+        (name, item)
+        for name in ("x", "")
+        for start in "ca"
+        for item in ids
+        if item.startswith(start)
     ]
     assert found(frame) == expected
     receipt = tk.receipt(frame)
@@ -140,7 +161,12 @@ def test_nothing_is_requested_twice_when_nothing_changes(server):
     assert len(index.ranges) == 10
     assert len(server.requests) == 11
     receipt = tk.receipt(frame)
-    assert (receipt.pages, receipt.requests, receipt.retries, receipt.reread) == (10, 10, 0, 0)
+    assert (receipt.pages, receipt.requests, receipt.retries, receipt.reread) == (
+        10,
+        10,
+        0,
+        0,
+    )
 
 
 def test_a_cursor_that_is_lost_reads_the_range_again(server):
@@ -174,7 +200,10 @@ def test_a_repeated_id_makes_the_range_be_read_again(server):
 
     def before(index: Index, name: str, cursor: str) -> Reply | None:
         if cursor == "v006" and len(index.ranges) < 5:
-            rows = [{"id": "v000", "vector": [9, 9]}, {"id": "v006", "vector": [4, 1.5]}]
+            rows = [
+                {"id": "v000", "vector": [9, 9]},
+                {"id": "v006", "vector": [4, 1.5]},
+            ]
             return Index._json({"result": {"nextCursor": "v007", "vectors": rows}})
         return None
 
@@ -190,28 +219,38 @@ def test_rows_repeated_in_every_reading_are_not_complete(server):
 
     def before(index: Index, name: str, cursor: str) -> Reply | None:
         if cursor == "v006":
-            rows = [{"id": "v000", "vector": [9, 9]}, {"id": "v006", "vector": [4, 1.5]}]
+            rows = [
+                {"id": "v000", "vector": [9, 9]},
+                {"id": "v006", "vector": [4, 1.5]},
+            ]
             return Index._json({"result": {"nextCursor": "v007", "vectors": rows}})
         return None
 
     _, service = serving(server, {"": named(12)}, before=before)
-    with pytest.warns(IncompleteLoadWarning, match="1 were read twice in the vectors of the default"):
+    with pytest.warns(
+        IncompleteLoadWarning, match="1 were read twice in the vectors of the default"
+    ):
         frame = tk.load_vectors(service, progress=False)
     assert sorted(frame["id"]) == named(12)
     assert tk.receipt(frame).complete is False
 
 
 @pytest.mark.parametrize(
-    ("pending", "prefix", "complete"), [(0, None, False), (3, None, True), (0, "v", True)]
+    ("pending", "prefix", "complete"),
+    [(0, None, False), (3, None, True), (0, "v", True)],
 )
-def test_fewer_rows_than_the_index_counts_are_read_again_and_reported(server, pending, prefix, complete):
+def test_fewer_rows_than_the_index_counts_are_read_again_and_reported(
+    server, pending, prefix, complete
+):
     """A range that ends too early, as the counts say: once more, then the reason; none while pending."""
     index, service = serving(server, {"": named(9)}, counts={"": 12}, pending=pending)
     if complete:
         assert len(tk.load_vectors(service, prefix=prefix, progress=False)) == 9
         assert len(index.ranges) == 3
         return
-    with pytest.warns(IncompleteLoadWarning, match="3 fewer were read than the index counts"):
+    with pytest.warns(
+        IncompleteLoadWarning, match="3 fewer were read than the index counts"
+    ):
         frame = tk.load_vectors(service, progress=False)
     assert (len(frame), len(index.ranges)) == (9, 6)
 
@@ -221,7 +260,9 @@ def test_vectors_deleted_meanwhile_are_no_shortage(server):
 
     def before(index: Index, name: str, cursor: str) -> Reply | None:
         if cursor == "v003":
-            index.rows[""] = [item for item in index.rows[""] if item not in {"v007", "v008"}]
+            index.rows[""] = [
+                item for item in index.rows[""] if item not in {"v007", "v008"}
+            ]
         return None
 
     _, service = serving(server, {"": named(9)}, before=before)
@@ -235,7 +276,12 @@ def test_two_passes_find_what_the_first_missed(server):
     def before(index: Index, name: str, cursor: str) -> Reply | None:
         if len(index.ranges) == 1:
             return Index._json(
-                {"result": {"nextCursor": "v004", "vectors": [{"id": "v000", "vector": [1, 1]}]}}
+                {
+                    "result": {
+                        "nextCursor": "v004",
+                        "vectors": [{"id": "v000", "vector": [1, 1]}],
+                    }
+                }
             )
         return None
 
@@ -264,17 +310,31 @@ def test_a_load_resumes_wherever_it_stopped(server):
         assert len(first) + len(rest) == 16, stop
         assert set(first) | set(rest) == whole, stop
         receipt = resumed.receipt
-        assert (receipt.complete, receipt.rows, receipt.resumed, receipt.duplicates) == (True, 16, 1, 0)
+        assert (
+            receipt.complete,
+            receipt.rows,
+            receipt.resumed,
+            receipt.duplicates,
+        ) == (True, 16, 1, 0)
         # by cursor, as what the stopped load had requested ahead may arrive only now
         requested = {(body["namespace"], body["cursor"]) for body in index.ranges}
-        assert len(requested) in {6 - stop, 7 - stop}  # the page of z has no rows to give
+        assert len(requested) in {
+            6 - stop,
+            7 - stop,
+        }  # the page of z has no rows to give
 
 
-def keys(load: Load, most: int | None = None, resume: Checkpoint | None = None) -> list[tuple[str, str]]:
+def keys(
+    load: Load, most: int | None = None, resume: Checkpoint | None = None
+) -> list[tuple[str, str]]:
     """Namespace and id of the rows of the first tables, after which the load is left."""
     with closing(load.batches(resume=resume)) as batches:
-        tables = list(islice((batch.table for batch in batches if batch.table.num_rows), most))
-    return [(row["namespace"], row["id"]) for table in tables for row in table.to_pylist()]
+        tables = list(
+            islice((batch.table for batch in batches if batch.table.num_rows), most)
+        )
+    return [
+        (row["namespace"], row["id"]) for table in tables for row in table.to_pylist()
+    ]
 
 
 def test_a_resumed_cursor_that_has_expired_reads_the_range_again(server):
@@ -282,24 +342,34 @@ def test_a_resumed_cursor_that_has_expired_reads_the_range_again(server):
     index, service = serving(server, {"": named(12)})
     load = open_vectors(service, LoadOptions(progress=False))
     first = keys(load, 2)
-    index.before = lambda _, __, cursor: Reply(410, {}, b"{}") if cursor == "v006" else None
+    index.before = lambda _, __, cursor: (
+        Reply(410, {}, b"{}") if cursor == "v006" else None
+    )
     index.most = 4
     resumed = open_vectors(service, LoadOptions(progress=False))
-    assert first + keys(resumed, resume=load.checkpoint()) == [("", item) for item in named(12)]
+    assert first + keys(resumed, resume=load.checkpoint()) == [
+        ("", item) for item in named(12)
+    ]
     assert (resumed.receipt.complete, resumed.receipt.reread) == (True, 1)
 
 
 def test_a_token_that_expires_ends_the_load_and_another_one_resumes_it(server):
     """401 is neither retried nor treated as an expired cursor; what was yielded is not requested again."""
     index, service = serving(server, {"": named(12)})
-    index.before = lambda _, __, cursor: Reply(401, {}, b"{}") if cursor == "v006" else None
+    index.before = lambda _, __, cursor: (
+        Reply(401, {}, b"{}") if cursor == "v006" else None
+    )
     load = open_vectors(service, LoadOptions(progress=False))
     pieces = iter(load)
-    assert [item for _ in range(2) for item in next(pieces)["id"].to_pylist()] == named(6)
+    assert [item for _ in range(2) for item in next(pieces)["id"].to_pylist()] == named(
+        6
+    )
     with pytest.raises(AuthenticationError):
         next(pieces)
     index.before = lambda *_: None
-    rest = keys(open_vectors(service, LoadOptions(progress=False)), resume=load.checkpoint())
+    rest = keys(
+        open_vectors(service, LoadOptions(progress=False)), resume=load.checkpoint()
+    )
     assert [item for _, item in rest] == named(12)[6:]
 
 
@@ -307,9 +377,13 @@ def test_no_thread_is_left_however_a_load_ends(server):
     """Read to its end, left early, or failed: the threads that sent requests have ended."""
     _, service = serving(server, {"x": named(40), "y": named(40)})
     for ending in ("end", "early", "error"):
-        pieces = iter(open_vectors(service, LoadOptions(progress=False), namespace="all"))
+        pieces = iter(
+            open_vectors(service, LoadOptions(progress=False), namespace="all")
+        )
         next(pieces)
-        assert any(thread.name.startswith("vectors") for thread in threading.enumerate())
+        assert any(
+            thread.name.startswith("vectors") for thread in threading.enumerate()
+        )
         if ending == "end":
             list(pieces)
         elif ending == "early":
@@ -317,7 +391,11 @@ def test_no_thread_is_left_however_a_load_ends(server):
         else:
             with pytest.raises(ZeroDivisionError):
                 pieces.throw(ZeroDivisionError())
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("vectors")]
+        assert not [
+            thread
+            for thread in threading.enumerate()
+            if thread.name.startswith("vectors")
+        ]
 
 
 def test_an_index_that_would_not_fit_is_refused_before_it_is_read(server):
@@ -326,10 +404,14 @@ def test_an_index_that_would_not_fit_is_refused_before_it_is_read(server):
     with pytest.raises(NotEnoughMemoryError, match="export_vectors"):
         tk.load_vectors(service, memory_limit=9 * 8 - 1, progress=False)
     assert index.ranges == []
-    with pytest.raises(NotEnoughMemoryError, match=r"9 vectors.*memory_limit=math\.inf"):
+    with pytest.raises(
+        NotEnoughMemoryError, match=r"9 vectors.*memory_limit=math\.inf"
+    ):
         tk.load_vectors(service, memory_limit=8_000, progress=False)
     assert len(index.ranges) <= 3
-    assert len(tk.load_vectors(service, memory_limit=8_000, limit=3, progress=False)) == 3
+    assert (
+        len(tk.load_vectors(service, memory_limit=8_000, limit=3, progress=False)) == 3
+    )
     for limit in (math.inf, 1e6, None):
         assert len(tk.load_vectors(service, memory_limit=limit, progress=False)) == 9
     assert sum(map(len, tk.iter_vectors(service, progress=False))) == 9
@@ -344,11 +426,20 @@ def test_a_transport_of_ones_own_is_used_for_everything(server):
         made.append(Transport.to(service, "vector"))
         return made[-1]
 
-    assert len(keys(open_vectors(service, LoadOptions(progress=False), transport=transport))) == 9
+    assert (
+        len(
+            keys(
+                open_vectors(service, LoadOptions(progress=False), transport=transport)
+            )
+        )
+        == 9
+    )
     assert len(made) == 2
 
 
-def test_rows_larger_than_estimated_are_requested_again_in_smaller_pages(server, monkeypatch):
+def test_rows_larger_than_estimated_are_requested_again_in_smaller_pages(
+    server, monkeypatch
+):
     """An oversized first page is abandoned; the rows are read one a page, and count once."""
     monkeypatch.setattr(ranges, "PAGE_BYTES", 20_000)
     index, service = serving(server, {"": named(6)}, text="x" * 30_000, most=1000)
@@ -362,7 +453,9 @@ def test_rows_larger_than_estimated_are_requested_again_in_smaller_pages(server,
     assert receipt.requests > receipt.pages
 
 
-def test_pages_side_by_side_are_smaller_so_that_memory_stays_bounded(server, monkeypatch):
+def test_pages_side_by_side_are_smaller_so_that_memory_stays_bounded(
+    server, monkeypatch
+):
     """Four ranges at once share the memory of one."""
     monkeypatch.setattr(ranges, "PAGE_BYTES", 400_000)
     index, service = serving(server, {name: named(3) for name in "abcdef"})
@@ -394,7 +487,9 @@ def test_an_interrupt_stops_the_threads_and_leaves_what_was_read(server):
     with pytest.raises(IncompleteLoadError, match="an interrupt") as caught:
         tk.load_vectors(service, progress=lambda done, _: done >= 6 and six.set())
     assert len(caught.value.partial) == 6
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vectors")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("vectors")
+    ]
 
 
 def test_an_interrupt_between_the_steps_of_a_wait_is_an_interrupt(server, monkeypatch):
@@ -402,9 +497,13 @@ def test_an_interrupt_between_the_steps_of_a_wait_is_an_interrupt(server, monkey
     interrupted, wait = threading.Event(), threading.Condition.wait
 
     def before(_: Index, __: str, cursor: str) -> Reply | None:
-        return Reply(500, {}, b"{}") if cursor == "v006" and interrupted.wait(60) else None
+        return (
+            Reply(500, {}, b"{}") if cursor == "v006" and interrupted.wait(60) else None
+        )
 
-    def interrupted_wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+    def interrupted_wait(
+        condition: threading.Condition, timeout: float | None = None
+    ) -> bool:
         release = condition._release_save
 
         def release_and_raise() -> None:
@@ -412,7 +511,10 @@ def test_an_interrupt_between_the_steps_of_a_wait_is_an_interrupt(server, monkey
             interrupted.set()
             raise KeyboardInterrupt
 
-        if threading.current_thread() is threading.main_thread() and not interrupted.is_set():
+        if (
+            threading.current_thread() is threading.main_thread()
+            and not interrupted.is_set()
+        ):
             condition._release_save = release_and_raise
         return wait(condition, timeout)
 
@@ -433,7 +535,11 @@ def waits(thread: int) -> bool:
     return waiting and "saved_state" in frame.f_locals  # it has released its lock
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=25,
+    deadline=None,
+)
 @given(
     rows=st.dictionaries(
         st.sampled_from(["", "x", "y z"]),
@@ -444,10 +550,14 @@ def waits(thread: int) -> bool:
     most=st.integers(1, 5),
     connections=st.integers(1, 8),
 )
-def test_every_row_is_yielded_once_for_any_pages(server, rows, prefix, most, connections):
+def test_every_row_is_yielded_once_for_any_pages(
+    server, rows, prefix, most, connections
+):
     """Any namespaces, prefixes and page sizes: every matching row, once, in the order of the ranges."""
     _, service = serving(server, rows, most=most)
-    frame = tk.load_vectors(service, namespace="all", prefix=prefix, connections=connections, progress=False)
+    frame = tk.load_vectors(
+        service, namespace="all", prefix=prefix, connections=connections, progress=False
+    )
     matching = [
         (name, item)
         for name in sorted(rows)

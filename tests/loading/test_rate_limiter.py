@@ -12,14 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import DailyLimitError, RateLimitError, ServerError
-from toolkit.loading.rate_limiter import AdaptiveRateLimiter, LoadStopped, SharedRateLimiter
+from toolkit.loading.rate_limiter import (
+    AdaptiveRateLimiter,
+    LoadStopped,
+    SharedRateLimiter,
+)
 
 
 class Service:
     """A service with a latency and a limit by the second, and as many requests as the limiter allows."""
 
     def __init__(self, limiter, *, latency=0.05, limit=None, named=True):
-        self.limiter, self.latency, self.limit, self.named = limiter, latency, limit, named
+        self.limiter, self.latency, self.limit, self.named = (
+            limiter,
+            latency,
+            limit,
+            named,
+        )
         self.now = 1000.0
         self.starts, self.widths, self.seconds = [], [], Counter()
         self.refused = 0
@@ -35,8 +44,13 @@ class Service:
                 self.limiter.started(self.now)
                 self.starts.append(self.now)
                 self.seconds[int(self.now)] += 1
-                refused = self.limit is not None and self.seconds[int(self.now)] > self.limit
-                heapq.heappush(under_way, (self.now + self.latency, next(number), self.now, refused))
+                refused = (
+                    self.limit is not None and self.seconds[int(self.now)] > self.limit
+                )
+                heapq.heappush(
+                    under_way,
+                    (self.now + self.latency, next(number), self.now, refused),
+                )
                 continue
             moments = [under_way[0][0]] if under_way else []
             if waiting:
@@ -53,7 +67,13 @@ class Service:
 
     def _refusal(self):
         self.refused += 1
-        return RateLimitError("x", status=429, message="", wait=1.0, limit=self.limit if self.named else None)
+        return RateLimitError(
+            "x",
+            status=429,
+            message="",
+            wait=1.0,
+            limit=self.limit if self.named else None,
+        )
 
 
 def test_it_begins_modestly_and_grows_while_latency_stays_flat():
@@ -103,7 +123,9 @@ def test_a_refusal_halves_and_holds_everyone():
     for _ in range(4):
         limiter.started(10.0)
     for _ in range(4):
-        limiter.ended(10.1, RateLimitError("x", status=429, message="", wait=2.0, limit=50), 0.1)
+        limiter.ended(
+            10.1, RateLimitError("x", status=429, message="", wait=2.0, limit=50), 0.1
+        )
     assert limiter.width == 2
     assert limiter.delay(10.1) == pytest.approx(2.0)
     assert limiter.rate == pytest.approx(47.5)
@@ -131,7 +153,10 @@ def test_a_rate_that_was_not_named_grows_again():
 def test_other_errors_do_not_change_the_pace():
     """A daily limit ends the load anyway, and a 500 is a matter of retries."""
     limiter = AdaptiveRateLimiter(connections=16)
-    for error in (DailyLimitError("x", status=429, message=""), ServerError("x", status=500, message="")):
+    for error in (
+        DailyLimitError("x", status=429, message=""),
+        ServerError("x", status=500, message=""),
+    ):
         limiter.started(1.0)
         limiter.ended(1.1, error, 0.1)
     assert (limiter.width, limiter.rate, limiter.delay(1.1)) == (4, None, 0.0)
@@ -140,7 +165,10 @@ def test_other_errors_do_not_change_the_pace():
 @given(st.floats(0.5, 200), st.integers(1, 32), st.floats(0.001, 0.5))
 def test_a_cap_by_the_user_holds_in_every_second(cap, connections, latency):
     """No span of a second sees more starts than requested, and one at its edge."""
-    service = Service(AdaptiveRateLimiter(connections=connections, requests_per_second=cap), latency=latency)
+    service = Service(
+        AdaptiveRateLimiter(connections=connections, requests_per_second=cap),
+        latency=latency,
+    )
     service.respond(60)
     for index, start in enumerate(service.starts):
         within = [other for other in service.starts[index:] if other < start + 0.999]
@@ -160,7 +188,10 @@ def test_waiting_threads_are_released_when_a_load_ends():
     limiter = SharedRateLimiter(connections=1)
     limiter.start()
     ended = []
-    threads = [threading.Thread(target=until_stopped, args=(limiter.start, ended)) for _ in range(2)]
+    threads = [
+        threading.Thread(target=until_stopped, args=(limiter.start, ended))
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     limiter.stop()

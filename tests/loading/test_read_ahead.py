@@ -45,7 +45,9 @@ class Listing:
             raise self.failing.pop(cursor)
         number = int(cursor) if cursor.isdigit() else -1
         after = str(number + 1) if number + 1 < self.length else ""
-        head = self.heads.get(number, f'{{"result": {{"nextCursor": "{after}", "vectors": [')
+        head = self.heads.get(
+            number, f'{{"result": {{"nextCursor": "{after}", "vectors": ['
+        )
         for end in (0, len(head) // 2, len(head)):
             if watch(bytearray(head[:end].encode())):
                 break
@@ -107,7 +109,9 @@ def test_no_more_pages_are_buffered_than_allowed():
 
     def submit(function: Callable[[Any], Page], asked: Any) -> Future[Page]:
         response: Future[Page] = Future()
-        begun.append(lambda: response.cancelled() or response.set_result(function(asked)))
+        begun.append(
+            lambda: response.cancelled() or response.set_result(function(asked))
+        )
         return response
 
     def everything_arrives() -> None:
@@ -128,7 +132,9 @@ def test_no_more_pages_are_buffered_than_allowed():
 def test_a_failed_request_raises_at_its_page_and_can_be_retried(pool):
     """Pages read before the error are returned first; requesting the page again sends a new request."""
     listing = Listing(4)
-    listing.failing["2"] = ServerError("reading", status=500, message="no", request="GET /")
+    listing.failing["2"] = ServerError(
+        "reading", status=500, message="no", request="GET /"
+    )
     ahead = ReadAhead(listing.ask, pool.submit)
     assert [ahead("0").rows, ahead("1").rows] == [b"page 0", b"page 1"]
     with pytest.raises(ServerError):
@@ -168,7 +174,11 @@ def test_in_turn_yields_every_page_in_a_fixed_order(lengths, most):
 
     result = list(in_turn(range(len(lengths)), opening, most=most))
     assert sorted(result) == [
-        (number, index) for number, length in enumerate(lengths) for index in range(length)
+        (number, index)
+        for number, length in enumerate(lengths)
+        for index in range(length)
     ]
     for number in range(len(lengths)):
-        assert [index for name, index in result if name == number] == list(range(lengths[number]))
+        assert [index for name, index in result if name == number] == list(
+            range(lengths[number])
+        )

@@ -36,7 +36,11 @@ class Receiving:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
         try:
             self._child = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("receiving_process.py")), *keys],
+                [
+                    sys.executable,
+                    str(Path(__file__).with_name("receiving_process.py")),
+                    *keys,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -146,19 +150,25 @@ def test_unsigned_bodies_are_refused_unread(signed: Receiving) -> None:
 def test_tiny_chunks_cost_little(unsigned: Receiving) -> None:
     """Of 60 bodies in 200,000 chunks of a byte, which are refused, only the first kilobytes are parsed."""
     tiny = (
-        b"POST /callbacks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 200_000
+        b"POST /callbacks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"1\r\nx\r\n" * 200_000
     )
     before = unsigned.used()["cpu"]
 
     def send(_: int) -> None:
-        with connect(unsigned) as connection, contextlib.suppress(TimeoutError, ConnectionError):
+        with (
+            connect(unsigned) as connection,
+            contextlib.suppress(TimeoutError, ConnectionError),
+        ):
             connection.settimeout(1)
             connection.sendall(tiny)
 
     with ThreadPoolExecutor(20) as senders:
         list(senders.map(send, range(60)))
     assert callback(unsigned) == 200
-    assert unsigned.used()["cpu"] - before < 3  # 7 where each is read as far as the system has it
+    assert (
+        unsigned.used()["cpu"] - before < 3
+    )  # 7 where each is read as far as the system has it
 
 
 def test_bodies_that_arrive_share_64_megabytes(unsigned: Receiving) -> None:
@@ -166,21 +176,31 @@ def test_bodies_that_arrive_share_64_megabytes(unsigned: Receiving) -> None:
     before = unsigned.used()["peak"]
     body = b"x" * (LARGE - 1)
     with ThreadPoolExecutor(40) as senders:
-        waiting = list(senders.map(lambda _: stalled(unsigned, body, LARGE), range(120)))
+        waiting = list(
+            senders.map(lambda _: stalled(unsigned, body, LARGE), range(120))
+        )
     assert callback(unsigned) == 200
     used = unsigned.used()
     assert used["peak"] - before < 96 * MB
     assert used["turned away"] == 120 - 2 - 64  # two may send, 64 may wait
     for connection in waiting:
         connection.close()
-    assert requests.post(unsigned.url, data=b"{}" + b" " * LARGE, timeout=20).status_code == 200
+    assert (
+        requests.post(unsigned.url, data=b"{}" + b" " * LARGE, timeout=20).status_code
+        == 200
+    )
 
 
 @pytest.mark.parametrize(
     ("body", "status"),
     [
         (b'{"a":[' + b"[]," * (LARGE // 3) + b"[]]}", 200),
-        (b"{" + b",".join(b'"%d":0' % number for number in range(LARGE // 11)) + b"}", 200),
+        (
+            b"{"
+            + b",".join(b'"%d":0' % number for number in range(LARGE // 11))
+            + b"}",
+            200,
+        ),
         (b'{"a":[' + b"[]," * (LARGE // 3) + b"NaN]}", 400),
         (b"[" * LARGE, 400),
         (b'{"a":"\xff' + b"\\u0001" * (LARGE // 6) + b'"}', None),
@@ -202,7 +222,10 @@ def test_kept_bodies_have_512_megabytes(unsigned: Receiving) -> None:
     before = unsigned.used()["peak"]
     body = b'{"body":"' + b"x" * LARGE + b'"}'
     with requests.Session() as session:
-        result = [session.post(unsigned.url, data=body, timeout=20).status_code for _ in range(45)]
+        result = [
+            session.post(unsigned.url, data=body, timeout=20).status_code
+            for _ in range(45)
+        ]
         fitting = 512 * MB // len(body)
         assert result == [200] * fitting + [503] * (45 - fitting)
         used = unsigned.used(clear=True)
@@ -216,7 +239,9 @@ def test_a_request_has_a_total_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with tk.CallbackReceiver() as receiver:
         port = int(receiver.url.split("/")[2].rpartition(":")[2])
         for sent in (b"POST", head(1000)):
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            with socket.create_connection(
+                ("127.0.0.1", port), timeout=10
+            ) as connection:
                 begun = time.monotonic()
                 connection.sendall(sent)
                 connection.settimeout(0.1)
@@ -229,7 +254,10 @@ def test_a_request_has_a_total_time(monkeypatch: pytest.MonkeyPatch) -> None:
                         continue
                 assert b" 408 " in response
                 assert time.monotonic() - begun < 3
-        assert requests.post(receiver.url, json={"status": 200}, timeout=5).status_code == 200
+        assert (
+            requests.post(receiver.url, json={"status": 200}, timeout=5).status_code
+            == 200
+        )
 
 
 def test_a_receiver_serves_while_an_event_loop_of_its_owner_runs() -> None:
@@ -237,11 +265,17 @@ def test_a_receiver_serves_while_an_event_loop_of_its_owner_runs() -> None:
 
     async def cell() -> tuple[int, int]:
         with tk.CallbackReceiver() as receiver:
-            response = await asyncio.to_thread(requests.post, receiver.url, json={"status": 200}, timeout=5)
+            response = await asyncio.to_thread(
+                requests.post, receiver.url, json={"status": 200}, timeout=5
+            )
             return response.status_code, len(receiver)
 
     assert asyncio.run(cell()) == (200, 1)
-    assert [thread.name for thread in threading.enumerate() if thread.name == "callback-receiver"] == []
+    assert [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name == "callback-receiver"
+    ] == []
 
 
 def test_closing_does_not_wait_for_senders(unsigned: Receiving) -> None:
@@ -266,6 +300,10 @@ except tk.errors.LocalServiceError as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert "pip install uvicorn" in done.stdout

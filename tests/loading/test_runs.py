@@ -34,7 +34,15 @@ def test_runs_become_rows(server):
             cursor="next",
         )
     )
-    server.json(log({"workflowRunId": "wfr_2", "workflowState": "RUN_STARTED", "workflowRunCompletedAt": 0}))
+    server.json(
+        log(
+            {
+                "workflowRunId": "wfr_2",
+                "workflowState": "RUN_STARTED",
+                "workflowRunCompletedAt": 0,
+            }
+        )
+    )
     runs = tk.load_runs(server.service(), progress=False)
     assert runs["workflow_run_id"].tolist() == ["wfr_1", "wfr_2"]
     assert runs["state"].tolist() == ["RUN_FAILED", "RUN_STARTED"]
@@ -42,7 +50,9 @@ def test_runs_become_rows(server):
     assert runs["completed_at"].isna()[1]
     assert json.loads(runs["extra"][0]) == {"steps": [1, 2]}
     assert "canary" not in runs["workflow_url"][0]
-    assert [requested.path for requested in server.requests] == ["/v2/workflows/logs"] * 2
+    assert [requested.path for requested in server.requests] == [
+        "/v2/workflows/logs"
+    ] * 2
     assert tk.receipt(runs).complete
 
 
@@ -50,10 +60,22 @@ def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
     """Times as milliseconds, everything else as given; a masked value and an unknown state are errors."""
     server.json(log({"workflowRunId": "wfr_1"}, cursor="next"))
     server.json(log())
-    wanted = {"state": "RUN_FAILED", "workflow_url": ["https://a.example/w"], "label": ["eu", "us"]}
-    runs = tk.load_runs(server.service(), "2026-01-01", workflow_run_id="wfr_1", progress=False, **wanted)
+    wanted = {
+        "state": "RUN_FAILED",
+        "workflow_url": ["https://a.example/w"],
+        "label": ["eu", "us"],
+    }
+    runs = tk.load_runs(
+        server.service(),
+        "2026-01-01",
+        workflow_run_id="wfr_1",
+        progress=False,
+        **wanted,
+    )
     for request in server.requests:
-        assert [pair for pair in request.query if pair[0] not in ("count", "cursor")] == [
+        assert [
+            pair for pair in request.query if pair[0] not in ("count", "cursor")
+        ] == [
             ("fromDate", "1767225600000"),
             ("state", "RUN_FAILED"),
             ("workflowUrl", "https://a.example/w"),
@@ -76,9 +98,14 @@ def test_runs_are_filtered_by_a_real_service(tmp_path):
             found = tk.load_runs(service, state=state, progress=False)
             assert 0 < len(found) < len(runs)
             assert found["workflow_run_id"].equals(
-                runs.loc[runs["state"] == state, "workflow_run_id"].reset_index(drop=True)
+                runs.loc[runs["state"] == state, "workflow_run_id"].reset_index(
+                    drop=True
+                )
             )
-        url, middle = runs["workflow_url"].iloc[0], runs["created_at"].iloc[len(runs) // 2]
+        url, middle = (
+            runs["workflow_url"].iloc[0],
+            runs["created_at"].iloc[len(runs) // 2],
+        )
         found = tk.load_runs(service, workflow_url=url, since=middle, progress=False)
         expected = runs[(runs["workflow_url"] == url) & (runs["created_at"] >= middle)]
         assert 0 < len(found) < len(runs)
@@ -88,11 +115,22 @@ def test_runs_are_filtered_by_a_real_service(tmp_path):
 def test_invalid_runs_keep_their_row(server):
     """Values of the wrong kind are in extra; a run without an id is an error."""
     server.json(
-        log({"workflowRunId": "a", "workflowState": 5, "workflowRunCreatedAt": "soon", "labels": "x"})
+        log(
+            {
+                "workflowRunId": "a",
+                "workflowState": 5,
+                "workflowRunCreatedAt": "soon",
+                "labels": "x",
+            }
+        )
     )
     runs = tk.load_runs(server.service(), progress=False)
     assert runs["state"].isna()[0]
-    assert json.loads(runs["extra"][0]) == {"workflowState": 5, "workflowRunCreatedAt": "soon", "labels": "x"}
+    assert json.loads(runs["extra"][0]) == {
+        "workflowState": 5,
+        "workflowRunCreatedAt": "soon",
+        "labels": "x",
+    }
     server.json(log({"workflowState": "RUN_FAILED"}))
     with pytest.raises(ProtocolError, match="workflowRunId"):
         tk.load_runs(server.service())

@@ -17,13 +17,18 @@ _REDACTOR = Redactor(key=b"example")
 _READER = EntryRecognizer(_REDACTOR)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 _ENTRIES = st.builds(
     lambda dlq_id, others: {**others, "dlqId": dlq_id},
     st.text(string.printable, min_size=1, max_size=3),
-    st.dictionaries(st.sampled_from(["label", "body", "cause", "header"]), _VALUES, max_size=3),
+    st.dictionaries(
+        st.sampled_from(["label", "body", "cause", "header"]), _VALUES, max_size=3
+    ),
 )
 
 
@@ -36,7 +41,9 @@ def digests(rows: bytes, reader: EntryRecognizer = _READER) -> list[bytes]:
 
 @pytest.mark.slow
 @given(st.lists(_ENTRIES, max_size=4), st.sampled_from([None, 1]))
-def test_entries_keep_the_order_of_the_decoder(entries: list, indent: int | None) -> None:
+def test_entries_keep_the_order_of_the_decoder(
+    entries: list, indent: int | None
+) -> None:
     """As many, with the same ids; what is cut out decodes to the same rows."""
     rows = json.dumps(entries, indent=indent).encode()
     result = _READER.read(rows)
@@ -59,14 +66,18 @@ def test_digests_are_equal_for_equal_bytes_alone(one: dict, other: dict) -> None
     assert (beside[0] == alone) is (first == second)
 
 
-def test_digests_are_of_one_user_and_one_way_of_masking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digests_are_of_one_user_and_one_way_of_masking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Another masking key, other tokens of ours, another version: the same bytes may become another row."""
     rows = b'[{"dlqId": "a"}]'
     made = [
         Redactor(key=b"example"),
         Redactor(key=b"another"),
         Redactor(key=b"example", own=[Secret("a-token-of-ours")]),
-        Redactor(key=b"example", own=[Secret("a-token-of-ours"), Secret("and-another-one")]),
+        Redactor(
+            key=b"example", own=[Secret("a-token-of-ours"), Secret("and-another-one")]
+        ),
     ]
     result = [digests(rows, EntryRecognizer(redactor)) for redactor in made]
     monkeypatch.setattr("toolkit.loading.identities.__version__", "another")

@@ -26,10 +26,15 @@ from toolkit_service.demo.local_service import LocalService
         ({"response_status": 599}, "no response_status '599'.*Known: '500'"),
         ({"error": "refused connection"}, "no error 'refused connection'.*Known: "),
         ({"label": "no such label"}, "no label 'no such label'.*Known: "),
-        ({"workflow_url": "https://shop.example.com/nothing"}, "no workflow_url.*Did you mean"),
+        (
+            {"workflow_url": "https://shop.example.com/nothing"},
+            "no workflow_url.*Did you mean",
+        ),
     ],
 )
-def test_a_filter_that_matches_nothing_names_the_nearest_values(sample_service, chosen, says):
+def test_a_filter_that_matches_nothing_names_the_nearest_values(
+    sample_service, chosen, says
+):
     """Loading, iterating: an empty result, and a warning that lists what the newest entries have."""
     wanted = tk.FailureFilter(**chosen)
     with pytest.warns(UnexpectedResultWarning, match=says):
@@ -42,7 +47,9 @@ def test_an_empty_result_of_values_that_are_there_is_no_mistake(sample_service):
     """A known state in a time without failures is a normal empty result."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        chosen = tk.FailureFilter(failure_function_state="CALLBACK_FAIL", until="2001-01-01")
+        chosen = tk.FailureFilter(
+            failure_function_state="CALLBACK_FAIL", until="2001-01-01"
+        )
         assert tk.load_failures(sample_service, chosen, progress=False).empty
 
 
@@ -50,7 +57,9 @@ def test_an_unknown_namespace_names_the_nearest(sample_service):
     """Loads, fetches and queries of a namespace that does not exist."""
     says = "no namespace 'runbook'.*Did you mean 'runbooks'"
     with pytest.warns(UnexpectedResultWarning, match=says):
-        assert tk.load_vectors(sample_service, namespace="runbook", progress=False).empty
+        assert tk.load_vectors(
+            sample_service, namespace="runbook", progress=False
+        ).empty
     with pytest.warns(UnexpectedResultWarning, match=says):
         tk.fetch_vectors(sample_service, ["a"], namespace="runbook")
     with pytest.warns(UnexpectedResultWarning, match=says):
@@ -60,12 +69,28 @@ def test_an_unknown_namespace_names_the_nearest(sample_service):
 def test_an_empty_default_namespace_names_those_that_are_not():
     """Queries without a namespace, of an index that has vectors elsewhere; a panel begins there."""
     with LocalService(indexes=["only:dense:2:COSINE"]) as running:
-        service = tk.connect(vector_url=f"{running.url}/vector/only", vector_token=running.token, environ={})
+        service = tk.connect(
+            vector_url=f"{running.url}/vector/only",
+            vector_token=running.token,
+            environ={},
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert tk.query(service, vector=[1, 0]).empty  # nothing anywhere is not a mistake
-        tk.upsert_vectors(service, [{"id": "a", "vector": [1.0, 0.0]}], namespace="guides", progress=False)
-        tk.upsert_vectors(service, [{"id": "b", "vector": [1.0, 0.0]}], namespace="pages", progress=False)
+            assert tk.query(
+                service, vector=[1, 0]
+            ).empty  # nothing anywhere is not a mistake
+        tk.upsert_vectors(
+            service,
+            [{"id": "a", "vector": [1.0, 0.0]}],
+            namespace="guides",
+            progress=False,
+        )
+        tk.upsert_vectors(
+            service,
+            [{"id": "b", "vector": [1.0, 0.0]}],
+            namespace="pages",
+            progress=False,
+        )
         says = "The default namespace has no vectors. Name one that has: 'guides', 'pages'."
         with pytest.warns(UnexpectedResultWarning, match=says):
             assert tk.query(service, vector=[1, 0]).empty
@@ -81,15 +106,28 @@ def test_a_query_that_finds_nothing_names_the_nearest_field(sample_service):
     """A field that no metadata has, in queries by id and by text; a value that is rare is not a mistake."""
     says = r"of the first 100, no metadata has a field 'citi'\. Did you mean 'city'\? Known: 'city'"
     with pytest.warns(UnexpectedResultWarning, match=says) as caught:
-        result = tk.query(sample_service, id="runbook-0001", namespace="runbooks", filter="citi = 'x'")
+        result = tk.query(
+            sample_service, id="runbook-0001", namespace="runbooks", filter="citi = 'x'"
+        )
     assert result.empty
     assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(UnexpectedResultWarning, match=says):
-        tk.query_text(sample_service, ["disk", "full"], namespace="runbooks", filter="citi = 'x'")
+        tk.query_text(
+            sample_service, ["disk", "full"], namespace="runbooks", filter="citi = 'x'"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert tk.query_text(sample_service, "disk", namespace="runbooks", filter="city = 'x'").empty
-        assert len(tk.query_text(sample_service, "disk", namespace="runbooks", filter="HAS NOT FIELD citi"))
+        assert tk.query_text(
+            sample_service, "disk", namespace="runbooks", filter="city = 'x'"
+        ).empty
+        assert len(
+            tk.query_text(
+                sample_service,
+                "disk",
+                namespace="runbooks",
+                filter="HAS NOT FIELD citi",
+            )
+        )
 
 
 @pytest.mark.slow
@@ -97,17 +135,24 @@ def test_the_end_of_an_address_names_the_address(sample_service):
     """An address as displays shorten it matches nothing: the warning names the whole one, also a rare one."""
     for shortened in ("payments/capture", "/exports/nightly"):
         with pytest.warns(
-            UnexpectedResultWarning, match="Did you mean 'https://shop.example.com/flows/"
+            UnexpectedResultWarning,
+            match="Did you mean 'https://shop.example.com/flows/",
         ) as caught:
-            assert tk.load_failures(sample_service, tk.FailureFilter(workflow_url=shortened)).empty
+            assert tk.load_failures(
+                sample_service, tk.FailureFilter(workflow_url=shortened)
+            ).empty
         assert f"{shortened.strip('/')}'?" in str(caught[0].message)
 
 
 def test_panels_say_what_loads_say(sample_service):
     """Load, Count and Ask of a panel that find nothing name the nearest values, namespaces and fields."""
-    panel = tk.FailureFilterWidget(sample_service, value=tk.FailureFilter(label="shopp"))
+    panel = tk.FailureFilterWidget(
+        sample_service, value=tk.FailureFilter(label="shopp")
+    )
     assert panel.run().empty
-    says = "No failure matches: the newest 100 have no label 'shopp'. Did you mean 'shop'?"
+    says = (
+        "No failure matches: the newest 100 have no label 'shopp'. Did you mean 'shop'?"
+    )
     assert panel.message.startswith(f"0 failures loaded. complete: 0 failures. {says}")
     assert "0 of 0" not in panel.matching()
     assert panel.count() == 0
@@ -122,7 +167,9 @@ def test_panels_say_what_loads_say(sample_service):
     query.value = VectorQuery(data="disk", namespace="runbook")
     assert query.run().empty
     assert "no namespace 'runbook'. Did you mean 'runbooks'?" in query.message
-    vectors = tk.MetadataFilterWidget(sample_service, namespace="runbooks", value="citi = 'x'")
+    vectors = tk.MetadataFilterWidget(
+        sample_service, namespace="runbooks", value="citi = 'x'"
+    )
     assert vectors.run().empty
     assert vectors.message.startswith(
         "0 of 1,000 vectors match. complete: 1,000 vectors. "
@@ -134,7 +181,12 @@ def test_a_search_that_finds_nothing_names_the_nearest_names():
     """Words that no failure has are named with the nearest workflow, label or status."""
     urls = ["https://shop.example/orders/fulfil", "https://shop.example/mail"]
     failures = pd.DataFrame(
-        {"dlq_id": ["a", "b"], "workflow_url": urls, "label": ["prod", None], "response_status": [500, 429]}
+        {
+            "dlq_id": ["a", "b"],
+            "workflow_url": urls,
+            "label": ["prod", None],
+            "response_status": [500, 429],
+        }
     )
     browser = tk.FailureBrowser(failures)
     says = {
@@ -153,8 +205,12 @@ def test_a_search_that_finds_nothing_names_the_nearest_names():
 
 def test_panels_of_frames_name_the_nearest_values():
     """Where none of the loaded rows match, the count names the nearest values and fields that they have."""
-    failures = pd.DataFrame({"labels": ['["shop","eu"]', None], "label": ["shop", None]})
-    assert tk.FailureFilterWidget(failures, value=tk.FailureFilter(label="shopp")).matching() == (
+    failures = pd.DataFrame(
+        {"labels": ['["shop","eu"]', None], "label": ["shop", None]}
+    )
+    assert tk.FailureFilterWidget(
+        failures, value=tk.FailureFilter(label="shopp")
+    ).matching() == (
         "0 of 2 loaded failures match; they have no label 'shopp'. Did you mean 'shop'? Known: 'eu', 'shop'."
     )
     text = '{"city": "Izmir", "tags": ["new"], "owner": {"name": "web"}}'
@@ -175,12 +231,26 @@ def test_panels_of_frames_name_the_nearest_values():
 
 def test_an_unknown_column_names_the_nearest():
     """Counting, plotting and exploding by a column that does not exist."""
-    frame = pd.DataFrame({"workflow_url": ["u"], "failed_at": pd.NaT, "created_at": pd.NaT, "dlq_id": "a"})
-    with pytest.raises(InputError, match=r"reading by: got 'workflow'.*Did you mean 'workflow_url'"):
+    frame = pd.DataFrame(
+        {
+            "workflow_url": ["u"],
+            "failed_at": pd.NaT,
+            "created_at": pd.NaT,
+            "dlq_id": "a",
+        }
+    )
+    with pytest.raises(
+        InputError, match=r"reading by: got 'workflow'.*Did you mean 'workflow_url'"
+    ):
         tk.plot_failure_trend(frame, by="workflow")
-    with pytest.raises(InputError, match=r"reading column: got 'workflows'.*Did you mean 'workflow_url'"):
+    with pytest.raises(
+        InputError,
+        match=r"reading column: got 'workflows'.*Did you mean 'workflow_url'",
+    ):
         tk.count_by(frame, "workflows")
-    with pytest.raises(InputError, match=r"reading column: got 'header'.*Did you mean 'headers'"):
+    with pytest.raises(
+        InputError, match=r"reading column: got 'header'.*Did you mean 'headers'"
+    ):
         tk.explode_headers(frame, column="header")
 
 
@@ -201,7 +271,10 @@ def test_the_shell_says_it_too(sample_service, monkeypatch, tmp_path, capsys):
 def test_an_unknown_metadata_field_names_the_nearest():
     """A filter, and a list of fields to explode, that speak of a field that no row has."""
     frame = pd.DataFrame({"id": ["a"], "metadata": ['{"city": "Izmir"}']})
-    with pytest.warns(UnexpectedResultWarning, match=r"no metadata has a field 'citi'.*Did you mean 'city'"):
+    with pytest.warns(
+        UnexpectedResultWarning,
+        match=r"no metadata has a field 'citi'.*Did you mean 'city'",
+    ):
         assert not tk.match_metadata(frame, "citi = 'Izmir'").any()
     with pytest.warns(UnexpectedResultWarning, match="No metadata has a field 'citi'"):
         tk.explode_metadata(frame, fields=["citi"])

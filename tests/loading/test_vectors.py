@@ -44,7 +44,12 @@ def index(server, ranges=None) -> tk.Service:
 
 def row(name: str, *numbers: float) -> dict:
     """A vector as the service returns it."""
-    return {"id": name, "vector": list(numbers), "metadata": {"n": name}, "data": f"text {name}"}
+    return {
+        "id": name,
+        "vector": list(numbers),
+        "metadata": {"n": name},
+        "data": f"text {name}",
+    }
 
 
 def test_a_namespace_is_read_page_by_page(server):
@@ -64,16 +69,24 @@ def test_a_namespace_is_read_page_by_page(server):
     }  # fmt: skip
     receipt = tk.receipt(frame)
     assert (receipt.complete, receipt.pages, receipt.rows) == (True, 3, 3)
-    assert server.requests[1].headers["Authorization"] == "Bearer vector-token-of-the-test"
+    assert (
+        server.requests[1].headers["Authorization"] == "Bearer vector-token-of-the-test"
+    )
 
 
 def test_several_namespaces_and_all(server):
     """The same id in two namespaces is two rows; names are quoted into the path."""
-    ranges = {("/range", "0"): ([row("a", 1, 2)], ""), ("/range/b%20c", "0"): ([row("a", 3, 4)], "")}
+    ranges = {
+        ("/range", "0"): ([row("a", 1, 2)], ""),
+        ("/range/b%20c", "0"): ([row("a", 3, 4)], ""),
+    }
     service = index(server, ranges)
     for names in ("all", ["", "b c"]):
         frame = tk.load_vectors(service, namespace=names, prefix="a", progress=False)
-        assert list(zip(frame["namespace"], frame["id"], strict=True)) == [("", "a"), ("b c", "a")]
+        assert list(zip(frame["namespace"], frame["id"], strict=True)) == [
+            ("", "a"),
+            ("b c", "a"),
+        ]
     assert json.loads(server.requests[-1].body)["prefix"] == "a"
 
 
@@ -107,7 +120,10 @@ def test_fetch_has_a_row_for_each_id_in_the_requested_order(server):
     assert json.loads(server.requests[-1].body)["ids"] == ["z", "nope", "a"]
     assert frame["vector_problem"].dropna().to_dict() == {1: "no such id"}
     assert frame["vector"].isna().tolist() == [False, True, False, False]
-    assert tk.receipt(frame).notes == ("1 of 3 ids is not there", "1 id was requested more than once")
+    assert tk.receipt(frame).notes == (
+        "1 of 3 ids is not there",
+        "1 id was requested more than once",
+    )
     usable = tk.as_matrix(frame[frame["vector_problem"].isna()])
     assert usable.tolist() == [[1, 2], [3, 4], [1, 2]]
     server.json(json.dumps(INFO).encode())
@@ -164,7 +180,11 @@ def test_every_option_of_a_query_goes_over_the_wire(server):
         "fusionAlgorithm": "DBSF",
     }
     sparse = {"indices": [3], "values": [1.5]}
-    assert json.loads(server.requests[0].body) == {"vector": [0.5], "sparseVector": sparse, **common}
+    assert json.loads(server.requests[0].body) == {
+        "vector": [0.5],
+        "sparseVector": sparse,
+        **common,
+    }
     server.json(result([]))
     tk.query_text(service, "lost", query_mode="SPARSE", top_k=3)
     (asked,) = (request for request in server.requests if request.path == "/query-data")
@@ -182,7 +202,13 @@ def test_ready_made_queries_of_both_kinds_keep_their_order(server):
         bodies = json.loads(asked.body)
         bodies = bodies if isinstance(bodies, list) else [bodies]
         hits = [
-            [{"id": f"{asked.path}:{body.get('data') or body['vector'][0]}", "score": 1}] for body in bodies
+            [
+                {
+                    "id": f"{asked.path}:{body.get('data') or body['vector'][0]}",
+                    "score": 1,
+                }
+            ]
+            for body in bodies
         ]
         return result(hits if len(hits) > 1 else hits[0])
 
@@ -194,12 +220,18 @@ def test_ready_made_queries_of_both_kinds_keep_their_order(server):
         tk.VectorQuery(vector=[3.0], namespace="n"),
     ]
     values = tk.query(service, queries)
-    assert values["id"].tolist() == ["/query:1.0", "/query-data:x", "/query:2.0", "/query/n:3.0"]
+    assert values["id"].tolist() == [
+        "/query:1.0",
+        "/query-data:x",
+        "/query:2.0",
+        "/query/n:3.0",
+    ]
     assert values["query"].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", result("x"), result([{"id": "a", "score": 1}]), result([[], [], []])]
+    "body",
+    [b"{}", result("x"), result([{"id": "a", "score": 1}]), result([[], [], []])],
 )
 def test_a_batch_of_another_shape_is_a_protocol_error(server, body):
     """Two queries and anything but two lists is an error, never hits of the wrong query."""
@@ -217,7 +249,12 @@ def test_a_batch_of_another_shape_is_a_protocol_error(server, body):
 def test_unclear_queries_are_refused_before_anything_is_sent(server):
     """No query, a three-dimensional array, and queries beside a vector are input errors."""
     service = server.service()
-    for arguments in ({}, {"vector": np.ones((1, 1, 1))}, {"queries": []}, {"vector": []}):
+    for arguments in (
+        {},
+        {"vector": np.ones((1, 1, 1))},
+        {"queries": []},
+        {"vector": []},
+    ):
         with pytest.raises(InputError):
             tk.query(service, **arguments)
     with pytest.raises(InputError):
@@ -238,17 +275,33 @@ def test_info_and_namespaces(server):
     """What the index is, from flat and from nested responses; namespaces as a list of names."""
     server.json(json.dumps(INFO).encode())
     info = tk.index_info(server.service())
-    assert (info.kind, info.dimension, info.similarity, info.pending_count) == ("DENSE", 2, "COSINE", 1)
+    assert (info.kind, info.dimension, info.similarity, info.pending_count) == (
+        "DENSE",
+        2,
+        "COSINE",
+        1,
+    )
     assert info.namespaces == {"": 3, "b c": 2}
-    nested = {"indexType": "HYBRID", "denseIndex": {"dimension": 3, "similarityFunction": "EUCLIDEAN"}}
+    nested = {
+        "indexType": "HYBRID",
+        "denseIndex": {"dimension": 3, "similarityFunction": "EUCLIDEAN"},
+    }
     server.json(result(nested))
     info = tk.index_info(server.service())
     assert (info.kind, info.dimension, info.similarity) == ("HYBRID", 3, "EUCLIDEAN")
-    sparse = {"dimension": 0, "similarityFunction": "", "sparseIndex": {"embeddingModel": "bm25"}}
+    sparse = {
+        "dimension": 0,
+        "similarityFunction": "",
+        "sparseIndex": {"embeddingModel": "bm25"},
+    }
     server.json(result(sparse))
     info = tk.index_info(server.service())
     assert (info.kind, info.dimension, info.model) == ("SPARSE", 0, "bm25")
-    server.json(result(sparse | {"denseIndex": {"dimension": 3, "embeddingModel": "dense-model"}}))
+    server.json(
+        result(
+            sparse | {"denseIndex": {"dimension": 3, "embeddingModel": "dense-model"}}
+        )
+    )
     info = tk.index_info(server.service())
     assert (info.kind, info.dimension, info.model) == ("HYBRID", 3, "dense-model")
     server.json(result(["", "b"]))
@@ -261,11 +314,17 @@ def test_info_and_namespaces(server):
 def test_upserts_go_in_batches_by_kind(server):
     """Vectors to upsert, texts to upsert-data, a thousand at most at once, in order."""
     server.always(b'{"result": "Success"}')
-    rows = [{"id": str(i), "vector": np.array([i, 1], dtype=np.float32)} for i in range(1001)]
+    rows = [
+        {"id": str(i), "vector": np.array([i, 1], dtype=np.float32)}
+        for i in range(1001)
+    ]
     rows.append({"id": "t", "data": "text", "metadata": {"a": 1}})
     rows.append({"id": "s", "sparse": ([1], [0.5])})
     assert tk.upsert_vectors(server.service(), rows, namespace="n") == 1003
-    assert [(requested.path, len(json.loads(requested.body))) for requested in server.requests] == [
+    assert [
+        (requested.path, len(json.loads(requested.body)))
+        for requested in server.requests
+    ] == [
         ("/upsert/n", 1000),
         ("/upsert/n", 1),
         ("/upsert-data/n", 1),
@@ -280,7 +339,9 @@ def test_upserts_go_in_batches_by_kind(server):
 def test_a_failed_upsert_says_how_many_rows_were_stored(server):
     """The error carries a note with the rows stored before the failing batch."""
     server.json(b'{"result": "Success"}')
-    server.always(b'{"error": "Invalid vector dimension: 1, expected: 2", "status": 422}', 422)
+    server.always(
+        b'{"error": "Invalid vector dimension: 1, expected: 2", "status": 422}', 422
+    )
     rows = [{"id": str(i), "vector": [1.0]} for i in range(1500)]
     with pytest.raises(UnprocessableError) as raised:
         tk.upsert_vectors(server.service(), rows)

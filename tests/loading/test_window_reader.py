@@ -58,7 +58,9 @@ class Listing:
                 result = {"dlqId": name} if name in self.entries else {"error": "gone"}
                 return 200 if name in self.entries else 404, result
             low = int(query.get("fromDate", 0)) if "fromDate" in self.dates else 0
-            high = int(query.get("toDate", 1 << 60)) if "toDate" in self.dates else 1 << 60
+            high = (
+                int(query.get("toDate", 1 << 60)) if "toDate" in self.dates else 1 << 60
+            )
             some = [
                 (at, dlq_id)
                 for dlq_id, at in self.entries.items()
@@ -69,20 +71,30 @@ class Listing:
                 start = int(query.get("cursor", 0))
             else:
                 mark = json.loads(query["cursor"]) if "cursor" in query else None
-                start = sum((-at, dlq_id) <= (-mark[0], mark[1]) for at, dlq_id in some) if mark else 0
+                start = (
+                    sum((-at, dlq_id) <= (-mark[0], mark[1]) for at, dlq_id in some)
+                    if mark
+                    else 0
+                )
             rows = some[start : start + SIZE]
             cursor = ""
             if start + SIZE < len(some):
                 cursor = str(start + SIZE) if self.by_place else json.dumps(rows[-1])
             messages = [
-                {"dlqId": dlq_id, "createdAt": at, "responseStatus": self.content[dlq_id]}
+                {
+                    "dlqId": dlq_id,
+                    "createdAt": at,
+                    "responseStatus": self.content[dlq_id],
+                }
                 for at, dlq_id in rows
             ]
             return 200, {"messages": messages, "cursor": cursor}
 
     def windows(self):
         """How many different dates were requested."""
-        return len({(query.get("fromDate"), query.get("toDate")) for _, query in self.requests})
+        return len(
+            {(query.get("fromDate"), query.get("toDate")) for _, query in self.requests}
+        )
 
 
 def reply_with(server, reply):
@@ -102,19 +114,27 @@ def listing(server):
 
 def transport_to(service, policy=None):
     """A transport without backoff; as it has no rate limiter, windows are always split."""
-    return lambda: Transport.to(service, "queue", policy=policy or RetryPolicy(), sleep=lambda _: None)
+    return lambda: Transport.to(
+        service, "queue", policy=policy or RetryPolicy(), sleep=lambda _: None
+    )
 
 
 def loaded(server, wanted=None, **options):
     """Everything as a frame."""
     service = server.service()
     options = LoadOptions(progress=False, **options)
-    return open_failures(service, wanted, options, transport=transport_to(service)).frame()
+    return open_failures(
+        service, wanted, options, transport=transport_to(service)
+    ).frame()
 
 
 def ids(load, resume=None):
     """The ids of all rows that a load yields."""
-    return [dlq_id for batch in load.batches(resume=resume) for dlq_id in batch.table["dlq_id"].to_pylist()]
+    return [
+        dlq_id
+        for batch in load.batches(resume=resume)
+        for dlq_id in batch.table["dlq_id"].to_pylist()
+    ]
 
 
 def test_a_long_listing_is_read_in_windows_and_keeps_its_order(server, listing):
@@ -122,7 +142,12 @@ def test_a_long_listing_is_read_in_windows_and_keeps_its_order(server, listing):
     frame = loaded(server)
     assert frame["dlq_id"].tolist() == list(listing.entries)
     receipt = tk.receipt(frame)
-    assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.notes) == (True, 0, 0, ())
+    assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.notes) == (
+        True,
+        0,
+        0,
+        (),
+    )
     assert receipt.windows > 3
     assert receipt.pages == receipt.requests == len(listing.requests)
     assert receipt.pages < 400 / SIZE * 2.5
@@ -130,19 +155,30 @@ def test_a_long_listing_is_read_in_windows_and_keeps_its_order(server, listing):
 
 def test_a_filter_bounds_the_windows(server, listing):
     """since= and until= stay the outermost ends, and nothing outside is requested."""
-    wanted = tk.FailureFilter(since="2025-12-31T23:50:00Z", until="2025-12-31T23:59:00Z")
+    wanted = tk.FailureFilter(
+        since="2025-12-31T23:50:00Z", until="2025-12-31T23:59:00Z"
+    )
     frame = loaded(server, wanted=wanted)
     first, last = NOW - 600_000, NOW - 60_000
     assert frame["dlq_id"].tolist() == [
         dlq_id for dlq_id, at in listing.entries.items() if first <= at <= last
     ]
-    dates = [query for _, query in listing.requests if int(query["fromDate"]) < 4_000_000_000_000]
-    assert all(first <= int(query["fromDate"]) <= int(query["toDate"]) <= last for query in dates)
+    dates = [
+        query
+        for _, query in listing.requests
+        if int(query["fromDate"]) < 4_000_000_000_000
+    ]
+    assert all(
+        first <= int(query["fromDate"]) <= int(query["toDate"]) <= last
+        for query in dates
+    )
     assert listing.windows() > 3
 
 
 @pytest.mark.parametrize("dates", [(), ("fromDate",), ("toDate",)])
-def test_a_service_that_ignores_dates_is_read_with_a_single_cursor(server, listing, dates):
+def test_a_service_that_ignores_dates_is_read_with_a_single_cursor(
+    server, listing, dates
+):
     """Windows that are not a partition are noticed; all is read, once, and the receipt says how."""
     listing.dates = dates
     frame = loaded(server)
@@ -154,7 +190,9 @@ def test_a_service_that_ignores_dates_is_read_with_a_single_cursor(server, listi
 
 def test_a_service_that_refuses_dates_is_read_with_a_single_cursor(server, listing):
     """400 for a window is no reason to fail: the listing as a whole can be read."""
-    listing.before = lambda query: (400, {"error": "no dates here"}) if "fromDate" in query else None
+    listing.before = lambda query: (
+        (400, {"error": "no dates here"}) if "fromDate" in query else None
+    )
     frame = loaded(server)
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
     assert "ignored the dates" in tk.receipt(frame).notes[0]
@@ -218,7 +256,9 @@ def test_a_lost_cursor_means_that_window_again(server, listing):
 
 def test_cursors_that_never_work_are_an_error(server, listing):
     """What cannot be read is not left out: an error with what was read."""
-    listing.before = lambda query: (404, {"error": "no such cursor"}) if "cursor" in query else None
+    listing.before = lambda query: (
+        (404, {"error": "no such cursor"}) if "cursor" in query else None
+    )
     with pytest.raises(IncompleteLoadError, match="no such cursor") as raised:
         loaded(server)
     assert len(raised.value.partial) == SIZE
@@ -236,7 +276,9 @@ def test_a_second_pass_finds_entries_that_changed_position(server):
                 found.entries.pop("id-1", None)
 
         found.before = delete
-        server.respond = lambda asked, found=found: reply_with(server, found.page(asked))
+        server.respond = lambda asked, found=found: reply_with(
+            server, found.page(asked)
+        )
         frame = loaded(server, passes=passes)
         assert (set(frame["dlq_id"]) >= set(found.entries)) == complete
         receipt = tk.receipt(frame)
@@ -254,7 +296,9 @@ def test_a_listing_that_keeps_changing_is_not_called_complete(server, listing):
         listing.content[f"new-{number}"] = 500
 
     listing.before = add
-    with pytest.warns(IncompleteLoadWarning, match="more were found when it was read again"):
+    with pytest.warns(
+        IncompleteLoadWarning, match="more were found when it was read again"
+    ):
         frame = loaded(server, passes=2)
     assert {f"id-{index}" for index in range(400)} <= set(frame["dlq_id"])
 
@@ -263,7 +307,11 @@ FATAL = {
     401: (AuthenticationError, {}),
     429: (
         DailyLimitError,
-        {"RateLimit-Limit": "9", "RateLimit-Remaining": "0", "RateLimit-Reset": "1767225600"},
+        {
+            "RateLimit-Limit": "9",
+            "RateLimit-Remaining": "0",
+            "RateLimit-Reset": "1767225600",
+        },
     ),
 }
 
@@ -279,17 +327,25 @@ def test_a_load_stopped_for_good_can_be_resumed_later(server, listing, status):
         else whole(asked)
     )
     service = server.service()
-    load = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
+    load = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False)
+    )
     rows = []
     with pytest.raises(kind, match="no more"):
         rows.extend(dlq_id for table in load for dlq_id in table["dlq_id"].to_pylist())
     assert threads() == []
     assert not load.receipt.complete
     server.respond = whole
-    rest = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
+    rest = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False)
+    )
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
-    assert (rest.receipt.complete, rest.receipt.resumed, rest.receipt.rows) == (True, 1, 400)
+    assert (rest.receipt.complete, rest.receipt.resumed, rest.receipt.rows) == (
+        True,
+        1,
+        400,
+    )
     assert rest.receipt.started_at == load.receipt.started_at
 
 
@@ -309,7 +365,9 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     rows, checkpoint = [], None
     for stop_after in (1, 2, 5, 9, 14, 3, None):
         load = open_failures(
-            service, transport=transport_to(service), options=LoadOptions(progress=False, passes=passes)
+            service,
+            transport=transport_to(service),
+            options=LoadOptions(progress=False, passes=passes),
         )
         for number, batch in enumerate(load.batches(resume=checkpoint), 1):
             rows += batch.table["dlq_id"].to_pylist()
@@ -323,7 +381,9 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     assert (receipt.complete, receipt.rows, receipt.notes) == (True, 400, ())
     assert receipt.resumed >= 1
     load = open_failures(
-        service, transport=transport_to(service), options=LoadOptions(progress=False, passes=passes)
+        service,
+        transport=transport_to(service),
+        options=LoadOptions(progress=False, passes=passes),
     )
     requested = len(listing.requests)
     assert ids(load, resume=checkpoint) == []
@@ -345,7 +405,9 @@ def test_rows_read_but_not_yielded_count_once(server, stop_at):
 
     def load():
         return open_failures(
-            service, transport=transport_to(service), options=LoadOptions(progress=interrupt, connections=1)
+            service,
+            transport=transport_to(service),
+            options=LoadOptions(progress=interrupt, connections=1),
         )
 
     first = load()
@@ -356,20 +418,29 @@ def test_rows_read_but_not_yielded_count_once(server, stop_at):
     rows += ids(rest, resume=through_json(first.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     receipt = rest.receipt
-    assert (receipt.windows, receipt.pages, receipt.duplicates, receipt.rows) == (1, 5, 0, 45)
+    assert (receipt.windows, receipt.pages, receipt.duplicates, receipt.rows) == (
+        1,
+        5,
+        0,
+        45,
+    )
 
 
 @pytest.mark.parametrize("stop_at", range(1, 14))
 def test_a_stop_at_a_split_is_no_sign_of_a_change(server, listing, stop_at):
     """The parts have them again, or the whole where no part had begun: not a concurrent modification."""
     service = server.service()
-    load = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
+    load = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False)
+    )
     rows = []
     for number, batch in enumerate(load.batches(), 1):
         rows += batch.table["dlq_id"].to_pylist()
         if number == stop_at:
             break
-    rest = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
+    rest = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False)
+    )
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     receipt = rest.receipt
@@ -383,23 +454,35 @@ def test_a_listing_that_changed_between_a_load_and_its_resumption_is_read_again(
     server.respond = lambda asked: reply_with(server, listing.page(asked))
     service = server.service()
     load = open_failures(
-        service, transport=transport_to(service), options=LoadOptions(progress=False, connections=1)
+        service,
+        transport=transport_to(service),
+        options=LoadOptions(progress=False, connections=1),
     )
     rows = next(iter(load))["dlq_id"].to_pylist()
     listing.entries |= {f"new-{index}": NOW + 1 + index for index in range(3)}
     listing.content |= dict.fromkeys(listing.entries, 500)
     rest = open_failures(
-        service, transport=transport_to(service), options=LoadOptions(progress=False, connections=1)
+        service,
+        transport=transport_to(service),
+        options=LoadOptions(progress=False, connections=1),
     )
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
-    assert (rest.receipt.complete, rest.receipt.reread, rest.receipt.duplicates) == (True, 2, 3)
+    assert (rest.receipt.complete, rest.receipt.reread, rest.receipt.duplicates) == (
+        True,
+        2,
+        3,
+    )
 
 
-def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, listing):
+def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(
+    server, listing
+):
     """Yesterday's cursors are gone: the windows they were of come again, unique by id."""
     service = server.service()
-    load = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
+    load = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False)
+    )
     rows, old = [], set()
     for number, table in enumerate(load):
         rows += table["dlq_id"].to_pylist()
@@ -419,7 +502,9 @@ def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, 
         return None
 
     listing.before = expired
-    rest = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
+    rest = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False)
+    )
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     assert rest.receipt.complete
@@ -428,7 +513,11 @@ def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, 
 
 def threads():
     """Threads of loads that are still there."""
-    return [thread for thread in threading.enumerate() if thread.name.startswith("toolkit-reading")]
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("toolkit-reading")
+    ]
 
 
 def test_an_interrupt_stops_every_thread(server, listing):
@@ -441,7 +530,9 @@ def test_an_interrupt_stops_every_thread(server, listing):
     service = server.service()
     with pytest.raises(IncompleteLoadError, match="interrupt") as raised:
         open_failures(
-            service, transport=transport_to(service), options=LoadOptions(progress=interrupt)
+            service,
+            transport=transport_to(service),
+            options=LoadOptions(progress=interrupt),
         ).frame()
     assert threads() == []
     assert 0 < len(raised.value.partial) < 400
@@ -468,7 +559,11 @@ def test_leaving_does_not_wait_for_missing_responses(server, listing):
     begun = time.monotonic()
     try:
         for number, _ in enumerate(
-            open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
+            open_failures(
+                service,
+                transport=transport_to(service),
+                options=LoadOptions(progress=False),
+            )
         ):
             if number == 5:
                 break
@@ -486,8 +581,12 @@ def test_buffered_pages_are_bounded():
         fetched.append(window)
         return Page(rows=b"[]", cursor=None, size=1, tries=1)
 
-    windows = WindowPlanner([Window(at, at) for at in range(1000)], connections=4, now=NOW)
-    fetcher = WindowFetcher(windows, fetch, connections=4, limiter=SharedRateLimiter(connections=4))
+    windows = WindowPlanner(
+        [Window(at, at) for at in range(1000)], connections=4, now=NOW
+    )
+    fetcher = WindowFetcher(
+        windows, fetch, connections=4, limiter=SharedRateLimiter(connections=4)
+    )
     first = fetcher.take()
     deadline = time.monotonic() + 60
     while windows.busy:
@@ -513,7 +612,9 @@ def test_pages_that_come_at_once_are_fetched_while_the_consumer_waits_for_them()
         return Page(rows=b"[]", cursor=None, size=1, tries=1)
 
     limiter = SharedRateLimiter(connections=4)
-    windows = WindowPlanner([Window(at, at) for at in range(1000)], connections=4, now=NOW)
+    windows = WindowPlanner(
+        [Window(at, at) for at in range(1000)], connections=4, now=NOW
+    )
     fetcher = WindowFetcher(windows, fetch, connections=4, limiter=limiter)
     count, most = 0, 0
     while some := fetcher.take():

@@ -34,7 +34,9 @@ ends = st.integers(0, 60)
 class Service:
     """A DLQ of entries with two times: the one that dates are compared with, and the one that is shown."""
 
-    def __init__(self, times, *, order="newest", shown="createdAt", apart=0, size=10, seed=0):
+    def __init__(
+        self, times, *, order="newest", shown="createdAt", apart=0, size=10, seed=0
+    ):
         self.size = size
         self.name, self.apart = shown, apart
         self.entries = sorted(enumerate(times), key=lambda entry: (-entry[1], entry[0]))
@@ -50,22 +52,30 @@ class Service:
         high = 1 << 62 if window.last is None else window.last
         if self.sorted is not None:
             inside = self.entries[
-                bisect.bisect_left(self.sorted, -high) : bisect.bisect_right(self.sorted, -low)
+                bisect.bisect_left(self.sorted, -high) : bisect.bisect_right(
+                    self.sorted, -low
+                )
             ]
         else:
             inside = [entry for entry in self.entries if low <= entry[1] <= high]
         start = int(window.cursor or 0)
         some = inside[start : start + self.size]
         after = start + self.size
-        rows = b"[%b]" % b",".join(b'{"%b":%d}' % (self.name.encode(), at - self.apart) for _, at in some)
+        rows = b"[%b]" % b",".join(
+            b'{"%b":%d}' % (self.name.encode(), at - self.apart) for _, at in some
+        )
         cursor = str(after) if after < len(inside) else None
-        return Page(rows=rows, cursor=cursor, size=1, tries=1), [number for number, _ in some]
+        return Page(rows=rows, cursor=cursor, size=1, tries=1), [
+            number for number, _ in some
+        ]
 
 
 def read(service, *, connections=8, seed=0, windows=None):
     """Read everything, responses coming in any order; returns each ended window's entries, and the pages."""
     chance = random.Random(seed)
-    plan = WindowPlanner(windows or [Window(None, None, whole=True)], connections=connections, now=NOW)
+    plan = WindowPlanner(
+        windows or [Window(None, None, whole=True)], connections=connections, now=NOW
+    )
     under_way, ended, held, pages = [], [], {}, 0
     while plan.available or under_way:
         while plan.available and len(under_way) < connections:
@@ -88,7 +98,9 @@ times = st.one_of(
     st.lists(st.integers(NOW - 30 * DAY, NOW), max_size=400),
     st.lists(st.integers(NOW - 60_000, NOW), max_size=400),
     st.integers(0, 400).map(lambda count: [NOW] * count),
-    st.lists(st.sampled_from([NOW, NOW - 1, NOW - 5 * DAY, NOW - 5 * DAY + 1]), max_size=400),
+    st.lists(
+        st.sampled_from([NOW, NOW - 1, NOW - 5 * DAY, NOW - 5 * DAY + 1]), max_size=400
+    ),
     st.lists(st.integers(0, YEAR_2100 - 1), max_size=200),
 )
 
@@ -101,13 +113,17 @@ times = st.one_of(
     st.integers(1, 16),
     st.integers(0, 10_000),
 )
-def test_every_entry_comes_from_exactly_one_window(found, order, shown, apart, connections, seed):
+def test_every_entry_comes_from_exactly_one_window(
+    found, order, shown, apart, connections, seed
+):
     """In any order, by a time that is not in the entry, all in one millisecond: none lost, none twice."""
     service = Service(found, order=order, shown=shown, apart=apart, seed=seed)
     ended, _ = read(service, connections=connections, seed=seed)
     numbers = [number for _, some in ended for number in some]
     assert sorted(numbers) == list(range(len(found)))
-    spans = [window.span for window, _ in ended if window.state is not WindowState.PROBE]
+    spans = [
+        window.span for window, _ in ended if window.state is not WindowState.PROBE
+    ]
     assert merge_spans(spans) == [(None, None)]
     assert sum(window.state is WindowState.PROBE for window, _ in ended) <= 1
 
@@ -118,10 +134,12 @@ def test_paging_never_leaves_a_bounded_range(found, before, after):
     first, last = NOW - before * DAY, NOW - before * DAY + after * DAY
     ended, _ = read(Service(found), windows=[Window(first, last, whole=True)])
     numbers = [number for _, some in ended for number in some]
-    assert sorted(numbers) == [number for number, at in enumerate(found) if first <= at <= last]
-    assert merge_spans(window.span for window, _ in ended if window.state is not WindowState.PROBE) == [
-        (first, last)
+    assert sorted(numbers) == [
+        number for number, at in enumerate(found) if first <= at <= last
     ]
+    assert merge_spans(
+        window.span for window, _ in ended if window.state is not WindowState.PROBE
+    ) == [(first, last)]
 
 
 def uniform(count, days=7, seed=1):
@@ -133,7 +151,10 @@ def uniform(count, days=7, seed=1):
 def bursts(count, bursts=6, seed=1):
     """Times in some minutes of a week."""
     chance = random.Random(seed)
-    starts = [NOW - int((index + chance.random()) * 7 * DAY / bursts) for index in range(bursts)]
+    starts = [
+        NOW - int((index + chance.random()) * 7 * DAY / bursts)
+        for index in range(bursts)
+    ]
     return [chance.choice(starts) - int(chance.random() * 60_000) for _ in range(count)]
 
 
@@ -147,7 +168,9 @@ def bursts(count, bursts=6, seed=1):
     ],
     ids=["uniform", "six bursts", "one burst", "many"],
 )
-def test_long_listings_are_split_into_many_short_windows_with_little_waste(found, waste, chain):
+def test_long_listings_are_split_into_many_short_windows_with_little_waste(
+    found, waste, chain
+):
     """Wasted pages stay a small share, and no window is much longer than the others at the end."""
     ended, pages = read(Service(found, size=100), connections=16)
     assert pages <= len(found) / 100 * (1 + waste)
@@ -158,17 +181,23 @@ def normal_bursts(count, bursts=6, seed=1):
     """Times of normal distributions, standard deviation 50 minutes, around some times of two weeks."""
     chance = random.Random(seed)
     middles = [NOW - int(chance.random() * 14 * DAY) for _ in range(bursts)]
-    return [int(chance.gauss(chance.choice(middles), 50 * 60_000)) for _ in range(count)]
+    return [
+        int(chance.gauss(chance.choice(middles), 50 * 60_000)) for _ in range(count)
+    ]
 
 
 def steps(service, connections=16):
     """The duration of a load as a multiple of the latency, when all requests take equally long."""
-    plan = WindowPlanner([Window(None, None, whole=True)], connections=connections, now=NOW)
+    plan = WindowPlanner(
+        [Window(None, None, whole=True)], connections=connections, now=NOW
+    )
     taken = 0
     while plan.available:
         requested = [plan.next() for _ in range(min(plan.available, connections))]
         for window in requested:
-            plan.arrived(window, service.page(window)[0], free=connections - plan.busy + 1)
+            plan.arrived(
+                window, service.page(window)[0], free=connections - plan.busy + 1
+            )
         taken += 1
     return taken
 
@@ -217,7 +246,9 @@ def test_a_service_whose_pages_never_end_is_not_split_for_ever():
 
 def test_a_repeated_cursor_is_an_error():
     """In each window by itself: A, B, A."""
-    plan = WindowPlanner([Window(None, None, whole=True, splits=False)], connections=8, now=NOW)
+    plan = WindowPlanner(
+        [Window(None, None, whole=True, splits=False)], connections=8, now=NOW
+    )
     for cursor in ("a", "b"):
         plan.arrived(plan.next(), Page(rows=b"[]", cursor=cursor, size=1, tries=1))
     with pytest.raises(CursorLoopError, match="'a' again"):
@@ -236,7 +267,9 @@ def test_dropped_windows_are_not_requested_again():
     assert plan.available == 0
 
 
-spans = st.tuples(st.none() | ends, st.none() | ends).filter(lambda span: None in span or span[0] <= span[1])
+spans = st.tuples(st.none() | ends, st.none() | ends).filter(
+    lambda span: None in span or span[0] <= span[1]
+)
 
 
 def points(some):
@@ -286,7 +319,12 @@ def test_timestamps_are_those_that_agree_with_the_window():
     for at in (1_767_225_600_000, 1_767_225_700_000, 1_767_225_900_000):
         assert timestamps(row, at - 5, at + 5) == [at]
     assert timestamps(row, 0, 5) is None
-    assert timestamps(b'[{"responseHeader": {"Date": ["some day in spring, I think"]}}]', 0, 5) is None
+    assert (
+        timestamps(
+            b'[{"responseHeader": {"Date": ["some day in spring, I think"]}}]', 0, 5
+        )
+        is None
+    )
 
 
 def resumed(service, state, *, passes, chance, stop_after):
@@ -302,7 +340,9 @@ def resumed(service, state, *, passes, chance, stop_after):
             stop_after -= 1
             values = [b"%016d" % number for number in numbers]
             is_new = state.rows.add(values)
-            assert partition.take(result, values, [str(number) for number in numbers], is_new)
+            assert partition.take(
+                result, values, [str(number) for number in numbers], is_new
+            )
             if result.outcome == "end":
                 assert partition.ended(result.window) is None
             state.position = partition.position
@@ -310,7 +350,12 @@ def resumed(service, state, *, passes, chance, stop_after):
             window = under_way.pop(chance.randrange(len(under_way)))
             page, numbers = service.page(window)
             outcome = plan.arrived(window, page, free=8 - plan.busy)
-            came.append((FetchResult(window, outcome, page, window.cursor, window.pages), numbers))
+            came.append(
+                (
+                    FetchResult(window, outcome, page, window.cursor, window.pages),
+                    numbers,
+                )
+            )
         else:
             assert not partition.not_seen_again
             following = partition.next_pass()
@@ -328,13 +373,17 @@ def resumed(service, state, *, passes, chance, stop_after):
     st.sampled_from([1, 2]),
     st.integers(0, 10_000),
 )
-def test_a_load_stopped_anywhere_is_resumed_to_the_same_end(found, order, apart, stops, passes, seed):
+def test_a_load_stopped_anywhere_is_resumed_to_the_same_end(
+    found, order, apart, stops, passes, seed
+):
     """What was being requested is lost at each stop; in the end every entry is known once, and no doubt."""
     service = Service(found, order=order, apart=apart, seed=seed)
     chance = random.Random(seed)
     state = LoadState()
     for stop_after in [*stops, 10_000]:
-        ended = resumed(service, state, passes=passes, chance=chance, stop_after=stop_after)
+        ended = resumed(
+            service, state, passes=passes, chance=chance, stop_after=stop_after
+        )
         checkpoint = Checkpoint(
             position=json.loads(json.dumps(state.position)),
             identities=state.rows.first(len(state.rows)),
@@ -346,17 +395,23 @@ def test_a_load_stopped_anywhere_is_resumed_to_the_same_end(found, order, apart,
     assert len(state.rows) == len(found)
     assert state.unsettled == []
     assert state.position["open"] == []
-    assert merge_spans((first, last) for first, last in state.position["done"]) == [(None, None)]
+    assert merge_spans((first, last) for first, last in state.position["done"]) == [
+        (None, None)
+    ]
 
 
 def test_rows_from_an_empty_window_show_that_dates_are_ignored():
     """The window in the year 2100 must be empty; any other may hold rows."""
     partition = Partition((None, None), LoadState())
     page = Page(rows=b"[]", cursor=None, size=1, tries=1)
-    probe = FetchResult(Window(YEAR_2100, YEAR_2100, WindowState.PROBE, splits=False), "end", page)
+    probe = FetchResult(
+        Window(YEAR_2100, YEAR_2100, WindowState.PROBE, splits=False), "end", page
+    )
     assert partition.take(probe, [], [], None)
     assert not partition.take(probe, [b"0" * 16], ["a"], None)
-    assert partition.take(FetchResult(partition.windows[0], "end", page), [b"0" * 16], ["a"], None)
+    assert partition.take(
+        FetchResult(partition.windows[0], "end", page), [b"0" * 16], ["a"], None
+    )
 
 
 def test_each_reading_of_a_window_has_a_state():
@@ -365,7 +420,9 @@ def test_each_reading_of_a_window_has_a_state():
     partition = Partition((None, None), state, passes=2)
     (window,) = partition.windows
     assert window.state is WindowState.FIRST_READING
-    window = partition.lost(window, ResponseError("reading", status=410, message="gone"))
+    window = partition.lost(
+        window, ResponseError("reading", status=410, message="gone")
+    )
     assert (window.state, window.reading) == (WindowState.REREADING, 2)
     window.repeated_rows = 1
     window = partition.ended(window)
@@ -373,12 +430,23 @@ def test_each_reading_of_a_window_has_a_state():
     assert partition.ended(window) is None
     assert [item.state for item in partition.next_pass()] == [WindowState.COMPARING]
     assert partition.fall_back("a test").state is WindowState.REREADING
-    known = [state for state in WindowState if state not in (WindowState.PROBE, WindowState.DROPPED)]
+    known = [
+        state
+        for state in WindowState
+        if state not in (WindowState.PROBE, WindowState.DROPPED)
+    ]
     assert {state.after(event) for state in known for event in Event} <= set(known)
 
 
 def test_a_checkpoint_stores_the_state_of_a_window():
     """A window that is read again is in the same state after the load is resumed."""
-    for state in (WindowState.FIRST_READING, WindowState.REREADING, WindowState.COMPARING):
-        flags = {"expects_known_rows": state.expects_known_rows, "compares": state.compares}
+    for state in (
+        WindowState.FIRST_READING,
+        WindowState.REREADING,
+        WindowState.COMPARING,
+    ):
+        flags = {
+            "expects_known_rows": state.expects_known_rows,
+            "compares": state.compares,
+        }
         assert WindowState.from_flags(**flags) is state

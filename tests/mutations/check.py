@@ -24,8 +24,11 @@ from queue import SimpleQueue
 from mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "out", "data", "*.egg-info", "node_modules")
-LONGEST = 300  # seconds of one mutant's tests; one that makes them hang is detected, too
+LEFT_OUT = shutil.ignore_patterns(
+    ".*", "__pycache__", "out", "data", "*.egg-info", "node_modules"
+)
+# seconds of one mutant's tests; one that makes them hang is detected, too
+LONGEST = 300
 LONGEST_OF_ALL = 900  # seconds of all tests, without a mutant
 
 
@@ -34,16 +37,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", default=[""], help="mutants whose name contains one of these")
-    parser.add_argument("--first", type=int, default=0, help="skip this many of them (0)")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        help="mutants whose name contains one of these",
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, help="skip this many of them (0)"
+    )
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     # a shell's background jobs ignore it, and the tests of interrupts would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     begun = time.monotonic()
-    mutants = [one for one in MUTANTS if any(word in one.name for word in options.only)][options.first :]
-    numbers = {mutant: number for number, mutant in enumerate(mutants, options.first + 1)}
-    if stale := [f"{one.name}: {found}" for one in mutants if (found := one.problem(ROOT))]:
+    mutants = [
+        one for one in MUTANTS if any(word in one.name for word in options.only)
+    ][options.first :]
+    numbers = {
+        mutant: number for number, mutant in enumerate(mutants, options.first + 1)
+    }
+    if stale := [
+        f"{one.name}: {found}" for one in mutants if (found := one.problem(ROOT))
+    ]:
         _say("\n".join(f"STALE: {line}" for line in stale))
         return 2
     with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +84,12 @@ def main() -> int:
             finally:
                 copies.put(copy)
             by = next(
-                (line for line in found.splitlines() if line.startswith(("FAILED", "ERROR", "hung"))), ""
+                (
+                    line
+                    for line in found.splitlines()
+                    if line.startswith(("FAILED", "ERROR", "hung"))
+                ),
+                "",
             )
             verdict = f"{'detected' if found else 'MISSED  '}  {numbers[mutant]:>2}"
             _say(f"{verdict}  {mutant.name}{f'  ({by[:110]})' if found else ''}")
@@ -76,7 +97,9 @@ def main() -> int:
 
         with ThreadPoolExecutor(options.processes) as pool:
             results = list(pool.map(detected, mutants))
-    _say(f"{sum(results)} of {len(mutants)} mutants detected; {time.monotonic() - begun:.0f} s")
+    _say(
+        f"{sum(results)} of {len(mutants)} mutants detected; {time.monotonic() - begun:.0f} s"
+    )
     return 0 if all(results) else 1
 
 
@@ -85,7 +108,9 @@ def _copy(target: Path) -> Path:
     return target
 
 
-def _run(copy: Path, tests: list[str] | tuple[str, ...], longest: float = LONGEST) -> str:
+def _run(
+    copy: Path, tests: list[str] | tuple[str, ...], longest: float = LONGEST
+) -> str:
     """What the tests print when they fail; nothing when they pass."""
     python = str(ROOT / ".venv" / "bin" / "python")
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -95,16 +120,34 @@ def _run(copy: Path, tests: list[str] | tuple[str, ...], longest: float = LONGES
     ).stdout  # fmt: skip
     if not Path(imported.strip()).is_relative_to(copy):
         raise RuntimeError(f"the tests would not run on the copy, but on {imported}")
-    command = [python, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", *tests]
+    command = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-n0",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
     try:
         done = subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=longest
+            command,
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=longest,
         )
     except subprocess.TimeoutExpired:
         return "hung"
     if done.returncode < 0:
         return f"hung or crashed, with signal {-done.returncode}"
-    if done.returncode > 2:  # neither that tests failed nor that they could not be imported
+    if (
+        done.returncode > 2
+    ):  # neither that tests failed nor that they could not be imported
         raise RuntimeError(f"pytest could not run {tests}: {done.stdout}{done.stderr}")
     return done.stdout[-4000:] if done.returncode else ""
 

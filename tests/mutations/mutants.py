@@ -62,7 +62,10 @@ _RANGES = ("tests/loading/test_read_ahead.py", "tests/loading/test_ranges.py", *
 _STOPPED = ("tests/snapshots/test_stopped_writers.py",)
 _SYNCING = ("tests/snapshots/test_syncing.py", *_FAULTS)
 _CHECKPOINTS = ("tests/snapshots/test_checkpoints.py", *_CRASHES)
-_TRANSPORT = ("tests/service/test_transport.py", "tests/service/test_broken_responses.py")
+_TRANSPORT = (
+    "tests/service/test_transport.py",
+    "tests/service/test_broken_responses.py",
+)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -96,10 +99,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a repeated cursor counts as the end",
         "toolkit/loading/windows.py",
-        '        self._cursors.follow(self.cursor, page.cursor, what="a listing", page=self.pages)\n'
+        "        self._cursors.follow(\n"
+        '            self.cursor, page.cursor, what="a listing", page=self.pages\n'
+        "        )\n"
         "        self.cursor = page.cursor\n",
         "        try:\n"
-        '            self._cursors.follow(self.cursor, page.cursor, what="a listing", page=self.pages)\n'
+        "            self._cursors.follow(\n"
+        '                self.cursor, page.cursor, what="a listing", page=self.pages\n'
+        "            )\n"
         "            self.cursor = page.cursor\n"
         "        except Exception:\n"
         "            self.cursor = None\n",
@@ -144,7 +151,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a window that changed while it was read is neither read again nor reported",
         "toolkit/loading/consistency.py",
-        "        changed = window.repeated_rows > 0 or (window.state.compares and window.new_rows > 0)\n",
+        "        changed = window.repeated_rows > 0 or (\n"
+        "            window.state.compares and window.new_rows > 0\n"
+        "        )\n",
         "        changed = False\n",
         _LOADING,
     ),
@@ -250,7 +259,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "            retries=urllib3.Retry(\n"
         "                connect=False, read=False, other=0, respect_retry_after_header=False\n"
         "            ),\n            redirect=True,\n",
-        ("tests/service/test_transport.py::test_redirects_are_refused_and_nothing_is_forwarded",),
+        (
+            "tests/service/test_transport.py::test_redirects_are_refused_and_nothing_is_forwarded",
+        ),
     ),
     Mutant(
         "an unreadable response is not retried",
@@ -322,14 +333,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "toolkit/snapshots/transaction.py",
         '            damages.append(Damage(file, "missing", present=False))\n',
         "            continue\n",
-        ("tests/snapshots/test_repair.py::test_a_sync_over_a_lost_file_raises_each_time",),
+        (
+            "tests/snapshots/test_repair.py::test_a_sync_over_a_lost_file_raises_each_time",
+        ),
     ),
     Mutant(
         "a repair accepts a row that replaced another",
         "toolkit/snapshots/repairing.py",
         '        is_stored &= wanted.entries["content"][positions] == entries["content"]\n',
         "",
-        ("tests/snapshots/test_repair.py::test_rows_that_were_put_there_instead_are_not_recovered",),
+        (
+            "tests/snapshots/test_repair.py::test_rows_that_were_put_there_instead_are_not_recovered",
+        ),
     ),
     Mutant(
         "the lock is not acquired",
@@ -341,8 +356,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "written files are not verified",
         "toolkit/snapshots/data_files.py",
-        "        if checksum == sha256 and (rows is None or",
-        "        if checksum or (rows is None or",
+        "        if checksum == sha256 and (\n",
+        "        if checksum or (\n",
         _STOPPED,
     ),
     Mutant(
@@ -375,8 +390,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a checkpoint does not list the pending rows",
         "toolkit/snapshots/merging.py",
-        '        return {"files": self._first.spool.save(), ',
-        '        return {"files": (), ',
+        '            "files": self._first.spool.save(),\n',
+        '            "files": (),\n',
         _CHECKPOINTS,
     ),
     Mutant(
@@ -398,14 +413,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a batch that was not added counts as added",
         "toolkit/snapshots/resumable.py",
-        "self._added == self._load.batches_yielded and ",
+        "self._added == self._load.batches_yielded\n            and ",
         "",
         _CHECKPOINTS,
     ),
     Mutant(
         "a resumed sync has no identities",
         "toolkit/snapshots/resumable.py",
-        'identities=b"".join(read_checked(transaction.store, file) for file in self._identities),\n',
+        'identities=b"".join(\n'
+        "                    read_checked(transaction.store, file) for file in self._identities\n"
+        "                ),\n",
         'identities=b"",\n',
         _CHECKPOINTS,
     ),
@@ -461,8 +478,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "entries are recognised although masking changed",
         "toolkit/secrets/redaction.py",
-        "parts = (purpose.encode(), *sorted(secret.reveal().encode() for secret in self._own))",
-        "parts = (purpose.encode(),)",
+        "            *sorted(secret.reveal().encode() for secret in self._own),\n",
+        "",
         _RECOGNITION,
     ),
     Mutant(
@@ -484,7 +501,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "toolkit/base/serving.py",
         "            oldest.drop()\n",
         "            pass\n",
-        ("tests/toolkit_service/test_idle_connections.py::test_idle_connections_are_closed_for_new_ones",),
+        (
+            "tests/toolkit_service/test_idle_connections.py::test_idle_connections_are_closed_for_new_ones",
+        ),
     ),
     Mutant(
         "a filter continues after its caller has stopped",
@@ -505,6 +524,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "toolkit/loading/receiver.py",
         "                self._check_signature(headers, now)\n",
         "                pass\n",
-        ("tests/loading/test_receiver_limits.py::test_unsigned_bodies_are_refused_unread",),
+        (
+            "tests/loading/test_receiver_limits.py::test_unsigned_bodies_are_refused_unread",
+        ),
     ),
 )

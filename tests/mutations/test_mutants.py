@@ -18,7 +18,9 @@ def test_every_mutant_can_be_applied() -> None:
         " + [test for one in MUTANTS for test in one.tests if not there(test)], len(MUTANTS))"
     )
     command = [sys.executable, "-c", program, str(_HERE.parents[1])]
-    output = subprocess.run(command, cwd=_HERE, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        command, cwd=_HERE, capture_output=True, text=True, check=True
+    ).stdout
     wrong, _, count = output.strip().rpartition(" ")
     assert wrong == "[]"
     assert int(count) >= 20

@@ -44,7 +44,9 @@ def plots_and_images(notebook: Any) -> dict[str, tuple[int, int]]:
     for cell in notebook.cells:
         plots = len(re.findall(r"\bplot_\w+\(|\bplt\.subplots\(|\.plot\(", cell.source))
         if cell.cell_type == "code" and plots:
-            images = sum("image/png" in output.get("data", {}) for output in cell.outputs)
+            images = sum(
+                "image/png" in output.get("data", {}) for output in cell.outputs
+            )
             found[cell.id] = (plots, images)
     return found
 
@@ -56,17 +58,23 @@ class Kitchen:
     folder: Path
     plain: Mapping[str, str]
 
-    def execute(self, source: Path, service: Service | None = None, **variables: str) -> Executed:
+    def execute(
+        self, source: Path, service: Service | None = None, **variables: str
+    ) -> Executed:
         """Execute a notebook in a process of its own, connected to a service; every cell must run."""
         if service is not None:
             named = environment_for(service).items()
-            variables |= {name: value for name, value in named if name.startswith(FAMILIES)}
+            variables |= {
+                name: value for name, value in named if name.startswith(FAMILIES)
+            }
         work = self.folder / "work"
         work.mkdir(exist_ok=True)
         target, log = self.folder / f"executed-{source.name}", self.folder / "log"
         arguments = (str(source), str(target), "--folder", str(work))
         environment = {**self.plain, **variables}
-        with running("toolkit_service.demo.notebooks", *arguments, variables=environment, log=log) as process:
+        with running(
+            "toolkit_service.demo.notebooks", *arguments, variables=environment, log=log
+        ) as process:
             steps = [json.loads(line) for line in process.stdout]
             status = process.wait()
         assert status == 0, log.read_text()
@@ -78,10 +86,20 @@ class Kitchen:
 @pytest.fixture
 def kitchen(tmp_path: Path) -> Kitchen:
     """Without any variable of a service."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(FAMILIES)}
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(FAMILIES)
+    }
     scratch = {
         name: str(tmp_path / name.lower())
-        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "TMPDIR")
+        for name in (
+            "JUPYTER_CONFIG_DIR",
+            "JUPYTER_DATA_DIR",
+            "JUPYTER_RUNTIME_DIR",
+            "IPYTHONDIR",
+            "TMPDIR",
+        )
     }
     for path in scratch.values():
         Path(path).mkdir()

@@ -25,7 +25,13 @@ from .conftest import plots_and_images
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 TEMPLATE = FOLDER / "templates" / "weekly_report.ipynb"
-CHANGING = {"delete_failures", "publish", "restart_failures", "rerun_failure_function", "start_run"}
+CHANGING = {
+    "delete_failures",
+    "publish",
+    "restart_failures",
+    "rerun_failure_function",
+    "start_run",
+}
 CHANGING |= {"resume_failures", "upsert_vectors"}
 
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -40,9 +46,14 @@ def code_of(path: Path) -> list[str]:
 def calls_in(path: Path) -> list[tuple[str, set[str]]]:
     """Every call in its cells: the function's last name, and the names of the keywords given."""
     trees = [ast.parse(source) for source in code_of(path)]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)
+    ]
     return [
-        (getattr(call.func, "attr", getattr(call.func, "id", "")), {word.arg for word in call.keywords})
+        (
+            getattr(call.func, "attr", getattr(call.func, "id", "")),
+            {word.arg for word in call.keywords},
+        )
         for call in calls
     ]
 
@@ -84,7 +95,12 @@ def test_it_starts_with_a_question_and_ends_with_its_answer(path: Path) -> None:
     cells = nbformat.read(path, as_version=4).cells
     number = path.stem[:2].lstrip("0")
     assert re.match(rf"# {number}\. \w.*\n\n\*\*.+\?\*\*\n", cells[0].source)
-    titles = [line for cell in cells for line in cell.source.splitlines() if line.startswith("## ")]
+    titles = [
+        line
+        for cell in cells
+        for line in cell.source.splitlines()
+        if line.startswith("## ")
+    ]
     assert titles[-1] == "## The answer"
     assert sum(cell.source.startswith("**Exercise.** ") for cell in cells) == 1
     code = code_of(path)
@@ -100,26 +116,34 @@ def test_it_changes_nothing_in_an_account(path: Path) -> None:
     """Only the callbacks' notebook publishes; no call that changes something carries a confirmation."""
     calls = calls_in(path)
     assert not any(
-        "confirm" in words or None in words for name, words in calls if name in CHANGING - {"publish"}
+        "confirm" in words or None in words
+        for name, words in calls
+        if name in CHANGING - {"publish"}
     )
     # a redrive is practised on a service of the notebook's own, never on the reader's
     redrives = re.findall(r"run_redrive\((\w+)", "\n".join(code_of(path)))
     assert redrives == (["practice"] if path.stem.startswith("06") else [])
-    allowed = {"02_failures": {"resume_failures"}, "03_callbacks": {"publish"}}.get(path.stem, set())
+    allowed = {"02_failures": {"resume_failures"}, "03_callbacks": {"publish"}}.get(
+        path.stem, set()
+    )
     assert {name for name, _ in calls} & CHANGING == allowed
 
 
 def test_the_check_for_changes_sees_a_confirmed_deletion(tmp_path: Path) -> None:
     """The patterns of the previous test match where they should."""
     notebook = nbformat.v4.new_notebook()
-    notebook.cells = [nbformat.v4.new_code_cell("tk.delete_failures(service, ids, confirm=True)")]
+    notebook.cells = [
+        nbformat.v4.new_code_cell("tk.delete_failures(service, ids, confirm=True)")
+    ]
     nbformat.write(notebook, tmp_path / "bad.ipynb")
     assert calls_in(tmp_path / "bad.ipynb") == [("delete_failures", {"confirm"})]
 
 
 @pytest.mark.slow
 @every_notebook
-def test_it_runs_from_top_to_bottom(path: Path, kitchen, sample: tk.Service, tmp_path: Path) -> None:
+def test_it_runs_from_top_to_bottom(
+    path: Path, kitchen, sample: tk.Service, tmp_path: Path
+) -> None:
     """Every cell runs within a minute, warns of nothing, and shows neither our secrets nor the sample's."""
     out = tmp_path / "out"
     out.mkdir()
@@ -129,12 +153,21 @@ def test_it_runs_from_top_to_bottom(path: Path, kitchen, sample: tk.Service, tmp
     assert executed.streams["stderr"] == ""
     plotted = plots_and_images(executed.notebook)
     assert all(plots == images for plots, images in plotted.values())
-    assert len(plotted) == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1, "06": 3, "07": 3}[path.stem[:2]]
+    assert (
+        len(plotted)
+        == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1, "06": 3, "07": 3}[
+            path.stem[:2]
+        ]
+    )
     shown = json.dumps(executed.notebook) + executed.log
     assert sample.queue is not None
     for secret in (sample.queue.token, *sample.queue.signing_keys):
         plain = secret.reveal()
-        for form in (plain, quote(plain, safe=""), base64.b64encode(plain.encode()).decode()):
+        for form in (
+            plain,
+            quote(plain, safe=""),
+            base64.b64encode(plain.encode()).decode(),
+        ):
             assert form not in shown
     canaries = sample_secrets(sample)
     assert len(canaries) > 300
@@ -155,7 +188,10 @@ def incident_of_the_last_day(said: str, sample: tk.Service) -> None:
     when = own["failed_at"].fillna(own["created_at"])
     recent = when[when >= when.max() - pd.Timedelta(days=1)]
     assert "1 new" in said
-    assert re.search(r"observed, \d+ expected: workflow_url = \S+/payments/capture (holds|rose)", said)
+    assert re.search(
+        r"observed, \d+ expected: workflow_url = \S+/payments/capture (holds|rose)",
+        said,
+    )
     assert f"{len(recent):,} entries to resume, the first of {recent.min()}" in said
 
 
@@ -168,17 +204,25 @@ def redrive_on_this_machine(notebook: object) -> None:
 
 def ills_of_the_index(said: str, _: tk.Service) -> None:
     """Without being told, the seventh finds each of the six ills, and says what to do first."""
-    recall = float(re.search(r"1\. Search misses neighbours: it returns ([\d.]+) %", said)[1])
+    recall = float(
+        re.search(r"1\. Search misses neighbours: it returns ([\d.]+) %", said)[1]
+    )
     assert 20 < recall < 90
     assert "2. Embed 18 edited texts again" in said
-    rows = {name: int(count) for name, count in re.findall(r"\d\. ([a-z ,]+), (\d+) rows:", said)}
+    rows = {
+        name: int(count)
+        for name, count in re.findall(r"\d\. ([a-z ,]+), (\d+) rows:", said)
+    }
     assert rows["same vector, other text"] >= 12
     assert rows["id almost equal"] == 30
     assert rows["field of several types"] == 25
     assert 15 <= rows["outlier"] <= 22
 
 
-FINDINGS = {"06_what_changed": incident_of_the_last_day, "07_index_health": ills_of_the_index}
+FINDINGS = {
+    "06_what_changed": incident_of_the_last_day,
+    "07_index_health": ills_of_the_index,
+}
 
 
 def sample_secrets(service: tk.Service) -> set[str]:
@@ -186,13 +230,20 @@ def sample_secrets(service: tk.Service) -> set[str]:
     revealed = tk.load_failures(service, reveal=True, progress=False)
     values = [*revealed["url"], *tk.explode_headers(revealed)["value"]]
     values += [*tk.explode_headers(revealed, column="response_headers")["value"]]
-    return {found for value in values for found in re.findall(r"sample[-_]?([0-9A-Za-z]{21})", str(value))}
+    return {
+        found
+        for value in values
+        for found in re.findall(r"sample[-_]?([0-9A-Za-z]{21})", str(value))
+    }
 
 
 @pytest.mark.slow
 def test_nothing_is_published_to_another_machine(kitchen) -> None:
     """With a queue elsewhere an embedded service is used, and its callbacks arrive."""
-    elsewhere = {"TOOLKIT_QUEUE_URL": "https://queue.invalid", "TOOLKIT_QUEUE_TOKEN": "t0ken-of-an-account"}
+    elsewhere = {
+        "TOOLKIT_QUEUE_URL": "https://queue.invalid",
+        "TOOLKIT_QUEUE_TOKEN": "t0ken-of-an-account",
+    }
     executed = kitchen.execute(FOLDER / "03_callbacks.ipynb", **elsewhere)
     said = executed.streams["stdout"]
     assert "4 callbacks came, 4 of them verified." in said
@@ -242,7 +293,9 @@ def test_an_empty_account_is_a_story_too(kitchen, tmp_path: Path) -> None:
     merged = nbformat.v4.new_notebook()
     for path in NOTEBOOKS:
         if path.stem[:2] in {"01", "02", "05", "06"}:
-            merged.cells += [nbformat.v4.new_code_cell(source) for source in code_of(path)]
+            merged.cells += [
+                nbformat.v4.new_code_cell(source) for source in code_of(path)
+            ]
     nbformat.write(merged, tmp_path / "merged.ipynb")
     with start_local("--retention", "7d") as service:
         executed = kitchen.execute(tmp_path / "merged.ipynb", service)
@@ -252,7 +305,9 @@ def test_an_empty_account_is_a_story_too(kitchen, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_weekly_report_takes_parameters(kitchen, sample: tk.Service, tmp_path: Path) -> None:
+def test_the_weekly_report_takes_parameters(
+    kitchen, sample: tk.Service, tmp_path: Path
+) -> None:
     """Papermill gives the template other parameters; the report and the snapshot are at these paths."""
     work = tmp_path / "weekly"
     work.mkdir()
@@ -273,12 +328,18 @@ def test_the_weekly_report_takes_parameters(kitchen, sample: tk.Service, tmp_pat
     for name, value in wanted.items():
         command += ["-p", name, str(value)]
     environment = {**kitchen.plain, **environment_for(sample)}
-    done = subprocess.run(command, env=environment, cwd=work, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=work, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert (work / "week.md").read_text().startswith("# Week 12\n")
     assert len(tk.read_snapshot(work / "kept")) == 5000
     executed = nbformat.read(work / "done.ipynb", as_version=4)
-    assert [cell.id for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
+    assert [
+        cell.id
+        for cell in executed.cells
+        if "injected-parameters" in cell.metadata.get("tags", [])
+    ]
     assert plots_and_images(executed) == {"trend": (1, 1), "expiry": (1, 1)}
     outputs = [output for cell in executed.cells for output in cell.get("outputs", ())]
     # a warning would be the first output
@@ -289,7 +350,11 @@ def test_the_template_in_git_has_no_outputs() -> None:
     """It is valid, has one cell of parameters, no outputs, and reads only."""
     raw = json.loads(TEMPLATE.read_text(encoding="utf-8"))
     nbformat.validate(raw)
-    tagged = [cell["id"] for cell in raw["cells"] if "parameters" in cell["metadata"].get("tags", ())]
+    tagged = [
+        cell["id"]
+        for cell in raw["cells"]
+        if "parameters" in cell["metadata"].get("tags", ())
+    ]
     assert tagged == ["parameters"]
     assert all(not cell.get("outputs") for cell in raw["cells"])
     assert {name for name, _ in calls_in(TEMPLATE)} & CHANGING == set()

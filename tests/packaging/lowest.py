@@ -18,8 +18,13 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)>=([0-9.]+)(?:;.*)?")
 
 def lowest() -> dict[str, str]:
     """The name of each core dependency, in lower case, and the lowest version allowed."""
-    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    found = [_REQUIREMENT.fullmatch(line.replace(" ", "")) for line in project["dependencies"]]
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    found = [
+        _REQUIREMENT.fullmatch(line.replace(" ", ""))
+        for line in project["dependencies"]
+    ]
     return {match[1].lower(): match[2] for match in found if match}
 
 

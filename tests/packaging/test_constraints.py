@@ -27,7 +27,11 @@ def pins() -> dict[str, str]:
 
 def applies(marker: Marker | None, python: str, extra: str = "") -> bool:
     """Return whether a requirement with this marker is installed on that Python."""
-    environment = {"extra": extra, "python_full_version": python, "python_version": python.rpartition(".")[0]}
+    environment = {
+        "extra": extra,
+        "python_full_version": python,
+        "python_version": python.rpartition(".")[0],
+    }
     return marker is None or marker.evaluate(environment)
 
 
@@ -64,8 +68,14 @@ def test_pinned_versions_agree_with_each_other(python):
 
 def test_every_installed_package_is_pinned():
     """A package without a pin changes from one day to the next."""
-    unpinned = {canonicalize_name(found.metadata["Name"]) for found in importlib.metadata.distributions()}
-    assert unpinned - pins().keys() - {"pip", "setuptools", "workflow-vector-toolkit"} == set()
+    unpinned = {
+        canonicalize_name(found.metadata["Name"])
+        for found in importlib.metadata.distributions()
+    }
+    assert (
+        unpinned - pins().keys() - {"pip", "setuptools", "workflow-vector-toolkit"}
+        == set()
+    )
 
 
 def test_the_lowest_python_is_checked():
@@ -73,5 +83,9 @@ def test_the_lowest_python_is_checked():
     lowest = PYTHONS[0]
     assert lowest in SpecifierSet(PROJECT["requires-python"])
     assert PROJECT["requires-python"] == f">={lowest.rpartition('.')[0]}"
-    tested = {classifier.rpartition(" ")[2] for classifier in PROJECT["classifiers"] if ":: 3" in classifier}
+    tested = {
+        classifier.rpartition(" ")[2]
+        for classifier in PROJECT["classifiers"]
+        if ":: 3" in classifier
+    }
     assert tested == {python.rpartition(".")[0] for python in PYTHONS}

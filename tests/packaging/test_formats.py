@@ -59,6 +59,10 @@ def test_the_changelog_and_the_commands_of_installing_have_the_version() -> None
     """Each version has a section, and the wheel that the documents install is of this one."""
     root = Path(__file__).parents[2]
     changelog = (root / "CHANGELOG.md").read_text("utf-8")
-    assert [version for version in FORMATS if f"## [{version}] - " not in changelog] == []
+    assert [
+        version for version in FORMATS if f"## [{version}] - " not in changelog
+    ] == []
     for page in (root / "README.md", root / "docs" / "installing.md"):
-        assert f"workflow_vector_toolkit-{tk.__version__}-py3" in page.read_text("utf-8")
+        assert f"workflow_vector_toolkit-{tk.__version__}-py3" in page.read_text(
+            "utf-8"
+        )

@@ -55,7 +55,15 @@ except tk.errors.ToolkitError as error:
 def built(tmp_path_factory):
     """A source distribution, and the wheel that is built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True, capture_output=True, text=True)
     (source,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return source, wheel
@@ -66,7 +74,9 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
     source, wheel = built
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        (described,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        (described,) = (
+            name for name in archive.namelist() if name.endswith(".dist-info/METADATA")
+        )
         metadata = Metadata.from_email(archive.read(described))
     packages = ("toolkit", "toolkit_service")
     files = {
@@ -102,7 +112,14 @@ def test_the_wheel_does_the_whole_reading_job_with_core_dependencies(built, tmp_
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    install = [*pip, "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel]
+    install = [
+        *pip,
+        "install",
+        "--quiet",
+        "--constraint",
+        ROOT / "constraints.txt",
+        wheel,
+    ]
     subprocess.run(install, check=True, capture_output=True, text=True)
     subprocess.run([*pip, "check"], check=True, capture_output=True, text=True)
     work = tmp_path / "work"
@@ -117,7 +134,12 @@ def test_the_wheel_does_the_whole_reading_job_with_core_dependencies(built, tmp_
         variables = os.environ | environment_for(service)
         variables.pop("PYTHONPATH", None)
         done = subprocess.run(
-            [python, "-c", READING], cwd=work, env=variables, capture_output=True, text=True, check=False
+            [python, "-c", READING],
+            cwd=work,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     assert done.returncode == 0, done.stderr
     rows, needed = done.stdout.splitlines()

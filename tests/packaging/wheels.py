@@ -23,10 +23,21 @@ _PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 
 def core() -> dict[Requirement, str]:
     """The core dependencies, and the version of each that the project is tested with."""
-    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    pinned = dict(re.findall(r"(?m)^([^#\s=]+)==(\S+)$", (_ROOT / "constraints.txt").read_text("utf-8")))
-    versions = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
-    return {found: versions[found.name] for found in map(Requirement, project["dependencies"])}
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    pinned = dict(
+        re.findall(
+            r"(?m)^([^#\s=]+)==(\S+)$", (_ROOT / "constraints.txt").read_text("utf-8")
+        )
+    )
+    versions = {
+        name.lower().replace("_", "-"): version for name, version in pinned.items()
+    }
+    return {
+        found: versions[found.name]
+        for found in map(Requirement, project["dependencies"])
+    }
 
 
 def has_wheel(requirement: str, python: str, target: str) -> bool:
@@ -41,7 +52,11 @@ def has_wheel(requirement: str, python: str, target: str) -> bool:
         "--no-deps",
         "--quiet",
     ]
-    command += ["--disable-pip-version-check", "--only-binary=:all:", "--ignore-requires-python"]
+    command += [
+        "--disable-pip-version-check",
+        "--only-binary=:all:",
+        "--ignore-requires-python",
+    ]
     command += [
         "--target",
         target,
@@ -52,7 +67,9 @@ def has_wheel(requirement: str, python: str, target: str) -> bool:
         "--abi",
         f"cp{python.replace('.', '')}",
     ]
-    done = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, requirement], capture_output=True, text=True, check=False
+    )
     if done.returncode and "No matching distribution" not in done.stderr:
         sys.exit(f"pip could not say whether {requirement} has a wheel:\n{done.stderr}")
     return not done.returncode
@@ -64,19 +81,30 @@ def verdict(wanted: Requirement, version: str, python: str, target: str) -> str:
         return "yes"
     if has_wheel(f"{wanted.name}{wanted.specifier}", python, target):
         return "other"
-    environment = {"python_version": python, "platform_python_implementation": "CPython"}
-    return "MISSING" if wanted.marker is None or wanted.marker.evaluate(environment) else "without"
+    environment = {
+        "python_version": python,
+        "platform_python_implementation": "CPython",
+    }
+    return (
+        "MISSING"
+        if wanted.marker is None or wanted.marker.evaluate(environment)
+        else "without"
+    )
 
 
 def main(pythons: list[str]) -> int:
     """Print the table; 1 where a wheel is missing that an install needs."""
     found = set()
-    sys.stdout.write(f"{'wheels for CPython':<26}{''.join(f'{python:>9}' for python in pythons)}\n")
+    sys.stdout.write(
+        f"{'wheels for CPython':<26}{''.join(f'{python:>9}' for python in pythons)}\n"
+    )
     with tempfile.TemporaryDirectory() as target:
         for wanted, version in core().items():
             words = [verdict(wanted, version, python, target) for python in pythons]
             found.update(words)
-            sys.stdout.write(f"{wanted.name + ' ' + version:<26}{''.join(f'{word:>9}' for word in words)}\n")
+            sys.stdout.write(
+                f"{wanted.name + ' ' + version:<26}{''.join(f'{word:>9}' for word in words)}\n"
+            )
             sys.stdout.flush()
     sys.stdout.write(
         "yes: the tested version has one; other: another allowed version has one;\n"

@@ -22,7 +22,8 @@ PER = 10_000
 """Rates are per so many words."""
 
 UNITS = (
-    "row|page|line|bar|column|point|request|item|file|call|query|list|dict|number|id|key|batch|byte|record"
+    "row|page|line|bar|column|point|request|item|file|call|query|list|dict|number"
+    "|id|key|batch|byte|record"
 )
 
 AFTER_BARE_WHAT = "is|was|were|are|it|they|a|an|the|does|has|came|comes|stands|to|became|each|of|every|one"
@@ -32,9 +33,18 @@ DIALECT: dict[str, tuple[str, float]] = {
     "says": (r"\b(?:says?|said|saying)\b", 2),
     "holds": (r"\b(?:holds?|held)\b", 4),
     "those that": (r"\bthose (?:that|of|with|in|who|which|without)\b", 2),
-    "preposition + which": (r"\b(?:of|by|in|from|to|with|on|for|at|than|beyond) which\b", 8),
-    "there is none": (r"\bthere (?:is|are|was|were) (?:none|no)\b|\bwhere there (?:is|are)\b", 4),
-    "from … on": (r"\bfrom (?:which|that|then|it|now|here|there|its|a|the|\d+)[^.,;]{0,30} on\b", 0.6),
+    "preposition + which": (
+        r"\b(?:of|by|in|from|to|with|on|for|at|than|beyond) which\b",
+        8,
+    ),
+    "there is none": (
+        r"\bthere (?:is|are|was|were) (?:none|no)\b|\bwhere there (?:is|are)\b",
+        4,
+    ),
+    "from … on": (
+        r"\bfrom (?:which|that|then|it|now|here|there|its|a|the|\d+)[^.,;]{0,30} on\b",
+        0.6,
+    ),
     "so many": (r"\bso (?:many|much)\b(?! that)", 0.3),
     "bare what": (rf"\bwhat (?:{AFTER_BARE_WHAT})\b", 3),
     "a text": (r"\ba text\b|\btexts\b", 3),
@@ -52,7 +62,9 @@ MISSED: dict[str, tuple[str, float]] = {
     "you": (r"\byour?\b", 6),
 }
 
-NOUN_FIRST = re.compile(r"(?:The|A|An|Whether|What|How|Which|Those|It|Its|One|All|Every|Each)\b")
+NOUN_FIRST = re.compile(
+    r"(?:The|A|An|Whether|What|How|Which|Those|It|Its|One|All|Every|Each)\b"
+)
 MOST_NOUN_FIRST = 0.15
 """The largest share of functions whose docstring does not begin with a verb."""
 
@@ -94,7 +106,11 @@ class English:
 
     def broken_floors(self) -> dict[str, float]:
         """Return the words that occur too rarely, with their rates."""
-        return {word: self.rates[word] for word, (_, floor) in MISSED.items() if self.rates[word] < floor}
+        return {
+            word: self.rates[word]
+            for word, (_, floor) in MISSED.items()
+            if self.rates[word] < floor
+        }
 
 
 def measure_english(paths: Iterable[Path]) -> English:
@@ -104,7 +120,11 @@ def measure_english(paths: Iterable[Path]) -> English:
     rates = {}
     places = {}
     for phrase, (pattern, _) in (DIALECT | MISSED).items():
-        found = [passage for passage in passages for _ in re.finditer(pattern, passage.prose, re.IGNORECASE)]
+        found = [
+            passage
+            for passage in passages
+            for _ in re.finditer(pattern, passage.prose, re.IGNORECASE)
+        ]
         rates[phrase] = len(found) / max(words, 1) * PER
         places[phrase] = found
     docstrings = [passage for passage in passages if passage.is_function_docstring]
@@ -117,7 +137,11 @@ def _files(paths: Iterable[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            files += [file for file in sorted(path.rglob("*")) if file.suffix in {".py", ".md"}]
+            files += [
+                file
+                for file in sorted(path.rglob("*"))
+                if file.suffix in {".py", ".md"}
+            ]
         else:
             files.append(path)
     return [file for file in files if "generated" not in file.parts]
@@ -153,7 +177,9 @@ def _markdown_passages(file: Path, source: str) -> Iterator[Passage]:
 
 def _docstring(file: Path, node: ast.AST) -> Iterator[Passage]:
     """Yield the docstring of a module, class or function without its examples, which are code."""
-    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    if not isinstance(
+        node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    ):
         return
     docstring = ast.get_docstring(node)
     if docstring:
@@ -167,7 +193,11 @@ def _messages(file: Path, call: ast.Call) -> Iterator[Passage]:
         if keyword.arg not in MESSAGE_ARGUMENTS:
             continue
         for part in ast.walk(keyword.value):
-            if isinstance(part, ast.Constant) and isinstance(part.value, str) and " " in part.value:
+            if (
+                isinstance(part, ast.Constant)
+                and isinstance(part.value, str)
+                and " " in part.value
+            ):
                 yield Passage(file, part.lineno, part.value)
 
 
@@ -176,7 +206,8 @@ def main() -> None:
     is_verbose = "-v" in sys.argv
     paths = [Path(argument) for argument in sys.argv[1:] if argument != "-v"]
     english = measure_english(
-        paths or [Path("toolkit"), Path("toolkit_service"), Path("docs"), Path("README.md")]
+        paths
+        or [Path("toolkit"), Path("toolkit_service"), Path("docs"), Path("README.md")]
     )
     broken = english.broken_limits() | english.broken_floors()
     print(f"{english.words:,} words; rates per {PER:,} words")
@@ -186,11 +217,15 @@ def main() -> None:
         print(
             f"  {mark} {phrase:26} {rate:7.1f}   {'at most' if phrase in DIALECT else 'at least'} {bound:g}"
         )
-    print(f"docstrings that begin with a noun: {english.noun_first:.0%}, at most {MOST_NOUN_FIRST:.0%}")
+    print(
+        f"docstrings that begin with a noun: {english.noun_first:.0%}, at most {MOST_NOUN_FIRST:.0%}"
+    )
     if is_verbose:
         for phrase in broken:
             for passage in english.places[phrase]:
-                print(f"{passage.file}:{passage.line}: {phrase}: {' '.join(passage.prose.split())[:110]}")
+                print(
+                    f"{passage.file}:{passage.line}: {phrase}: {' '.join(passage.prose.split())[:110]}"
+                )
     sys.exit(bool(broken))
 
 

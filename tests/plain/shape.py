@@ -50,7 +50,9 @@ class Shape:
     comments: int = 0
     branches: int = 0
     body_lines: int = 0
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MOST_PER_10_000_LINES, 0))
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(MOST_PER_10_000_LINES, 0)
+    )
     functions: list[tuple[int, int, str]] = field(default_factory=list)
 
     @property
@@ -101,7 +103,9 @@ def _add_file(shape: Shape, file: Path) -> None:
             shape.counts[construct] += 1
 
 
-def _add_function(shape: Shape, file: Path, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+def _add_function(
+    shape: Shape, file: Path, function: ast.FunctionDef | ast.AsyncFunctionDef
+) -> None:
     """Count the branches of a function, and its lines without the docstring."""
     branches = sum(isinstance(node, BRANCHES) for node in ast.walk(function))
     body_lines = _line_count(function)
@@ -109,7 +113,9 @@ def _add_function(shape: Shape, file: Path, function: ast.FunctionDef | ast.Asyn
         body_lines -= _line_count(function.body[0])
     shape.branches += branches
     shape.body_lines += body_lines
-    shape.functions.append((branches, body_lines, f"{file}:{function.lineno} {function.name}"))
+    shape.functions.append(
+        (branches, body_lines, f"{file}:{function.lineno} {function.name}")
+    )
 
 
 def _line_count(node: ast.stmt) -> int:
@@ -119,7 +125,9 @@ def _line_count(node: ast.stmt) -> int:
 def _constructs(node: ast.AST) -> list[str]:
     """Return the constructs of `MOST_PER_10_000_LINES` that a node is."""
     if isinstance(node, ast.IfExp):
-        is_nested = isinstance(node.body, ast.IfExp) or isinstance(node.orelse, ast.IfExp)
+        is_nested = isinstance(node.body, ast.IfExp) or isinstance(
+            node.orelse, ast.IfExp
+        )
         return (
             ["conditional expressions", "nested conditional expressions"]
             if is_nested
@@ -127,8 +135,19 @@ def _constructs(node: ast.AST) -> list[str]:
         )
     if isinstance(node, COMPREHENSIONS) and len(node.generators) > 1:
         return ["comprehensions with two for"]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _is_text(node.left):
-        conditions = (ast.Compare, ast.UnaryOp, ast.BoolOp, ast.Attribute, ast.Name, ast.Call)
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mult)
+        and _is_text(node.left)
+    ):
+        conditions = (
+            ast.Compare,
+            ast.UnaryOp,
+            ast.BoolOp,
+            ast.Attribute,
+            ast.Name,
+            ast.Call,
+        )
         if isinstance(node.right, conditions):
             return ["text times a condition"]
     return []
@@ -148,8 +167,12 @@ def main() -> None:
     print(f"{shape.lines:,} lines, {len(shape.functions):,} functions")
     print(f"  branches per line {shape.density:26.2f}   at most {MOST_BRANCHES:g}")
     for construct, most in MOST_PER_10_000_LINES.items():
-        print(f"  {construct + ' per 10,000 lines':40} {shape.rate(construct):7.1f}   at most {most:g}")
-    print(f"  lines that are comments, % {shape.comment_share:17.2f}   at least {LEAST_COMMENTS:g}")
+        print(
+            f"  {construct + ' per 10,000 lines':40} {shape.rate(construct):7.1f}   at most {most:g}"
+        )
+    print(
+        f"  lines that are comments, % {shape.comment_share:17.2f}   at least {LEAST_COMMENTS:g}"
+    )
     if is_verbose:
         for branches, body_lines, place in sorted(shape.functions, reverse=True)[:25]:
             print(f"    {branches:3} branches in {body_lines:3} lines: {place}")

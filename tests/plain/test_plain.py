@@ -11,7 +11,10 @@ from tests.plain.shape import measure_shape
 
 ROOT = Path(__file__).parents[2]
 
-PACKAGES = sorted(str(init.parent.relative_to(ROOT)) for init in (ROOT / "toolkit").glob("*/__init__.py"))
+PACKAGES = sorted(
+    str(init.parent.relative_to(ROOT))
+    for init in (ROOT / "toolkit").glob("*/__init__.py")
+)
 ENGLISH = (
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -88,16 +91,27 @@ def test_rewritten_folders_explain_conditions_and_give_examples() -> None:
 def test_dialect_is_found(tmp_path: Path) -> None:
     """A module in the dialect breaks the limits of its phrases."""
     module = tmp_path / "dialect.py"
-    dialect = "What is held where there is none, one row a group, beside those that mend. "
+    dialect = (
+        "What is held where there is none, one row a group, beside those that mend. "
+    )
     module.write_text(f'"""{dialect * 2}"""\n')
     broken = measure_english([module]).broken_limits()
-    assert {"holds", "there is none", "a, for per", "those that", "mend", "bare what"} <= broken.keys()
+    assert {
+        "holds",
+        "there is none",
+        "a, for per",
+        "those that",
+        "mend",
+        "bare what",
+    } <= broken.keys()
 
 
 def test_density_is_found(tmp_path: Path) -> None:
     """Crowded lines break the limits of branches, conditional expressions and comprehensions."""
     module = tmp_path / "dense.py"
-    module.write_text("def f(a, b):\n    return 'x' * a if a else [y for x in b for y in x] if b else 'y'\n")
+    module.write_text(
+        "def f(a, b):\n    return 'x' * a if a else [y for x in b for y in x] if b else 'y'\n"
+    )
     broken = measure_shape([module]).broken_limits()
     assert broken.keys() == {
         "branches per line",

@@ -29,9 +29,18 @@ from toolkit.tables.schemas import FAILURES
 def failures():
     """Three failures, as loaders return them."""
     when = pd.Timestamp("2026-03-02 10:00", tz="UTC").to_pydatetime()
-    common = {"workflow_url": "https://shop.example.com/pay", "max_retries": 3, "response_status": 500}
+    common = {
+        "workflow_url": "https://shop.example.com/pay",
+        "max_retries": 3,
+        "response_status": 500,
+    }
     rows = [
-        {"dlq_id": str(number), "failed_at": when + timedelta(hours=number), "created_at": when, **common}
+        {
+            "dlq_id": str(number),
+            "failed_at": when + timedelta(hours=number),
+            "created_at": when,
+            **common,
+        }
         for number in range(3)
     ]
     return frame_from_rows(rows, FAILURES), when
@@ -41,7 +50,12 @@ def call(name, **options):
     """Draw with usual arguments."""
     function, (frame, when) = getattr(tk, name), failures()
     hits = pd.DataFrame(
-        {"query": [0, 0, 1], "rank": [1, 2, 1], "id": ["a", "b", "a"], "score": [0.9, 0.5, 0.8]}
+        {
+            "query": [0, 0, 1],
+            "rank": [1, 2, 1],
+            "id": ["a", "b", "a"],
+            "score": [0.9, 0.5, 0.8],
+        }
     )
     if name == "FailureReport":
         report = tk.failure_report(frame, now=when)
@@ -56,12 +70,20 @@ def call(name, **options):
     elif name == "plot_score_comparison":
         function(hits, hits.assign(score=[0.1, 0.2, 0.3]), **options)
     elif name in ("IndexReport", "index_report"):
-        tk.index_report(pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), now=when).to_html()
+        tk.index_report(
+            pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), now=when
+        ).to_html()
     elif name in ("plot_vector_norms", "plot_vector_map"):
         function(pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), **options)
     elif name in ("plot_run_timeline", "plot_success_rates"):
-        rows = {"message_id": ["m"], "workflow_run_id": ["w"], "workflow_url": ["https://a.example"]}
-        times = {key: [pd.Timestamp(when)] for key in ("time", "created_at", "completed_at")}
+        rows = {
+            "message_id": ["m"],
+            "workflow_run_id": ["w"],
+            "workflow_url": ["https://a.example"],
+        }
+        times = {
+            key: [pd.Timestamp(when)] for key in ("time", "created_at", "completed_at")
+        }
         function(pd.DataFrame(rows | times | {"state": ["RUN_FAILED"]}), **options)
     elif name.startswith("plot_score"):
         function(hits, **options)
@@ -83,7 +105,9 @@ def state():
 
 def differences(result, other):
     """Names of the settings that differ."""
-    return sorted(name for name in result | other if result.get(name) != other.get(name))
+    return sorted(
+        name for name in result | other if result.get(name) != other.get(name)
+    )
 
 
 def examined(name):
@@ -108,7 +132,9 @@ def examined(name):
 
     broken = Broken(plt.figure(), (0, 0, 1, 1))
     broken.ready = True
-    mpl.rcParams.update({"lines.linewidth": 7, "font.family": ["serif"], "svg.hashsalt": "theirs"})
+    mpl.rcParams.update(
+        {"lines.linewidth": 7, "font.family": ["serif"], "svg.hashsalt": "theirs"}
+    )
     changed = []
     with plt.rc_context({"font.size": 20, "interactive": False}):
         warnings.simplefilter("ignore", ImportWarning)
@@ -118,7 +144,9 @@ def examined(name):
             with contextlib.suppress(ToolkitError, ZeroDivisionError, TypeError):
                 call(name, **options)
             changed += differences(before, state())
-            if len(plt.get_fignums()) > len(figures) + (name.startswith("plot_") and "ax" not in options):
+            if len(plt.get_fignums()) > len(figures) + (
+                name.startswith("plot_") and "ax" not in options
+            ):
                 changed.append("figures")
     return {"first": first, "changed": changed}
 

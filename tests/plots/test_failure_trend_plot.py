@@ -35,7 +35,9 @@ HOSTILE = [
 
 
 def frame(*rows):
-    return frame_from_rows([{"dlq_id": str(number), **row} for number, row in enumerate(rows)], FAILURES)
+    return frame_from_rows(
+        [{"dlq_id": str(number), **row} for number, row in enumerate(rows)], FAILURES
+    )
 
 
 def failed(minutes, **more):
@@ -53,7 +55,9 @@ def texts(ax):
 
 def test_bars_stand_for_the_counts():
     """Bars have the heights and positions of the counts, and labels name unit, zone and width."""
-    ax = plot_failure_trend(frame(failed(1), failed(2), failed(125)), freq="1h", ax=axes())
+    ax = plot_failure_trend(
+        frame(failed(1), failed(2), failed(125)), freq="1h", ax=axes()
+    )
     assert isinstance(ax, Axes)
     assert ax.patches[0].heights.tolist() == [2, 1]
     day = (START - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
@@ -67,9 +71,15 @@ def test_the_label_names_the_days_that_are_drawn():
     """From the start of the first bar to the end of the last; both years where they differ."""
     day = 24 * 60
     within = plot_failure_trend(frame(failed(0), failed(9 * day)), freq="1d", ax=axes())
-    assert within.get_xlabel().startswith("time of failure (UTC), 02 Mar to 11 Mar 2026; a bar is 1")
-    across = plot_failure_trend(frame(failed(-90 * day), failed(0)), freq="7d", ax=axes())
-    assert across.get_xlabel().startswith("time of failure (UTC), 01 Dec 2025 to 08 Mar 2026; a bar is 7")
+    assert within.get_xlabel().startswith(
+        "time of failure (UTC), 02 Mar to 11 Mar 2026; a bar is 1"
+    )
+    across = plot_failure_trend(
+        frame(failed(-90 * day), failed(0)), freq="7d", ax=axes()
+    )
+    assert across.get_xlabel().startswith(
+        "time of failure (UTC), 01 Dec 2025 to 08 Mar 2026; a bar is 7"
+    )
 
 
 def test_stacks_and_their_second_sign():
@@ -82,7 +92,10 @@ def test_stacks_and_their_second_sign():
     assert first.get_facecolor() != second.get_facecolor()
     assert texts(ax) == ["a  2", "b  1"]
     handles = ax.get_legend().get_patches()
-    assert [handle.get_hatch() for handle in handles] == [first.get_hatch(), second.get_hatch()]
+    assert [handle.get_hatch() for handle in handles] == [
+        first.get_hatch(),
+        second.get_hatch(),
+    ]
 
 
 def test_fallback_and_missing_times_are_reported():
@@ -112,22 +125,33 @@ def test_hostile_names_are_drawn_as_text():
     """Names never become maths, never vanish from the legend, and lose their controls and their length."""
     rows = [failed(number, workflow_url=name) for number, name in enumerate(HOSTILE)]
     for start in range(0, len(rows), 6):
-        ax = plot_failure_trend(frame(*rows[start : start + 6]), by="workflow_url", ax=axes())
+        ax = plot_failure_trend(
+            frame(*rows[start : start + 6]), by="workflow_url", ax=axes()
+        )
         ax.figure.draw_without_rendering()
         assert len(texts(ax)) == len(rows[start : start + 6])
         assert not any(text.get_parse_math() for text in ax.get_legend().get_texts())
-        assert all(len(text) <= 60 and "\u202e" not in text and "\n" not in text for text in texts(ax))
-    ax = plot_failure_trend(frame(*rows[:3], failed(9, workflow_url="$")), by="workflow_url", ax=axes())
+        assert all(
+            len(text) <= 60 and "\u202e" not in text and "\n" not in text
+            for text in texts(ax)
+        )
+    ax = plot_failure_trend(
+        frame(*rows[:3], failed(9, workflow_url="$")), by="workflow_url", ax=axes()
+    )
     assert texts(ax) == ["$  2", "$\\frac{1}{0}$  1", "_hidden  1"]
 
 
 @pytest.mark.parametrize("width", [2.5, 3.6, 6.0, 14.0])
-@pytest.mark.parametrize("span", [30, 600, 60 * 24, 60 * 24 * 6, 60 * 24 * 45, 60 * 24 * 500])
+@pytest.mark.parametrize(
+    "span", [30, 600, 60 * 24, 60 * 24 * 6, 60 * 24 * 45, 60 * 24 * 500]
+)
 def test_tick_labels_do_not_overlap(width, span):
     """For any width and duration, no tick label touches the next, and there is at least one."""
     ax = plot_failure_trend(frame(failed(0), failed(span)), ax=axes(width))
     ax.figure.draw_without_rendering()
-    boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    boxes = [
+        label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()
+    ]
     assert boxes
     assert all(left.x1 <= right.x0 for left, right in itertools.pairwise(boxes))
 
@@ -162,7 +186,9 @@ def test_a_pyplot_figure_by_default():
 
 def test_user_settings_do_not_break_it():
     """Settings that ask for TeX and another font have no effect."""
-    with mpl.rc_context({"text.usetex": True, "font.family": "no such font", "axes.facecolor": "red"}):
+    with mpl.rc_context(
+        {"text.usetex": True, "font.family": "no such font", "axes.facecolor": "red"}
+    ):
         rows = frame(failed(0, workflow_url="a"), failed(9, workflow_url="$b_"))
         ax = plot_failure_trend(rows, by="workflow_url", ax=axes())
     drawn = [ax.yaxis.label, ax.xaxis.label, *ax.get_legend().get_texts()]
@@ -173,43 +199,80 @@ def test_user_settings_do_not_break_it():
 
 def test_markers_changes_and_the_usual_are_drawn():
     """A deployment's line and name, how many times as high the rate became, and what is usual."""
-    rows = [failed(60 * hour) for hour in range(24 * 7) for _ in range(2 if hour < 120 else 9)]
-    markers = {"release 2": START + timedelta(hours=120), "elsewhere": START + timedelta(days=90)}
+    rows = [
+        failed(60 * hour)
+        for hour in range(24 * 7)
+        for _ in range(2 if hour < 120 else 9)
+    ]
+    markers = {
+        "release 2": START + timedelta(hours=120),
+        "elsewhere": START + timedelta(days=90),
+    }
     ax = plot_failure_trend(frame(*rows), freq="3h", markers=markers, ax=axes(10))
     texts = [text.get_text() for text in ax.texts]
     assert texts == ["release 2 \N{MULTIPLICATION SIGN}4.5"]
     assert len(ax.lines) == 2
     assert "usual" in ax.get_ylabel()
     assert ax.get_xlabel().endswith("\n1 marker outside this time left out")
-    assert plot_failure_trend(frame(*rows), freq="3h", layout="facets", markers=markers, ax=axes(10)).lines
+    assert plot_failure_trend(
+        frame(*rows), freq="3h", layout="facets", markers=markers, ax=axes(10)
+    ).lines
     within = plot_failure_trend(frame(*rows), markers={"release 2": START}, ax=axes(10))
     assert "marker" not in within.get_xlabel()
 
 
-@pytest.mark.parametrize(("often", "text"), [(6, "3"), (9, "4.5"), (336, "170"), (2_468, "1,200")])
+@pytest.mark.parametrize(
+    ("often", "text"), [(6, "3"), (9, "4.5"), (336, "170"), (2_468, "1,200")]
+)
 def test_how_many_times_as_high_a_rate_became_has_no_exponent(often, text):
     """Two digits of it, as people write them."""
-    rows = [failed(60 * hour) for hour in range(48) for _ in range(often if hour >= 30 else 2)]
+    rows = [
+        failed(60 * hour)
+        for hour in range(48)
+        for _ in range(often if hour >= 30 else 2)
+    ]
     ax = plot_failure_trend(frame(*rows), freq="1h", ax=axes(10))
-    assert [text.get_text() for text in ax.texts][:1] == [f"\N{MULTIPLICATION SIGN}{text}"]
+    assert [text.get_text() for text in ax.texts][:1] == [
+        f"\N{MULTIPLICATION SIGN}{text}"
+    ]
 
 
 def test_times_that_are_close_to_each_other_are_all_named():
     """Names side by side on one side of their lines, in their order; what is far away has its own."""
     rows = [failed(60 * hour) for hour in range(24 * 7)]
-    hours = {"third": 43, "first": 40, "second": 41, "alone": 90, "late": 130, "later": 132}
+    hours = {
+        "third": 43,
+        "first": 40,
+        "second": 41,
+        "alone": 90,
+        "late": 130,
+        "later": 132,
+    }
     markers = {name: START + timedelta(hours=hour) for name, hour in hours.items()}
     ax = plot_failure_trend(frame(*rows), freq="3h", markers=markers, ax=axes(10))
-    assert [text.get_text() for text in ax.texts] == ["first\nsecond\nthird", "alone", "late\nlater"]
-    many = {f"release {number}": START + timedelta(hours=40 + number / 9) for number in range(7)}
+    assert [text.get_text() for text in ax.texts] == [
+        "first\nsecond\nthird",
+        "alone",
+        "late\nlater",
+    ]
+    many = {
+        f"release {number}": START + timedelta(hours=40 + number / 9)
+        for number in range(7)
+    }
     ax = plot_failure_trend(frame(*rows), freq="3h", markers=many, ax=axes(10))
-    assert [text.get_text() for text in ax.texts] == ["release 0\nrelease 1\nrelease 2\n… 4 more"]
+    assert [text.get_text() for text in ax.texts] == [
+        "release 0\nrelease 1\nrelease 2\n… 4 more"
+    ]
     assert len([line for line in ax.lines if line.get_linestyle() == "-"]) >= 7
 
 
 def test_bars_are_rates_where_runs_are_known():
     """Failures per 100 runs; hours without runs have no bar."""
-    runs = frame(*({"created_at": START + timedelta(minutes=minute)} for minute in range(40)))
-    ax = plot_failure_trend(frame(failed(1), failed(2), failed(70)), freq="1h", runs=runs, ax=axes(10))
+    runs = frame(
+        *({"created_at": START + timedelta(minutes=minute)} for minute in range(40))
+    )
+    ax = plot_failure_trend(
+        frame(failed(1), failed(2), failed(70)), freq="1h", runs=runs, ax=axes(10)
+    )
     assert ax.patches[0].heights.tolist() == [5.0]
     assert "per 100 runs" in ax.get_ylabel()

@@ -43,14 +43,22 @@ def drawn_texts(ax: Axes):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("width", "height"), [(3, 2), (4, 6), (6, 3.6), (9, 3.6), (14, 6)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(3, 2), (4, 6), (6, 3.6), (9, 3.6), (14, 6)]
+)
 def test_tick_labels_do_not_overlap(plot, width, height):
     """At no size does a tick label lie over its neighbour, and at every size something is drawn."""
     ax = plot.draw(400, ax=axes(width, height))
     ax.figure.draw_without_rendering()
-    across = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
-    up = [label.get_window_extent() for label in ax.get_yticklabels() if label.get_text()]
-    across = sorted((box for box in across if _inside(ax, box, "x")), key=lambda box: box.x0)
+    across = [
+        label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()
+    ]
+    up = [
+        label.get_window_extent() for label in ax.get_yticklabels() if label.get_text()
+    ]
+    across = sorted(
+        (box for box in across if _inside(ax, box, "x")), key=lambda box: box.x0
+    )
     up = sorted((box for box in up if _inside(ax, box, "y")), key=lambda box: box.y0)
     assert all(left.x1 <= right.x0 + 0.5 for left, right in itertools.pairwise(across))
     assert all(low.y1 <= high.y0 + 0.5 for low, high in itertools.pairwise(up))
@@ -63,7 +71,11 @@ def _inside(ax, box, way):
     """Whether a tick label belongs to a tick that is in view."""
     area = ax.get_window_extent()
     middle = (box.x0 + box.x1) / 2 if way == "x" else (box.y0 + box.y1) / 2
-    return (area.x0 <= middle <= area.x1) if way == "x" else (area.y0 - 1 <= middle <= area.y1 + 1)
+    return (
+        (area.x0 <= middle <= area.x1)
+        if way == "x"
+        else (area.y0 - 1 <= middle <= area.y1 + 1)
+    )
 
 
 def test_nothing_is_a_sentence(plot):
@@ -85,7 +97,9 @@ def test_one_row_is_no_exception(plot):
 def test_themes(plot):
     """Light and dark differ in the background; other names are refused."""
     for name, theme in THEMES.items():
-        assert to_hex(plot.draw(50, ax=axes(), theme=name).get_facecolor()) == theme.paper
+        assert (
+            to_hex(plot.draw(50, ax=axes(), theme=name).get_facecolor()) == theme.paper
+        )
     with pytest.raises(InputError, match="'light' or 'dark'"):
         plot.draw(5, ax=axes(), theme="blue")
 
@@ -104,12 +118,16 @@ def test_the_users_settings_have_no_say_and_stay(plot):
 @pytest.mark.slow
 def test_hostile_texts_are_drawn_as_text(plot):
     """A hundred payloads are neither maths nor invisible, without controls, and not wider than the plot."""
-    for payloads in (PAYLOADS[start : start + 7] for start in range(0, len(PAYLOADS), 7)):
+    for payloads in (
+        PAYLOADS[start : start + 7] for start in range(0, len(PAYLOADS), 7)
+    ):
         ax = plot.draw(14, texts=payloads, ax=axes(4, 3))
         for text in drawn_texts(ax):
             written = text.get_text()
             assert not (text.get_parse_math() and "$" in written)
-            assert not set(written) & set("\x00\x1b\r\t\u202e\u2066\u2069\u200b\ufeff\u2028")
+            assert not set(written) & set(
+                "\x00\x1b\r\t\u202e\u2066\u2069\u200b\ufeff\u2028"
+            )
             assert len(written) <= 120
     ax.figure.draw_without_rendering()
 
@@ -136,23 +154,37 @@ def test_long_labels_of_any_script_leave_the_axes_their_size(plot, size):
     From 4 inches on, a third of the area is left, and no title is over a legend.
     """
     for text in LONG.values():
-        names = [f"{text}{number}" if number % 2 else f"{number}{text}" for number in range(7)]
+        names = [
+            f"{text}{number}" if number % 2 else f"{number}{text}"
+            for number in range(7)
+        ]
         ax = plot.draw(40, texts=names, ax=axes(*size))
         ax.figure.draw_without_rendering()  # constrained layout warns where nothing is left for the Axes
         assert ax.get_position().width > 0.3
         assert ax.get_position().height > 0.25
         assert size[0] < 4 or ax.get_position().width * ax.get_position().height > 1 / 3
         right, legend = size[0] * ax.figure.dpi, ax.get_legend()
-        assert not (legend and _over(legend.get_window_extent(), ax._left_title.get_window_extent()))
+        assert not (
+            legend
+            and _over(legend.get_window_extent(), ax._left_title.get_window_extent())
+        )
         above = (ax._left_title, ax.xaxis.label)
-        for label in (*above, *ax.get_yticklabels(), *ax.texts, *(legend.get_texts() if legend else ())):
+        for label in (
+            *above,
+            *ax.get_yticklabels(),
+            *ax.texts,
+            *(legend.get_texts() if legend else ()),
+        ):
             box = label.get_window_extent()
             assert -20 < box.x0 <= box.x1 < right + 20, label.get_text()
 
 
 def _over(box, other):
     """Whether one box covers part of another."""
-    return min(box.x1, other.x1) > max(box.x0, other.x0) and min(box.y1, other.y1) > max(box.y0, other.y0) + 1
+    return (
+        min(box.x1, other.x1) > max(box.x0, other.x0)
+        and min(box.y1, other.y1) > max(box.y0, other.y0) + 1
+    )
 
 
 def test_what_is_written_out_is_whole():
@@ -165,11 +197,20 @@ def test_what_is_written_out_is_whole():
         assert width(shown) <= max(longest, 1.5)
 
 
-@pytest.mark.parametrize("name", [name for name in tk.__all__ if name.startswith("plot_")])
+@pytest.mark.parametrize(
+    "name", [name for name in tk.__all__ if name.startswith("plot_")]
+)
 def test_every_parameter_is_documented(name):
     """Also those whose description all plots share."""
     plot = getattr(tk, name)
-    parameters = inspect.getdoc(plot).partition("Returns\n-------\nmatplotlib.axes.Axes\n")[0]
-    assert parameters.count("ax : matplotlib.axes.Axes, optional\n    Axes to draw on.") == 1
+    parameters = inspect.getdoc(plot).partition(
+        "Returns\n-------\nmatplotlib.axes.Axes\n"
+    )[0]
+    assert (
+        parameters.count("ax : matplotlib.axes.Axes, optional\n    Axes to draw on.")
+        == 1
+    )
     for parameter in inspect.signature(plot).parameters:
-        assert re.search(rf"^(?:\w+, )*{parameter}(?:, \w+)* : ", parameters, re.MULTILINE), parameter
+        assert re.search(
+            rf"^(?:\w+, )*{parameter}(?:, \w+)* : ", parameters, re.MULTILINE
+        ), parameter

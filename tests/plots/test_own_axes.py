@@ -19,8 +19,13 @@ from toolkit.drawing.result_bars import draw_recall
 def failures() -> pd.DataFrame:
     """Failures of nine workflows with long names."""
     times = pd.date_range("2026-03-01", periods=300, freq="h", tz="UTC")
-    names = [f"https://shop.example.com/flows/a-workflow-with-a-long-name-{n % 9}" for n in range(300)]
-    return pd.DataFrame({"failed_at": times, "created_at": times, "workflow_url": names})
+    names = [
+        f"https://shop.example.com/flows/a-workflow-with-a-long-name-{n % 9}"
+        for n in range(300)
+    ]
+    return pd.DataFrame(
+        {"failed_at": times, "created_at": times, "workflow_url": names}
+    )
 
 
 def is_whole(figure: Figure) -> bool:
@@ -28,8 +33,13 @@ def is_whole(figure: Figure) -> bool:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [ax.get_tightbbox(canvas.get_renderer()) for ax in figure.axes]
-    x1, y1 = figure.bbox.width + 1, figure.bbox.height + 1  # a pixel for what is rounded
-    return all(box.x0 >= -1 and box.y0 >= -1 and box.x1 <= x1 and box.y1 <= y1 for box in boxes)
+    x1, y1 = (
+        figure.bbox.width + 1,
+        figure.bbox.height + 1,
+    )  # a pixel for what is rounded
+    return all(
+        box.x0 >= -1 and box.y0 >= -1 and box.x1 <= x1 and box.y1 <= y1 for box in boxes
+    )
 
 
 @pytest.mark.parametrize("size", [(9, 5), (4, 3), (3, 2)])
@@ -45,8 +55,12 @@ def test_nothing_is_cut_on_single_axes(plot, size):
 
 def test_where_a_title_ends_is_of_the_plot_alone(plot):
     """On small Axes, after a plot whose names take the width and a label of one's own at the right."""
-    fresh, used = (Figure(figsize=(3, 2.2), layout="constrained").add_subplot() for _ in range(2))
-    names = pd.DataFrame({"name": ["a long name"], "queries": 50, "share": 0.9, "low": 0.8, "high": 1.0})
+    fresh, used = (
+        Figure(figsize=(3, 2.2), layout="constrained").add_subplot() for _ in range(2)
+    )
+    names = pd.DataFrame(
+        {"name": ["a long name"], "queries": 50, "share": 0.9, "low": 0.8, "high": 1.0}
+    )
     draw_recall(names, "Recall@10", ax=used)
     assert used.xaxis.label.get_horizontalalignment() == "right"
     used.set_xlabel("mine", loc="right")
@@ -54,7 +68,12 @@ def test_where_a_title_ends_is_of_the_plot_alone(plot):
     for ax in (fresh, used):
         plot.draw(60, ax=ax)
         texts = (ax._left_title, ax.title, ax._right_title, ax.xaxis.label)
-        places.append([(bool(t.get_text()), t.get_horizontalalignment(), t.get_position()[0]) for t in texts])
+        places.append(
+            [
+                (bool(t.get_text()), t.get_horizontalalignment(), t.get_position()[0])
+                for t in texts
+            ]
+        )
     assert places[0] == places[1]
 
 
@@ -68,14 +87,22 @@ def test_a_legend_is_of_the_plot_alone(plot):
             ax.plot([0.0, 1.0], color="red")
             ax.scatter([0.0], [1.0], color="red")
         legend = plot.draw(60, ax=ax).get_legend()
-        drawn = zip(legend.get_texts(), legend.legend_handles, strict=True) if legend else ()
-        looks.append([(text.get_text(), type(handle), look(handle)) for text, handle in drawn])
+        drawn = (
+            zip(legend.get_texts(), legend.legend_handles, strict=True)
+            if legend
+            else ()
+        )
+        looks.append(
+            [(text.get_text(), type(handle), look(handle)) for text, handle in drawn]
+        )
     assert looks[0] == looks[1]
 
 
 def look(handle):
     """Colours of an artist."""
-    colours = handle.get_color() if isinstance(handle, Line2D) else handle.get_facecolor()
+    colours = (
+        handle.get_color() if isinstance(handle, Line2D) else handle.get_facecolor()
+    )
     return np.asarray(to_rgba_array(colours)).tolist()
 
 

@@ -7,7 +7,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from toolkit import plot_score_by_rank, plot_score_comparison, plot_score_distribution, plot_vector_map
+from toolkit import (
+    plot_score_by_rank,
+    plot_score_comparison,
+    plot_score_distribution,
+    plot_vector_map,
+)
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import hits
 
@@ -49,9 +54,15 @@ def test_outlines_are_named_by_a_legend():
     """All end at 0, so that names at their ends would not say which is which; dashes can be seen."""
     scores = [[0.1, 0.2, 0.9], [0.3, 0.4, 0.2], [0.4, 0.5, 0.5]]
     ax = plot_score_distribution(frame(scores), kind="histogram", bins=5, ax=axes())
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["0 (3)", "1 (3)", "2 (3)"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "0 (3)",
+        "1 (3)",
+        "2 (3)",
+    ]
     drawn = ax.get_legend().get_lines()
-    assert [line.get_color() for line in drawn] == [line.get_edgecolor() for line in ax.patches]
+    assert [line.get_color() for line in drawn] == [
+        line.get_edgecolor() for line in ax.patches
+    ]
     assert len({line.get_linestyle() for line in drawn}) > 1
     assert not ax.texts
 
@@ -78,8 +89,13 @@ def test_hostile_groups_are_drawn_as_text():
     ax.figure.draw_without_rendering()  # its ticks are made before, under the user's settings
     plot_score_distribution(made.assign(city=names), by="city", ax=ax)
     ax.figure.draw_without_rendering()
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["$x^{$ (1)", "_y (1)"]
-    long = plot_score_distribution(made.assign(city=["a" * 500, "\u202eb"]), by="city", ax=axes())
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "$x^{$ (1)",
+        "_y (1)",
+    ]
+    long = plot_score_distribution(
+        made.assign(city=["a" * 500, "\u202eb"]), by="city", ax=axes()
+    )
     long.figure.draw_without_rendering()
     assert all(len(label.get_text()) < 40 for label in long.get_yticklabels())
 
@@ -95,7 +111,12 @@ def test_equal_scores_and_missing_ones():
 def test_scores_by_rank_say_how_many_hits_are_left_out():
     """Those without a finite score, and those whose score no index can have; nothing where there are none."""
     hits = pd.DataFrame(
-        {"query": 0, "rank": [1, 2, 3, 4], "id": list("abcd"), "score": [0.9, float("nan"), 1e300, 0.4]}
+        {
+            "query": 0,
+            "rank": [1, 2, 3, 4],
+            "id": list("abcd"),
+            "score": [0.9, float("nan"), 1e300, 0.4],
+        }
     )
     ax = plot_score_by_rank(hits, ax=axes())
     assert ax.lines[0].get_ydata().tolist() == [0.9, 0.4]
@@ -130,7 +151,14 @@ EXTREMES = [
 @pytest.mark.parametrize("scores", EXTREMES)
 def test_scores_as_large_as_floats_can_be(scores):
     """What no float32 holds is left out, as infinity is; what it holds is drawn, without a warning."""
-    hits = pd.DataFrame({"query": 0, "rank": [1, 2, 3, 4], "id": list("abcd"), "score": [*scores, 0.5, 0.4]})
+    hits = pd.DataFrame(
+        {
+            "query": 0,
+            "rank": [1, 2, 3, 4],
+            "id": list("abcd"),
+            "score": [*scores, 0.5, 0.4],
+        }
+    )
     for plot, frames in (
         (plot_score_distribution, [hits]),
         (plot_score_by_rank, [hits]),

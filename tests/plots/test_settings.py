@@ -18,7 +18,9 @@ import toolkit as tk
 from toolkit.drawing.style import drawing
 
 CHILD = Path(__file__).with_name("settings_process.py")
-DRAWING = sorted(name for name in tk.__all__ if name.startswith("plot_") or "report" in name.lower())
+DRAWING = sorted(
+    name for name in tk.__all__ if name.startswith("plot_") or "report" in name.lower()
+)
 BACKENDS = ["module://matplotlib_inline.backend_inline", "Agg"]
 STYLES = [
     "dark_background", "fivethirtyeight", "seaborn-v0_8-poster",
@@ -68,12 +70,18 @@ def test_no_public_call_changes_a_setting(backend):
     """First, again, failing: settings, interactivity, backend and warning filters stay as they were."""
     environment = {**os.environ, "MPLBACKEND": backend}
     command = [sys.executable, str(CHILD), *DRAWING]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert sorted(found) == DRAWING
     assert {name: result for name, result in found.items() if result["changed"]} == {}
-    shown = {result["interactive"] for name, result in found.items() if name.startswith("plot_")}
+    shown = {
+        result["interactive"]
+        for name, result in found.items()
+        if name.startswith("plot_")
+    }
     assert shown == {"inline" in backend}
 
 

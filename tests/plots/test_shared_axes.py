@@ -87,4 +87,7 @@ def test_a_sentence_leaves_the_ticks_of_other_axes():
     first.figure.draw_without_rendering()
     assert len(first.get_xticks()) > 2
     assert len(first.get_yticks()) > 2
-    assert not any(label.get_visible() for label in second.get_xticklabels() + second.get_yticklabels())
+    assert not any(
+        label.get_visible()
+        for label in second.get_xticklabels() + second.get_yticklabels()
+    )

@@ -34,7 +34,13 @@ class Elements(HTMLParser):
 def svg(prefix="p", label="plain", **options):
     figure = Figure(figsize=(4, 3))
     with drawing(figure.add_subplot(), "light") as (ax, _):
-        ax.bar([0, 1], [1, 2], color=THEMES["light"].series[0], hatch="///", edgecolor=THEMES["light"].paper)
+        ax.bar(
+            [0, 1],
+            [1, 2],
+            color=THEMES["light"].series[0],
+            hatch="///",
+            edgecolor=THEMES["light"].paper,
+        )
         ax.set_xlabel(label, parse_math=False)
     described = {"title": "T", "description": "D", **options}
     return inline_svg(figure, prefix=prefix, theme=THEMES["light"], **described)
@@ -65,11 +71,15 @@ def test_nothing_that_acts_on_the_page():
         "pattern",
     }
     assert {tag for tag, _ in found} <= drawing
-    assert not [name for _, attributes in found for name in attributes if name.startswith("on")]
+    assert not [
+        name for _, attributes in found for name in attributes if name.startswith("on")
+    ]
     assert "http" not in markup
     ids = {attributes["id"] for _, attributes in found if "id" in attributes}
     assert all(name.startswith("p-") for name in ids)
-    used = set(re.findall(r"url\(#([^)]+)\)", markup)) | set(re.findall(r'href="#([^"]+)"', markup))
+    used = set(re.findall(r"url\(#([^)]+)\)", markup)) | set(
+        re.findall(r'href="#([^"]+)"', markup)
+    )
     assert used
     assert used <= ids
 
@@ -103,10 +113,18 @@ def test_texts_stay_text_as_matplotlib_itself_writes_them():
     with mpl.rc_context({"svg.fonttype": "none"}):
         figure.savefig(saved, format="svg", dpi=72)
     with mpl.rc_context({"svg.fonttype": "path"}):
-        ours = inline_svg(figure, prefix="p", theme=THEMES["light"], title="T", description="D")
+        ours = inline_svg(
+            figure, prefix="p", theme=THEMES["light"], title="T", description="D"
+        )
     texts = [
-        [(element.text, element.get("transform")) for element in ET.fromstring(markup).iter(name)]  # noqa: S314
-        for markup, name in ((saved.getvalue(), "{http://www.w3.org/2000/svg}text"), (ours, "text"))
+        [
+            (element.text, element.get("transform"))
+            for element in ET.fromstring(markup).iter(name)  # noqa: S314
+        ]
+        for markup, name in (
+            (saved.getvalue(), "{http://www.w3.org/2000/svg}text"),
+            (ours, "text"),
+        )
     ]
     assert texts[0] == texts[1]
     assert {"label <b>", "turned"} < {text for text, _ in texts[1]}
@@ -118,4 +136,6 @@ def test_texts_are_made_drawable():
     assert drawable("\U0001f525") == "\\U0001f525"
     assert drawable("a\n\t b") == "a b"
     assert drawable("") == "(empty)"
-    assert drawable("x" * 30 + "END", longest=11) == "xxxx…xxEND"  # the dots are wider than an x
+    assert (
+        drawable("x" * 30 + "END", longest=11) == "xxxx…xxEND"
+    )  # the dots are wider than an x

@@ -57,11 +57,14 @@ _WHICH: dict[str, Callable[[int, str], bool]] = {
 }
 
 
-def _escaped(secret: str, *, escape: Callable[[str], str], which: Callable[[int, str], bool]) -> str:
+def _escaped(
+    secret: str, *, escape: Callable[[str], str], which: Callable[[int, str], bool]
+) -> str:
     # places are counted from the end, so that "the last but one" is one
     last = len(secret) - 1
     return "".join(
-        escape(letter) if which(last - index, letter) else letter for index, letter in enumerate(secret)
+        escape(letter) if which(last - index, letter) else letter
+        for index, letter in enumerate(secret)
     )
 
 
@@ -69,10 +72,15 @@ def _named(secret: str) -> str:
     names = {number: name for number, name in codepoint2name.items() if number < 127} | {
         ord("/"): "sol", ord("+"): "plus", ord("="): "equals", ord("_"): "lowbar", ord("."): "period",
     }  # fmt: skip
-    return "".join(f"&{names[ord(letter)]};" if ord(letter) in names else letter for letter in secret)
+    return "".join(
+        f"&{names[ord(letter)]};" if ord(letter) in names else letter
+        for letter in secret
+    )
 
 
-def _base64(secret: str, *, before: str, after: str, urlsafe: bool, padded: bool) -> str:
+def _base64(
+    secret: str, *, before: str, after: str, urlsafe: bool, padded: bool
+) -> str:
     encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
     text = encode(f"{before}{secret}{after}".encode()).decode()
     return text if padded else text.rstrip("=")
@@ -83,7 +91,9 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
     "in upper case": str.upper,
     "in lower case": str.lower,
     "URL": partial(quote, safe=""),
-    "URL, lower case": lambda secret: re.sub("%..", lambda found: found[0].lower(), quote(secret, safe="")),
+    "URL, lower case": lambda secret: re.sub(
+        "%..", lambda found: found[0].lower(), quote(secret, safe="")
+    ),
     "slashes": lambda secret: secret.replace("/", "\\/"),
     "JSON string": lambda secret: json.dumps(secret)[1:-1],
     "JSON string twice": lambda secret: json.dumps(json.dumps(secret))[3:-3],
@@ -92,10 +102,18 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
     "hexadecimal": lambda secret: secret.encode().hex(),
     "hexadecimal, upper case": lambda secret: secret.encode().hex().upper(),
     "a line of a header": lambda secret: f"authorization: Bearer {secret}",
-    "basic authorization": lambda secret: f"Basic {base64.b64encode(f'user:{secret}'.encode()).decode()}",
-    "base64, slashes": lambda secret: base64.b64encode(secret.encode()).decode().replace("/", "\\/"),
-    "base64, percent": lambda secret: quote(base64.b64encode(secret.encode()).decode(), safe=""),
-    "a query": lambda secret: f"https://app.example/?x=1&token={quote(secret, safe='')}&y=2",
+    "basic authorization": lambda secret: (
+        f"Basic {base64.b64encode(f'user:{secret}'.encode()).decode()}"
+    ),
+    "base64, slashes": lambda secret: (
+        base64.b64encode(secret.encode()).decode().replace("/", "\\/")
+    ),
+    "base64, percent": lambda secret: quote(
+        base64.b64encode(secret.encode()).decode(), safe=""
+    ),
+    "a query": lambda secret: (
+        f"https://app.example/?x=1&token={quote(secret, safe='')}&y=2"
+    ),
     "user info": lambda secret: f"https://user:{quote(secret, safe='')}@app.example/",
     **{
         f"{name}, {which}": partial(_escaped, escape=escape, which=chosen)
@@ -116,7 +134,9 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 
 WIRES: dict[str, Callable[[Any], bytes]] = {
     "as it is": lambda value: json.dumps(value, ensure_ascii=False).encode(),
-    "each character escaped": lambda value: _wire(value, lambda letter: f"\\u{ord(letter):04x}").encode(),
+    "each character escaped": lambda value: _wire(
+        value, lambda letter: f"\\u{ord(letter):04x}"
+    ).encode(),
     "slashes escaped": lambda value: json.dumps(value).replace("/", "\\/").encode(),
 }
 """How a row's JSON is written on the wire. All but the first are for plain secrets only."""
@@ -128,7 +148,13 @@ def _wire(value: Any, escape: Callable[[str], str]) -> str:
         case str():
             return f'"{"".join(map(escape, value))}"'
         case dict():
-            return "{" + ",".join(f"{_wire(k, escape)}:{_wire(v, escape)}" for k, v in value.items()) + "}"
+            return (
+                "{"
+                + ",".join(
+                    f"{_wire(k, escape)}:{_wire(v, escape)}" for k, v in value.items()
+                )
+                + "}"
+            )
         case list():
             return "[" + ",".join(_wire(item, escape) for item in value) + "]"
     return json.dumps(value)
@@ -153,7 +179,11 @@ class Field:
 
 
 def _one(name: str, form: str = "{}", pages: str = "as specified") -> Field:
-    return Field(f"{name} {form}".strip("{} "), lambda text: {name: form.replace("{}", text)}, pages)
+    return Field(
+        f"{name} {form}".strip("{} "),
+        lambda text: {name: form.replace("{}", text)},
+        pages,
+    )
 
 
 def _b64(text: str, rest: bytes = b"") -> str:
@@ -163,19 +193,41 @@ def _b64(text: str, rest: bytes = b"") -> str:
 def _anywhere(known: Iterable[str]) -> Iterator[Field]:
     """Fields that any JSON object has."""
     for name in known:
-        yield Field(f"{name}, a list", lambda text, name=name: {name: [text, {"k": text}]}, "odd")
-        yield Field(f"{name}, an object", lambda text, name=name: {name: {"k": {f"n {text}": [text]}}}, "odd")
+        yield Field(
+            f"{name}, a list",
+            lambda text, name=name: {name: [text, {"k": text}]},
+            "odd",
+        )
+        yield Field(
+            f"{name}, an object",
+            lambda text, name=name: {name: {"k": {f"n {text}": [text]}}},
+            "odd",
+        )
     yield Field("an unknown field", lambda text: {"somethingNew": f"new {text}"})
-    yield Field("an unknown field, nested", lambda text: {"somethingNew": {"a": [{"b": f"deep {text}"}]}})
+    yield Field(
+        "an unknown field, nested",
+        lambda text: {"somethingNew": {"a": [{"b": f"deep {text}"}]}},
+    )
     yield Field("an unknown name", lambda text: {f"name {text}": 1}, "names")
-    yield Field("an unknown name, nested", lambda text: {"somethingNew": {f"name {text}": {f"{text}": 2}}})
+    yield Field(
+        "an unknown name, nested",
+        lambda text: {"somethingNew": {f"name {text}": {f"{text}": 2}}},
+    )
 
 
 def _fields(*kinds: Holds) -> list[str]:
-    return [field for _, kind, field in FAILURE_COLUMNS if kind in kinds and field is not None]
+    return [
+        field
+        for _, kind, field in FAILURE_COLUMNS
+        if kind in kinds and field is not None
+    ]
 
 
-_URLS, _BODIES, _HEADERS = _fields(Holds.URL), _fields(Holds.BODY), _fields(Holds.HEADERS)
+_URLS, _BODIES, _HEADERS = (
+    _fields(Holds.URL),
+    _fields(Holds.BODY),
+    _fields(Holds.HEADERS),
+)
 _ENCODED = _fields(Holds.BASE64)
 _TEXT_FIELDS = (*_fields(Holds.TEXT), *_URLS)
 FAILURE_FIELDS = (
@@ -185,22 +237,49 @@ FAILURE_FIELDS = (
     *(_one(name, "https://app.example/{}/x") for name in _URLS),
     *(_one(name, "https://app.example/?a={}&b=1") for name in _URLS),
     *(_one(plain) for plain in _BODIES),
-    *(Field(f"{p} as JSON", lambda text, p=p: {p: json.dumps({"error": text})}) for p in _BODIES),
-    *(Field(f"{p}, JSON name", lambda text, p=p: {p: json.dumps({text: 1})}) for p in _BODIES),
-    *(Field(f"{p} as HTML", lambda text, p=p: {p: f"<p a='{text}'>{text}</p>"}) for p in _BODIES),
+    *(
+        Field(f"{p} as JSON", lambda text, p=p: {p: json.dumps({"error": text})})
+        for p in _BODIES
+    ),
+    *(
+        Field(f"{p}, JSON name", lambda text, p=p: {p: json.dumps({text: 1})})
+        for p in _BODIES
+    ),
+    *(
+        Field(f"{p} as HTML", lambda text, p=p: {p: f"<p a='{text}'>{text}</p>"})
+        for p in _BODIES
+    ),
     *(Field(f"{e} of text", lambda text, e=e: {e: _b64(text)}) for e in _ENCODED),
-    *(Field(f"{e} of bytes", lambda text, e=e: {e: _b64(text, b"\xff\x00")}) for e in _ENCODED),
+    *(
+        Field(f"{e} of bytes", lambda text, e=e: {e: _b64(text, b"\xff\x00")})
+        for e in _ENCODED
+    ),
     *(_one(encoded, pages="odd") for encoded in _ENCODED),
-    *(Field(f"{h} value", lambda text, h=h: {h: {"X-Some": ["a", f"b {text}"]}}) for h in _HEADERS),
-    *(Field(f"{h} name", lambda text, h=h: {h: {f"X-{text}": ["a"]}}, "names") for h in _HEADERS),
-    *(Field(f"{h} secret", lambda text, h=h: {h: {"Authorization": [text]}}) for h in _HEADERS),
-    *(Field(f"{h} text", lambda text, h=h: {h: {"X-Some": text}}, "odd") for h in _HEADERS),
+    *(
+        Field(f"{h} value", lambda text, h=h: {h: {"X-Some": ["a", f"b {text}"]}})
+        for h in _HEADERS
+    ),
+    *(
+        Field(f"{h} name", lambda text, h=h: {h: {f"X-{text}": ["a"]}}, "names")
+        for h in _HEADERS
+    ),
+    *(
+        Field(f"{h} secret", lambda text, h=h: {h: {"Authorization": [text]}})
+        for h in _HEADERS
+    ),
+    *(
+        Field(f"{h} text", lambda text, h=h: {h: {"X-Some": text}}, "odd")
+        for h in _HEADERS
+    ),
     Field("labels", lambda text: {"labels": ["a", f"l {text}"]}),
     *_anywhere(("workflowUrl", "responseStatus", "responseBody", "header", "labels")),
 )
 RUN_FIELDS = (
     Field("workflowRunId", lambda text: {"workflowRunId": f"run {text}"}),
-    *(_one(name) for name in ("workflowUrl", "workflowState", "dlqId", "workflowRunCreatedAt")),
+    *(
+        _one(name)
+        for name in ("workflowUrl", "workflowState", "dlqId", "workflowRunCreatedAt")
+    ),
     Field("labels", lambda text: {"labels": ["a", f"l {text}"]}),
     *_anywhere(("workflowState", "labels")),
 )
@@ -232,20 +311,48 @@ def _in_step(name: str, form: str = "{}") -> Field:
     """A field of a step, whose JSON is base64 in the payload."""
 
     def put(text: str) -> dict[str, Any]:
-        step = {"stepId": 1, "stepName": "a", "stepType": "Run", name: form.replace("{}", text)}
-        return _payload({"messageId": "m0", "body": "e30="}, {"body": _b64(json.dumps(step))})
+        step = {
+            "stepId": 1,
+            "stepName": "a",
+            "stepType": "Run",
+            name: form.replace("{}", text),
+        }
+        return _payload(
+            {"messageId": "m0", "body": "e30="}, {"body": _b64(json.dumps(step))}
+        )
 
     return Field(f"step, {name} {form}".strip("{} "), put)
 
 
 STEP_FIELDS = (
-    *(_in_step(name) for name in ("stepName", "stepType", "out", "callUrl", "callMethod", "stepId", "other")),
+    *(
+        _in_step(name)
+        for name in (
+            "stepName",
+            "stepType",
+            "out",
+            "callUrl",
+            "callMethod",
+            "stepId",
+            "other",
+        )
+    ),
     _in_step("out", '{"a": "{}"}'),
     _in_step("callUrl", "https://app.example/?a={}&b=1"),
     Field("payload", lambda text: _payload({"messageId": "m0", "body": _b64(text)})),
-    Field("payload of bytes", lambda text: _payload({"messageId": "m0", "body": _b64(text, b"\xff")})),
-    Field("messageId", lambda text: _payload({"messageId": f"m {text}", "body": "e30="})),
-    Field("item", lambda text: _payload({"messageId": "m0", "body": "e30=", "x": [text, {text: 1}]})),
+    Field(
+        "payload of bytes",
+        lambda text: _payload({"messageId": "m0", "body": _b64(text, b"\xff")}),
+    ),
+    Field(
+        "messageId", lambda text: _payload({"messageId": f"m {text}", "body": "e30="})
+    ),
+    Field(
+        "item",
+        lambda text: _payload(
+            {"messageId": "m0", "body": "e30=", "x": [text, {text: 1}]}
+        ),
+    ),
 )
 CALLBACK_FIELDS = (
     *(
@@ -268,7 +375,10 @@ VECTOR_FIELDS = (
     Field("metadata, nested", lambda text: {"metadata": {"a": [{"b": {text: text}}]}}),
     Field("metadata, text", lambda text: {"metadata": text}),
     Field("vector", lambda text: {"vector": [text]}),
-    Field("sparse vector", lambda text: {"sparseVector": {"indices": [text], "values": [text]}}),
+    Field(
+        "sparse vector",
+        lambda text: {"sparseVector": {"indices": [text], "values": [text]}},
+    ),
     Field("an unknown name", lambda text: {f"name {text}": text}),
 )
 FIELDS = {
@@ -345,7 +455,9 @@ def _exact(what: str, field: str, sink: str) -> bool:
 
 _OPEN = 400  # rows that may get another canary
 _FEWER = tuple(
-    name for name in SPELLINGS if not name.endswith(("every other", "last but one", "URL, padded"))
+    name
+    for name in SPELLINGS
+    if not name.endswith(("every other", "last but one", "URL, padded"))
 )
 KINDS = (
     Kind("the queue's token", lambda _: QUEUE_TOKEN),
@@ -389,7 +501,16 @@ LOOKS = tuple(
         "an AWS key": "AKIAIOSFODNN7EXAMPLE 'wJalrXUtnFEMI/KZ{}'",
         **{
             f"a well-known token, {start}": f"{start}{{}}"
-            for start in ("ghp_", "github_pat_", "glpat-", "xoxb-1-", "sk_live_", "whsec_", "hf_", "ya29.")
+            for start in (
+                "ghp_",
+                "github_pat_",
+                "glpat-",
+                "xoxb-1-",
+                "sk_live_",
+                "whsec_",
+                "hf_",
+                "ya29.",
+            )
         },
     }.items()
 )
@@ -414,7 +535,9 @@ class Canary:
     @property
     def members(self) -> dict[str, Any]:
         """What it puts into a row."""
-        return self.field.put(self.kind.form.replace("{}", SPELLINGS[self.spelling](self.secret)))
+        return self.field.put(
+            self.kind.form.replace("{}", SPELLINGS[self.spelling](self.secret))
+        )
 
     def __str__(self) -> str:
         return f"{self.number}: {self.kind.name} in {self.field.name}, {self.spelling}, {self.wire}"
@@ -460,7 +583,9 @@ def rows(canaries: Iterable[Canary], identity: str) -> dict[str, list[bytes]]:
     """Rows on the wire, by the sort of page they come on: in each the canaries that have other members."""
     waiting: dict[tuple[str, str], _Rows] = {}
     for canary in canaries:
-        waiting.setdefault((canary.field.pages, canary.wire), _Rows()).add(canary.members)
+        waiting.setdefault((canary.field.pages, canary.wire), _Rows()).add(
+            canary.members
+        )
     found: dict[str, list[bytes]] = {}
     number = 0
     for (pages, wire), several in waiting.items():
@@ -527,6 +652,7 @@ def shown(text: str, secrets: Iterable[str]) -> dict[str, str]:
 
 def _windows(secret: str) -> list[str]:
     lower = secret.lower()
-    return [lower[index : index + _WINDOW] for index in range(0, len(lower) - _WINDOW + 1, 4)] + [
-        lower[-_WINDOW:]
-    ]
+    return [
+        lower[index : index + _WINDOW]
+        for index in range(0, len(lower) - _WINDOW + 1, 4)
+    ] + [lower[-_WINDOW:]]

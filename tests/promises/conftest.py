@@ -14,7 +14,13 @@ import pytest
 
 import toolkit as tk
 from tests.conftest import Asked, ScriptedServer, listening
-from tests.promises.canaries import QUEUE_TOKEN, SIGNING_KEY, VECTOR_TOKEN, planted, rows
+from tests.promises.canaries import (
+    QUEUE_TOKEN,
+    SIGNING_KEY,
+    VECTOR_TOKEN,
+    planted,
+    rows,
+)
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 
@@ -71,13 +77,22 @@ class Planted:
     def steps(self) -> pd.DataFrame:
         """The steps of runs that failed."""
         decoder = FailureDecoder(self.service.redactor)
-        return pd.concat([tk.explode_steps(to_frame(decoder.decode(page))) for page in pages("steps")])
+        return pd.concat(
+            [
+                tk.explode_steps(to_frame(decoder.decode(page)))
+                for page in pages("steps")
+            ]
+        )
 
     @cached_property
     def callbacks(self) -> pd.DataFrame:
         """Callbacks as a receiver kept them."""
         return tk.load_callbacks(
-            [row for some in rows(planted("callbacks"), _IDS["callbacks"]).values() for row in some],
+            [
+                row
+                for some in rows(planted("callbacks"), _IDS["callbacks"]).values()
+                for row in some
+            ],
             redactor=self.service.redactor,
         )
 
@@ -89,12 +104,20 @@ class Planted:
     @cached_property
     def namespaces(self) -> pd.DataFrame:
         """All namespaces, whose names are canaries."""
-        return tk.load_vectors(self.service, namespace="all", include_vectors=False, progress=False)
+        return tk.load_vectors(
+            self.service, namespace="all", include_vectors=False, progress=False
+        )
 
     @cached_property
     def hits(self) -> pd.DataFrame:
         """Rows of the index as the hits of a query."""
-        return tk.query_text(self.service, "anything", top_k=10_000, include_metadata=True, include_data=True)
+        return tk.query_text(
+            self.service,
+            "anything",
+            top_k=10_000,
+            include_metadata=True,
+            include_data=True,
+        )
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +148,9 @@ def planted_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plante
             case ["list-namespaces"]:
                 return json.dumps({"result": names}).encode()
             case ["range"]:
-                return b'{"result": %b}' % _page(listed["vectors"], body["cursor"], "vectors", "nextCursor")
+                return b'{"result": %b}' % _page(
+                    listed["vectors"], body["cursor"], "vectors", "nextCursor"
+                )
             case ["range", *_]:
                 return b'{"result": {"vectors": [{"id": "a", "data": "x"}], "nextCursor": ""}}'
             case ["query-data"]:
@@ -148,7 +173,12 @@ def planted_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plante
 def _page(found: list[bytes], index: str, name: str, cursor: str) -> bytes:
     number = int(index)
     after = str(number + 1) if number + 1 < len(found) else ""
-    return b'{"%b": %b, "%b": "%b"}' % (name.encode(), found[number], cursor.encode(), after.encode())
+    return b'{"%b": %b, "%b": "%b"}' % (
+        name.encode(),
+        found[number],
+        cursor.encode(),
+        after.encode(),
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

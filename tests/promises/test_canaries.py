@@ -30,7 +30,16 @@ from toolkit.widgets.failure_detail import detail_markup
 
 pytestmark = pytest.mark.slow
 
-FRAMES = ("failures", "runs", "events", "steps", "callbacks", "vectors", "namespaces", "hits")
+FRAMES = (
+    "failures",
+    "runs",
+    "events",
+    "steps",
+    "callbacks",
+    "vectors",
+    "namespaces",
+    "hits",
+)
 SINKS: dict[str, tuple[tuple[str, ...], Callable[[Planted, pd.DataFrame], str]]] = {}
 """From the name of a sink to what is passed to it, and to the text that it makes of a frame."""
 
@@ -59,14 +68,28 @@ def _attributes(_: Planted, frame: pd.DataFrame) -> str:
 
 @sink(*FRAMES)
 def _repr(_: Planted, frame: pd.DataFrame) -> str:
-    options = ("display.max_rows", None, "display.max_columns", None, "display.max_colwidth", None)
+    options = (
+        "display.max_rows",
+        None,
+        "display.max_columns",
+        None,
+        "display.max_colwidth",
+        None,
+    )
     with pd.option_context(*options):
         return f"{frame!r}\n{frame.iloc[0]!r}\n{frame.describe()!r}"
 
 
 @sink(*FRAMES)
 def _page(_: Planted, frame: pd.DataFrame) -> str:
-    options = ("display.max_rows", None, "display.max_columns", None, "display.max_colwidth", None)
+    options = (
+        "display.max_rows",
+        None,
+        "display.max_columns",
+        None,
+        "display.max_colwidth",
+        None,
+    )
     with pd.option_context(*options):
         return str(frame._repr_html_())
 
@@ -111,8 +134,14 @@ def _snapshot(given: Planted, frame: pd.DataFrame) -> str:
         assert (len(again.added), len(again.changed), len(again.gone)) == (0, 0, 0)
         said = f"{changes!r} {changes._repr_html_()}"
     else:
-        said = repr(tk.export_vectors(given.service, path, namespace="all", progress=False))
-    found = [repr(tk.verify_snapshot(path)), said, _cells(given, tk.read_snapshot(path))]
+        said = repr(
+            tk.export_vectors(given.service, path, namespace="all", progress=False)
+        )
+    found = [
+        repr(tk.verify_snapshot(path)),
+        said,
+        _cells(given, tk.read_snapshot(path)),
+    ]
     for file in path.rglob("*"):
         found.append(file.name)
         if file.suffix == ".parquet":
@@ -135,7 +164,9 @@ def _taken_apart(_: Planted, frame: pd.DataFrame) -> str:
 
 @sink("vectors", "hits")
 def _metadata_taken_apart(_: Planted, frame: pd.DataFrame) -> str:
-    return str(tk.explode_metadata(frame).drop(columns="vector", errors="ignore").to_csv())
+    return str(
+        tk.explode_metadata(frame).drop(columns="vector", errors="ignore").to_csv()
+    )
 
 
 @sink("failures")
@@ -149,13 +180,21 @@ def _groups(given: Planted, frame: pd.DataFrame) -> str:
     groups = tk.group_failures(frame)
     groups.rules.save(given.folder / "groups.txt")
     again = tk.group_failures(frame, rules=given.folder / "groups.txt")
-    shown = (groups.frame.to_csv(), again.frame.to_csv(), repr(groups), groups._repr_html_())
+    shown = (
+        groups.frame.to_csv(),
+        again.frame.to_csv(),
+        repr(groups),
+        groups._repr_html_(),
+    )
     return "\n".join((*shown, (given.folder / "groups.txt").read_text()))
 
 
 @sink("failures")
 def _analyses(given: Planted, frame: pd.DataFrame) -> str:
-    half, attributes = len(frame) // 2, ["workflow_url", "label", "caller_ip", "method", "response_body"]
+    half, attributes = (
+        len(frame) // 2,
+        ["workflow_url", "label", "caller_ip", "method", "response_body"],
+    )
     results = (
         tk.classify_failures(frame),
         tk.compare_failures(frame[:half], frame[half:]),
@@ -164,7 +203,9 @@ def _analyses(given: Planted, frame: pd.DataFrame) -> str:
         tk.explain_spike(frame),
     )
     frames = (result.frame.to_csv() for result in results)
-    return "\n".join((*frames, *(f"{result!r}\n{result._repr_html_()}" for result in results)))
+    return "\n".join(
+        (*frames, *(f"{result!r}\n{result._repr_html_()}" for result in results))
+    )
 
 
 @sink("failures")
@@ -184,7 +225,9 @@ def _pictures_of_results(_: Planted, frame: pd.DataFrame) -> str:
         tk.group_failures(frame),
         tk.classify_failures(frame),
         tk.compare_failures(frame[:half], frame[half:]),
-        tk.explain_change(frame[:half], frame[half:], attributes=["workflow_url", "label"]),
+        tk.explain_change(
+            frame[:half], frame[half:], attributes=["workflow_url", "label"]
+        ),
     ):
         axes = result.plot()
         found += [text.get_text() for text in axes.figure.findobj(Text)]
@@ -207,13 +250,18 @@ def _redrive(given: Planted, frame: pd.DataFrame) -> str:
 
 @sink("failures")
 def _redrive_panel(given: Planted, frame: pd.DataFrame) -> str:
-    return _state(tk.RedrivePanel(given.service, frame, ledger=given.folder / "panel.sqlite"))
+    return _state(
+        tk.RedrivePanel(given.service, frame, ledger=given.folder / "panel.sqlite")
+    )
 
 
 @sink("failures")
 def _report(given: Planted, frame: pd.DataFrame) -> str:
     report = tk.failure_report(frame)
-    saved = [report.save(given.folder / f"report.{kind}").read_text() for kind in ("html", "md", "json")]
+    saved = [
+        report.save(given.folder / f"report.{kind}").read_text()
+        for kind in ("html", "md", "json")
+    ]
     return "\n".join((*saved, report._repr_html_(), repr(report)))
 
 
@@ -231,17 +279,23 @@ def _browser(_: Planted, frame: pd.DataFrame) -> str:
 
 @sink("failures")
 def _details(given: Planted, frame: pd.DataFrame) -> str:
-    return "\n".join(detail_markup(row, given.service.redactor) for row in frame.to_dict("records"))
+    return "\n".join(
+        detail_markup(row, given.service.redactor) for row in frame.to_dict("records")
+    )
 
 
 @sink("failures")
 def _filter_panel(given: Planted, frame: pd.DataFrame) -> str:
-    return _state(tk.FailureFilterWidget(frame)) + _state(tk.FailureFilterWidget(given.service))
+    return _state(tk.FailureFilterWidget(frame)) + _state(
+        tk.FailureFilterWidget(given.service)
+    )
 
 
 @sink("vectors")
 def _metadata_panel(given: Planted, frame: pd.DataFrame) -> str:
-    return _state(tk.MetadataFilterWidget(frame)) + _state(tk.MetadataFilterWidget(given.service))
+    return _state(tk.MetadataFilterWidget(frame)) + _state(
+        tk.MetadataFilterWidget(given.service)
+    )
 
 
 @sink("vectors")
@@ -255,7 +309,9 @@ def _plots(_: Planted, frame: pd.DataFrame) -> str:
         lambda found: tk.plot_failure_trend(found, by="workflow_url"),
         lambda found: tk.plot_failure_trend(found, by="label"),
         tk.plot_failure_calendar,
-        lambda found: tk.plot_failure_matrix(found, rows="workflow_url", columns="label"),
+        lambda found: tk.plot_failure_matrix(
+            found, rows="workflow_url", columns="label"
+        ),
         lambda found: tk.plot_expiry(found, retention="7d"),
     )
     found = []
@@ -264,7 +320,10 @@ def _plots(_: Planted, frame: pd.DataFrame) -> str:
         axes = axes if hasattr(axes, "figure") else axes[0]
         written = io.StringIO()
         axes.figure.savefig(written, format="svg")
-        found += [written.getvalue(), *(text.get_text() for text in axes.figure.findobj(Text))]
+        found += [
+            written.getvalue(),
+            *(text.get_text() for text in axes.figure.findobj(Text)),
+        ]
         plt.close(axes.figure)
     return "\n".join(found)
 
@@ -286,12 +345,17 @@ def _run_log(_: Planted, frame: pd.DataFrame) -> str:
 
 @sink("events")
 def _timeline(_: Planted, frame: pd.DataFrame) -> str:
-    steps = pd.DataFrame({"message_id": frame["message_id"], "step_name": frame["error"], "position": 0})
+    steps = pd.DataFrame(
+        {"message_id": frame["message_id"], "step_name": frame["error"], "position": 0}
+    )
     found = []
     for start in range(0, len(frame), 100):
-        run = frame[start : start + 100].assign(workflow_run_id=frame["workflow_run_id"].iloc[start] or "w")
+        run = frame[start : start + 100].assign(
+            workflow_run_id=frame["workflow_run_id"].iloc[start] or "w"
+        )
         axes = tk.plot_run_timeline(
-            run.assign(time=pd.Timestamp(start, tz="UTC")), steps=steps.assign(workflow_run_id="w")
+            run.assign(time=pd.Timestamp(start, tz="UTC")),
+            steps=steps.assign(workflow_run_id="w"),
         )
         found += [text.get_text() for text in axes.figure.findobj(Text)]
         plt.close(axes.figure)
@@ -354,9 +418,14 @@ def quiet(recwarn: pytest.WarningsRecorder) -> Iterator[None]:
     assert not shown(said, [kind.secret(0) for kind in KINDS])
 
 
-@pytest.mark.parametrize(("name", "what"), PAIRS, ids=[f"{name} of {what}" for name, what in PAIRS])
+@pytest.mark.parametrize(
+    ("name", "what"), PAIRS, ids=[f"{name} of {what}" for name, what in PAIRS]
+)
 def test_no_canary_is_shown(
-    planted_service: Planted, name: str, what: str, record_property: Callable[[str, object], None]
+    planted_service: Planted,
+    name: str,
+    what: str,
+    record_property: Callable[[str, object], None],
 ):
     """Whatever field a secret was in, and however it was written there, the sink does not show it."""
     frame = getattr(planted_service, what)
@@ -376,7 +445,15 @@ def test_every_canary_is_there_to_be_found(planted_service: Planted):
     secrets = {one.secret for one in planted("failures")}
     assert shown(_cells(planted_service, revealed), secrets).keys() == secrets
     changed = [name for name in masked if not revealed[name].equals(masked[name])]
-    assert {"dlq_id", "headers", "body", "response_body_base64", "labels", "extra", "method"} <= set(changed)
+    assert {
+        "dlq_id",
+        "headers",
+        "body",
+        "response_body_base64",
+        "labels",
+        "extra",
+        "method",
+    } <= set(changed)
 
 
 def test_a_masked_value_keeps_its_type_and_value(planted_service: Planted):

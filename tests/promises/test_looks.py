@@ -25,34 +25,63 @@ IDS = {"failures": "dlqId", "runs": "workflowRunId", "callbacks": "sourceMessage
 def _decoded(what: str) -> list[pd.DataFrame]:
     """A frame of each sort of page."""
     decode: dict[str, Callable[[list[bytes]], pa.Table]] = {
-        "failures": lambda some: FailureDecoder(REDACT).decode(b"[" + b",".join(some) + b"]"),
-        "runs": lambda some: decode_runs(b"[" + b",".join(some) + b"]", redactor=REDACT),
+        "failures": lambda some: FailureDecoder(REDACT).decode(
+            b"[" + b",".join(some) + b"]"
+        ),
+        "runs": lambda some: decode_runs(
+            b"[" + b",".join(some) + b"]", redactor=REDACT
+        ),
         "callbacks": lambda some: decode_callbacks(some, redactor=REDACT),
     }
-    return [to_frame(decode[what](some)) for some in rows(planted(what, LOOKS), IDS[what]).values()]
+    return [
+        to_frame(decode[what](some))
+        for some in rows(planted(what, LOOKS), IDS[what]).values()
+    ]
 
 
 def _page(frame: pd.DataFrame) -> str:
-    options = ("display.max_rows", None, "display.max_columns", None, "display.max_colwidth", None)
+    options = (
+        "display.max_rows",
+        None,
+        "display.max_columns",
+        None,
+        "display.max_colwidth",
+        None,
+    )
     with pd.option_context(*options):
         return f"{frame._repr_html_()}\n{frame!r}"
 
 
 SINKS: dict[str, Callable[[pd.DataFrame], str]] = {
-    "cells": lambda frame: "\n".join(str(value) for name in frame for value in frame[name]),
+    "cells": lambda frame: "\n".join(
+        str(value) for name in frame for value in frame[name]
+    ),
     "page": _page,
-    "details": lambda frame: "\n".join(detail_markup(row, REDACT) for row in frame.to_dict("records")),
+    "details": lambda frame: "\n".join(
+        detail_markup(row, REDACT) for row in frame.to_dict("records")
+    ),
     "report": lambda frame: tk.failure_report(frame, redactor=REDACT).to_html(),
-    "counts": lambda frame: tk.count_errors(frame).to_csv() + tk.count_states(frame).to_csv(),
+    "counts": lambda frame: (
+        tk.count_errors(frame).to_csv() + tk.count_states(frame).to_csv()
+    ),
 }
-PAIRS = [(what, sink) for what in IDS for sink in SINKS if what == "failures" or sink in ("cells", "page")]
+PAIRS = [
+    (what, sink)
+    for what in IDS
+    for sink in SINKS
+    if what == "failures" or sink in ("cells", "page")
+]
 
 
 @pytest.mark.parametrize(("what", "sink"), PAIRS)
 def test_no_secret_is_shown_that_looks_like_one(what, sink, record_property):
     """Ids and names stay, and bodies as values; everything else is masked, whatever field it came in."""
     text = "\n".join(map(SINKS[sink], _decoded(what)))
-    wanted = [one for one in planted(what, LOOKS) if not one.kind.kept(what, one.field.name, sink)]
+    wanted = [
+        one
+        for one in planted(what, LOOKS)
+        if not one.kind.kept(what, one.field.name, sink)
+    ]
     record_property("tried", len(wanted))
     assert len(wanted) > 1500
     assert "[masked len=" in text

@@ -17,7 +17,13 @@ import pytest
 
 import toolkit as tk
 from tests.conftest import Asked, Reply, ScriptedServer
-from tests.promises.canaries import QUEUE_TOKEN, SIGNING_KEY, SPELLINGS, VECTOR_TOKEN, shown
+from tests.promises.canaries import (
+    QUEUE_TOKEN,
+    SIGNING_KEY,
+    SPELLINGS,
+    VECTOR_TOKEN,
+    shown,
+)
 from toolkit.errors import ToolkitError
 
 pytestmark = pytest.mark.slow
@@ -28,17 +34,25 @@ CALLS: dict[str, Callable[[tk.Service, str], Any]] = {
     "load_failures": lambda service, _: tk.load_failures(service, progress=False),
     "iter_failures": lambda service, _: list(tk.iter_failures(service, progress=False)),
     "load_failure": lambda service, text: tk.load_failure(service, f"id-{text}"),
-    "delete_failures": lambda service, text: tk.delete_failures(service, [f"id-{text}"], confirm=True),
-    "resume_failures": lambda service, text: tk.resume_failures(service, [f"id-{text}"], confirm=True),
+    "delete_failures": lambda service, text: tk.delete_failures(
+        service, [f"id-{text}"], confirm=True
+    ),
+    "resume_failures": lambda service, text: tk.resume_failures(
+        service, [f"id-{text}"], confirm=True
+    ),
     "load_runs": lambda service, _: tk.load_runs(service, progress=False),
     "publish": lambda service, _: tk.publish(service, "https://app.example/a", "x"),
     "load_vectors": lambda service, _: tk.load_vectors(service, progress=False),
     "fetch_vectors": lambda service, text: tk.fetch_vectors(service, [f"id-{text}"]),
     "query_text": tk.query_text,
-    "upsert_vectors": lambda service, text: tk.upsert_vectors(service, {"id": text, "data": text}),
+    "upsert_vectors": lambda service, text: tk.upsert_vectors(
+        service, {"id": text, "data": text}
+    ),
     "index_info": lambda service, _: tk.index_info(service),
     "list_namespaces": lambda service, _: tk.list_namespaces(service),
-    "query of a masked id": lambda service, text: tk.query(service, id=f"[masked len=1 tag=00000000]{text}"),
+    "query of a masked id": lambda service, text: tk.query(
+        service, id=f"[masked len=1 tag=00000000]{text}"
+    ),
 }
 _BEFORE = (
     "",
@@ -52,17 +66,31 @@ def _json(value: Any) -> Reply:
 
 PLACES: dict[str, Callable[[str], Reply]] = {
     "no JSON": lambda text: Reply(200, {}, f"<html>{text}".encode()),
-    "truncated JSON": lambda text: Reply(200, {}, f'{{"messages": [{{"dlqId": "{text}'.encode()),
+    "truncated JSON": lambda text: Reply(
+        200, {}, f'{{"messages": [{{"dlqId": "{text}'.encode()
+    ),
     "text": _json,
     "a list": lambda text: _json([text]),
     "names": lambda text: _json({text: 1}),
-    "rows as text": lambda text: _json(dict.fromkeys(("messages", "runs", "result", "cursor"), text)),
-    "a row as text": lambda text: _json({"messages": [text], "runs": [text], "result": {"vectors": [text]}}),
+    "rows as text": lambda text: _json(
+        dict.fromkeys(("messages", "runs", "result", "cursor"), text)
+    ),
+    "a row as text": lambda text: _json(
+        {"messages": [text], "runs": [text], "result": {"vectors": [text]}}
+    ),
     "no id": lambda text: _json(
-        {"messages": [{"dlqId": [text]}], "runs": [{text: 1}], "result": [{"id": [text]}]}
+        {
+            "messages": [{"dlqId": [text]}],
+            "runs": [{text: 1}],
+            "result": [{"id": [text]}],
+        }
     ),
     "a cursor": lambda text: _json(
-        {"messages": [{"dlqId": "a"}], "runs": [{"workflowRunId": "a"}], "cursor": f"c {text}"}
+        {
+            "messages": [{"dlqId": "a"}],
+            "runs": [{"workflowRunId": "a"}],
+            "cursor": f"c {text}",
+        }
         | {
             "result": {
                 "vectors": [{"id": "a"}],
@@ -72,25 +100,43 @@ PLACES: dict[str, Callable[[str], Reply]] = {
             }
         }
     ),
-    "numbers": lambda text: _json({"deleted": text, "workflowRunId": [text], "result": {"dimension": text}}),
+    "numbers": lambda text: _json(
+        {"deleted": text, "workflowRunId": [text], "result": {"dimension": text}}
+    ),
     "an encoding": lambda text: Reply(200, {"Content-Encoding": _line(text)}, b"{}"),
-    "a status": lambda text: Reply(418, {}, json.dumps({"error": f"no: {text}"}).encode()),
-    "a refusal": lambda text: Reply(400, {}, json.dumps({"error": {"message": text}}).encode()),
+    "a status": lambda text: Reply(
+        418, {}, json.dumps({"error": f"no: {text}"}).encode()
+    ),
+    "a refusal": lambda text: Reply(
+        400, {}, json.dumps({"error": {"message": text}}).encode()
+    ),
     "a page of an error": lambda text: Reply(403, {}, f"<h1>{text}</h1>".encode()),
-    "a redirect": lambda text: Reply(302, {"Location": f"https://app.example/{_line(text)}"}, b""),
+    "a redirect": lambda text: Reply(
+        302, {"Location": f"https://app.example/{_line(text)}"}, b""
+    ),
     "a limit": lambda text: Reply(
-        429, {"Retry-After": "0", "X": _line(text)}, json.dumps({"error": text}).encode()
+        429,
+        {"Retry-After": "0", "X": _line(text)},
+        json.dumps({"error": text}).encode(),
     ),
     "a reason": lambda text: _raw(f"HTTP/1.1 400 {_line(text)}\r\n\r\n"),
     "a status line": lambda text: _raw(f"{_line(text)}\r\n\r\n"),
-    "a header without a colon": lambda text: _raw(f"HTTP/1.1 200 OK\r\n{_line(text)}\r\n\r\n{{}}"),
-    "the name of a header": lambda text: _raw(f"HTTP/1.1 400 No\r\nX-{_line(text)}: a\r\n\r\n"),
-    "a length": lambda text: _raw(f"HTTP/1.1 200 OK\r\nContent-Length: {_line(text)}\r\n\r\n{{}}"),
+    "a header without a colon": lambda text: _raw(
+        f"HTTP/1.1 200 OK\r\n{_line(text)}\r\n\r\n{{}}"
+    ),
+    "the name of a header": lambda text: _raw(
+        f"HTTP/1.1 400 No\r\nX-{_line(text)}: a\r\n\r\n"
+    ),
+    "a length": lambda text: _raw(
+        f"HTTP/1.1 200 OK\r\nContent-Length: {_line(text)}\r\n\r\n{{}}"
+    ),
     "a chunk": lambda text: _raw(
         f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{_line(text)}\r\n{{}}\r\n"
     ),
     "times": lambda text: Reply(
-        503, dict.fromkeys(("Date", "Retry-After", "Burst-RateLimit-Reset"), _line(text)), b""
+        503,
+        dict.fromkeys(("Date", "Retry-After", "Burst-RateLimit-Reset"), _line(text)),
+        b"",
     ),
 }
 
@@ -131,7 +177,11 @@ def test_no_message_shows_a_token(
         queue_url=server.url, queue_token=QUEUE_TOKEN, vector_url=server.url, vector_token=VECTOR_TOKEN,
         current_signing_key=SIGNING_KEY,
     )  # fmt: skip
-    spelt = [name for name in SPELLINGS if name.endswith(("each", "padded")) or "," not in name]
+    spelt = [
+        name
+        for name in SPELLINGS
+        if name.endswith(("each", "padded")) or "," not in name
+    ]
     tried = raised = 0
     for turn, (index, reply) in enumerate(PLACES.items()):
         for number, spelling in enumerate(["plain", *spelt[turn % _APART :: _APART]]):
@@ -149,9 +199,12 @@ def test_no_message_shows_a_token(
                     said = [*_said(error), *(str(one.message) for one in warned)]
                 else:
                     said = [str(one.message) for one in warned]
-            assert shown("\n".join(dict.fromkeys((*said, *caplog.text.splitlines()))), TOKENS) == {}, (
-                f"{index}, {spelling}"
-            )
+            assert (
+                shown(
+                    "\n".join(dict.fromkeys((*said, *caplog.text.splitlines()))), TOKENS
+                )
+                == {}
+            ), f"{index}, {spelling}"
     record_property("tried", tried)
     assert raised > tried / 2
 

@@ -11,7 +11,11 @@ TESTS = Path(__file__).parents[1]
 def test_every_promise_names_tests_that_exist() -> None:
     """Each row has a promise and one or more tests: files, or functions in them."""
     table = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
-    rows = [line for line in table.splitlines() if line.startswith("| ") and line != "| promise | test |"]
+    rows = [
+        line
+        for line in table.splitlines()
+        if line.startswith("| ") and line != "| promise | test |"
+    ]
     assert len(rows) > 30
     for row in rows:
         named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", row)

@@ -28,10 +28,16 @@ class Shop:
     url: str = ""
     mended: set[str] = field(default_factory=set)
     otherwise: set[str] = field(default_factory=set)
-    slow: dict[str, float] = field(default_factory=dict)  # seconds that a delivery takes
-    held: dict[str, threading.Event] = field(default_factory=dict)  # deliveries wait for it
+    slow: dict[str, float] = field(
+        default_factory=dict
+    )  # seconds that a delivery takes
+    held: dict[str, threading.Event] = field(
+        default_factory=dict
+    )  # deliveries wait for it
     delivered: Counter[str] = field(default_factory=Counter)
-    called: Counter[str] = field(default_factory=Counter)  # failure functions, by the id of the entry
+    called: Counter[str] = field(
+        default_factory=Counter
+    )  # failure functions, by the id of the entry
     most_at_once: int = 0
     _now: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -45,15 +51,25 @@ class Shop:
         """Start runs of a workflow, and wait until all have failed; returns them."""
         given = {"Retries": "0", "Content-Type": "application/json"} | headers
         for number in range(count):
-            self.request("POST", f"/v2/trigger/{self.url}/{name}", json.dumps({"order": number}), given)
+            self.request(
+                "POST",
+                f"/v2/trigger/{self.url}/{name}",
+                json.dumps({"order": number}),
+                given,
+            )
         return self.failures(name, count)
 
     def fail_with_function(self, name: str, count: int) -> pd.DataFrame:
         """Start runs that fail, as do their failure functions; return the entries after the calls."""
-        function = {"Failure-Callback": f"{self.url}/function", "Failure-Callback-Retries": "0"}
+        function = {
+            "Failure-Callback": f"{self.url}/function",
+            "Failure-Callback-Retries": "0",
+        }
         failed, until = self.fail(name, count, **function), time.monotonic() + 60
         while set(failed["failure_function_state"]) != {"CALLBACK_FAIL"}:
-            assert time.monotonic() < until, f"waited for the failure functions of {name}"
+            assert time.monotonic() < until, (
+                f"waited for the failure functions of {name}"
+            )
             failed = self.failures(name, count)
         self.called.clear()
         return failed
@@ -63,14 +79,20 @@ class Shop:
         until = time.monotonic() + 60
         while time.monotonic() < until:
             wanted = tk.FailureFilter(workflow_url=[f"{self.url}/{name}"])
-            found = tk.load_failures(self.service, wanted, progress=False) if self._any(name) else None
+            found = (
+                tk.load_failures(self.service, wanted, progress=False)
+                if self._any(name)
+                else None
+            )
             if found is not None and len(found) == count:
                 return found
             time.sleep(0.05)
         raise AssertionError(f"waited for {count} failures of {name}")
 
     def _any(self, name: str) -> bool:
-        listed = self.request("GET", f"/v2/workflows/dlq?count=1&workflowUrl={self.url}/{name}")
+        listed = self.request(
+            "GET", f"/v2/workflows/dlq?count=1&workflowUrl={self.url}/{name}"
+        )
         return bool(json.loads(listed)["messages"])
 
     def runs(self, name: str) -> list[dict[str, object]]:
@@ -84,14 +106,22 @@ class Shop:
             if not cursor:
                 return found
 
-    def request(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> bytes:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> bytes:
         """Send a request to the queue; headers but Content-Type get its prefix."""
         named = {
             name if name == "Content-Type" else f"Service-{name}": value
             for name, value in (headers or {}).items()
         }
         headers = {"Authorization": f"Bearer {self.queue.token}", **named}
-        response = httpx.request(method, self.queue.url + path, content=body, headers=headers)
+        response = httpx.request(
+            method, self.queue.url + path, content=body, headers=headers
+        )
         response.raise_for_status()
         return response.content
 
@@ -106,11 +136,17 @@ class Shop:
             if name in self.held:
                 self.held[name].wait(60)
             if name in self.mended:
-                self.request("DELETE", f"/v2/workflows/runs/{run_id}?cancel=false", "done")
+                self.request(
+                    "DELETE", f"/v2/workflows/runs/{run_id}?cancel=false", "done"
+                )
                 return 200, b"{}"
             if name in self.otherwise:
-                return 503, json.dumps({"error": "the warehouse is closed", "code": "CLOSED"}).encode()
-            return 500, json.dumps({"error": f"{name} has no stock", "code": name.upper()}).encode()
+                return 503, json.dumps(
+                    {"error": "the warehouse is closed", "code": "CLOSED"}
+                ).encode()
+            return 500, json.dumps(
+                {"error": f"{name} has no stock", "code": name.upper()}
+            ).encode()
         finally:
             with self._lock:
                 self._now -= 1
@@ -126,7 +162,9 @@ def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
     """The embedded service of a module's tests."""
-    with LocalService(tmp_path_factory.mktemp("queue"), indexes=["plain:dense:2:COSINE"]) as running:
+    with LocalService(
+        tmp_path_factory.mktemp("queue"), indexes=["plain:dense:2:COSINE"]
+    ) as running:
         yield running
 
 
@@ -147,7 +185,10 @@ def open_shop(queue: LocalService) -> Iterator[Shop]:
 
         def do_POST(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            name, run_id = self.path.rsplit("/", 1)[-1], self.headers.get("Service-Workflow-RunId", "")
+            name, run_id = (
+                self.path.rsplit("/", 1)[-1],
+                self.headers.get("Service-Workflow-RunId", ""),
+            )
             if name == "function":
                 opened.called[json.loads(sent)["dlqId"]] += 1
             status, body = opened.deliver(name, run_id)

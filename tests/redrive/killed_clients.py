@@ -51,7 +51,9 @@ class Clients:
         """Return how many kills struck a running client."""
         return self.kills["while it ran"]
 
-    def start(self, machine: Path, data_home: Path, kill: Kill | None = None) -> ForkServerProcess:
+    def start(
+        self, machine: Path, data_home: Path, kill: Kill | None = None
+    ) -> ForkServerProcess:
         """Start a client whose ledger is in the folder `machine`."""
         path = self.folder / "plan.json"
         if not path.exists():
@@ -85,7 +87,9 @@ class Clients:
                 break  # the plan has run to its end: later kills would meet clients without work
         return tk.redrive_status(machine / LEDGER)
 
-    def killed_with_two_ledgers(self, pauses: Iterable[float], seed: float) -> list[tk.RedriveResult]:
+    def killed_with_two_ledgers(
+        self, pauses: Iterable[float], seed: float
+    ) -> list[tk.RedriveResult]:
         """Run the plan with two ledgers at once, on one machine; kill either client after each pause."""
         chosen = random.Random(seed)
         machines = [self.folder / name for name in ("first", "second")]
@@ -93,7 +97,9 @@ class Clients:
         running = [self.start(machine, data) for machine in machines]
         for pause in pauses:
             time.sleep(pause)
-            alive = [number for number, process in enumerate(running) if process.is_alive()]
+            alive = [
+                number for number, process in enumerate(running) if process.is_alive()
+            ]
             if not alive:
                 break  # both have run the plan to its end
             number = chosen.choice(alive)
@@ -114,20 +120,29 @@ class Clients:
         """Return what was done twice, or is reported otherwise than it is; empty if all is right."""
         wrong: Counter[str] = Counter()
         listed = set(tk.load_failures(self.shop.service, progress=False)["dlq_id"])
-        states = [result.frame.set_index("dlq_id")["state"].to_dict() for result in results]
+        states = [
+            result.frame.set_index("dlq_id")["state"].to_dict() for result in results
+        ]
         for entry in self.plan.acted.to_dict("records"):
             dlq_id, action = entry["dlq_id"], entry["action"]
             seen = {state[dlq_id] for state in states}
             if action == "failure function":
                 times = self.shop.called[dlq_id]
                 wrong["functions called twice"] += times > 1
-                wrong["functions called without a word"] += times > 0 and seen <= {"skipped", "waiting"}
-                wrong["functions said to be called"] += times == 0 and bool(seen & {"called", "failed again"})
+                wrong["functions called without a word"] += times > 0 and seen <= {
+                    "skipped",
+                    "waiting",
+                }
+                wrong["functions said to be called"] += times == 0 and bool(
+                    seen & {"called", "failed again"}
+                )
             elif action == "delete":
                 wrong["deletes reported otherwise"] += "deleted" not in seen
                 wrong["not deleted"] += dlq_id in listed
             else:
-                wrong["runs delivered twice"] += self.shop.delivered[new_run_id(self.plan.hash, dlq_id)] != 1
+                wrong["runs delivered twice"] += (
+                    self.shop.delivered[new_run_id(self.plan.hash, dlq_id)] != 1
+                )
                 wrong["runs reported otherwise"] += "succeeded" not in seen
         return {name: count for name, count in wrong.items() if count}
 
@@ -138,10 +153,19 @@ def mixed_plan(shop: Shop, name: str, count: int, workflows: int) -> tk.RedriveP
     A group in which the first outcome is unknown is stopped, hence several groups of failure functions.
     """
     # letters, because numbers make no groups of their own
-    endings = ["".join(pair) for pair in itertools.product(string.ascii_lowercase, repeat=2)]
+    endings = [
+        "".join(pair) for pair in itertools.product(string.ascii_lowercase, repeat=2)
+    ]
     functions = [f"{name}-function-{ending * 3}" for ending in endings[:workflows]]
-    failed = {"failure function": [shop.fail_with_function(each, count // workflows) for each in functions]}
-    failed |= {action: [shop.fail(f"{name}-{action}", count)] for action in ("resume", "delete")}
+    failed = {
+        "failure function": [
+            shop.fail_with_function(each, count // workflows) for each in functions
+        ]
+    }
+    failed |= {
+        action: [shop.fail(f"{name}-{action}", count)]
+        for action in ("resume", "delete")
+    }
     shop.mended.add(f"{name}-resume")
     everything = pd.concat([frame for frames in failed.values() for frame in frames])
     groups = tk.plan_redrive(everything).frame.set_index("dlq_id")["group"]
@@ -153,7 +177,9 @@ def mixed_plan(shop: Shop, name: str, count: int, workflows: int) -> tk.RedriveP
     return tk.plan_redrive(everything, actions=chosen, stop_above=1, wave=4)  # type: ignore[arg-type]
 
 
-def _run(url: str, token: str, plan: Path, ledger: Path, data_home: Path, kill: Kill | None) -> None:
+def _run(
+    url: str, token: str, plan: Path, ledger: Path, data_home: Path, kill: Kill | None
+) -> None:
     """Run a plan: what a client does until it is killed."""
     os.environ["XDG_DATA_HOME"] = os.environ["XDG_CONFIG_HOME"] = str(data_home)
     if kill and kill.change is not None:

@@ -40,7 +40,11 @@ def proxy(target: str) -> Iterator[LossyProxy]:
                 opened.lost.append((loss, self.command, self.path))
             if loss == "request":
                 return self._close()
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+            headers = {
+                name: value
+                for name, value in self.headers.items()
+                if name.lower() != "host"
+            }
             url = opened.target + self.path
             response = httpx.request(self.command, url, content=body, headers=headers)
             if loss == "response":

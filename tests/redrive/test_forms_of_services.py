@@ -71,7 +71,9 @@ def running_application() -> Iterator[Application]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}
+    )
     thread.start()
     application.url = f"http://127.0.0.1:{server.server_port}/flows"
     try:
@@ -106,8 +108,13 @@ def wait_for(queue: LocalService, application: Application, count: int) -> pd.Da
     address = f"{queue.url}/v2/workflows/dlq?count=100"
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        listed = httpx.get(address, headers={"Authorization": f"Bearer {queue.token}"}).json()["messages"]
-        if sum(entry["workflowUrl"].startswith(application.url) for entry in listed) >= count:
+        listed = httpx.get(
+            address, headers={"Authorization": f"Bearer {queue.token}"}
+        ).json()["messages"]
+        if (
+            sum(entry["workflowUrl"].startswith(application.url) for entry in listed)
+            >= count
+        ):
             failures = tk.load_failures(connect(queue), progress=False)
             return failures[failures["workflow_url"].str.startswith(application.url)]
         time.sleep(0.05)
@@ -115,25 +122,42 @@ def wait_for(queue: LocalService, application: Application, count: int) -> pd.Da
 
 
 @pytest.mark.slow
-def test_each_new_error_is_reported(queue, application, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_each_new_error_is_reported(
+    queue, application, tmp_path: Path, monkeypatch, capsys
+) -> None:
     """`--fail-on new` counts ten new groups for ten new errors, and none if the errors are old."""
     monkeypatch.chdir(tmp_path)
     for number, form in enumerate(TEN):
         for group in ("a", "b"):
-            application.responses[f"{number}-{group}"] = (form.status, form.groups[group][-1], {})
+            application.responses[f"{number}-{group}"] = (
+                form.status,
+                form.groups[group][-1],
+                {},
+            )
         start(queue, application, f"{number}-a")
     tk.write_snapshot(wait_for(queue, application, len(TEN)), tmp_path / "before")
     for number in range(len(TEN)):
         start(queue, application, f"{number}-b")
     tk.write_snapshot(wait_for(queue, application, 2 * len(TEN)), tmp_path / "after")
 
-    report = ["report", "--snapshot", "after", "--fail-on", "new", "--output", "report.json", "--previous"]
+    report = [
+        "report",
+        "--snapshot",
+        "after",
+        "--fail-on",
+        "new",
+        "--output",
+        "report.json",
+        "--previous",
+    ]
     assert main([*report, "before"]) == ExitStatus.NEW
     assert f"({len(TEN)} new groups)" in capsys.readouterr().out.splitlines()[-1]
     assert main([*report, "after"]) == ExitStatus.DONE
 
 
-def test_refused_failures_are_not_sent_again(queue, application, tmp_path: Path) -> None:
+def test_refused_failures_are_not_sent_again(
+    queue, application, tmp_path: Path
+) -> None:
     """A redrive delivers the run without a marker again, and none of those that asked not to be retried."""
     application.responses = {**REFUSED, "busy": (503, "the warehouse is busy", {})}
     for name in application.responses:
@@ -143,9 +167,15 @@ def test_refused_failures_are_not_sent_again(queue, application, tmp_path: Path)
 
     plan = tk.plan_redrive(failures)
     result = tk.run_redrive(
-        connect(queue), plan, ledger=tmp_path / "ledger.sqlite", confirm=plan.confirmation, progress=False
+        connect(queue),
+        plan,
+        ledger=tmp_path / "ledger.sqlite",
+        confirm=plan.confirmation,
+        progress=False,
     )
     assert result.finished
     assert application.deliveries == {"header": 1, "field": 1, "busy": 2}
-    actions = Counter(entry["action"] for entry in json.loads(plan.to_json())["entries"])
+    actions = Counter(
+        entry["action"] for entry in json.loads(plan.to_json())["entries"]
+    )
     assert actions == {"leave": 2, "resume": 1}

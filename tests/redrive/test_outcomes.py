@@ -34,22 +34,42 @@ def test_a_redrive_that_did_nothing_is_stopped_and_names_the_error(
     """Counts, the last error and no "done": the same from the run, the status, the report and the shell."""
     plan = tk.plan_redrive(late, deadline="1s")
     result = tk.run_redrive(
-        shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=lambda *_: None
+        shop.service,
+        plan,
+        ledger=ledger,
+        confirm=plan.confirmation,
+        progress=lambda *_: None,
     )
     assert result.verdict.startswith(STOPPED)
     assert ERROR in result.last_error
     assert ERROR in result.frame.set_index("state").loc["stopped", "reason"].iloc[0]
     status = tk.redrive_status(ledger)
     assert status.verdict == result.verdict
-    (section,) = [one for one in tk.failure_report(late, redrive=ledger).sections if one.name == "redrive"]
+    (section,) = [
+        one
+        for one in tk.failure_report(late, redrive=ledger).sections
+        if one.name == "redrive"
+    ]
     assert section.sentence == result.verdict
-    command = [sys.executable, "-m", "toolkit", "redrive", "status", "--ledger", str(ledger)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    command = [
+        sys.executable,
+        "-m",
+        "toolkit",
+        "redrive",
+        "status",
+        "--ledger",
+        str(ledger),
+    ]
+    shown = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
     assert shown.stdout.startswith(STOPPED)
     assert ERROR in shown.stdout
 
 
-def test_the_panel_counts_down_and_shows_the_error(shop: Shop, ledger: Path, late: pd.DataFrame) -> None:
+def test_the_panel_counts_down_and_shows_the_error(
+    shop: Shop, ledger: Path, late: pd.DataFrame
+) -> None:
     """While a canary is retried: elapsed time, time until the deadline, and the last error; then it stops."""
     plan = tk.plan_redrive(late, deadline=timedelta(seconds=1.5))
     panel = tk.RedrivePanel(shop.service, late, value=plan, ledger=ledger)
@@ -59,7 +79,9 @@ def test_the_panel_counts_down_and_shows_the_error(shop: Shop, ledger: Path, lat
     panel.actions.receive({"press": "Run", "fields": []})
     until(lambda: panel.message.startswith(STOPPED))
     shown = " ".join(messages)
-    assert re.search(r"running for \d+ s · 1 started, 2 waiting · \d s until the deadline", shown)
+    assert re.search(
+        r"running for \d+ s · 1 started, 2 waiting · \d s until the deadline", shown
+    )
     assert ERROR in shown
     assert STOPPED in panel._outcome.value
 
@@ -70,12 +92,24 @@ def test_a_run_that_is_waited_for_has_a_countdown(shop: Shop, ledger: Path) -> N
     shop.mended.add("waited")
     shop.held["waited"] = threading.Event()
     plan = tk.plan_redrive(failed, deadline="5m")
-    options = {"ledger": ledger, "confirm": plan.confirmation, "progress": lambda *_: None}
-    running = threading.Thread(target=lambda: tk.run_redrive(shop.service, plan, **options))
+    options = {
+        "ledger": ledger,
+        "confirm": plan.confirmation,
+        "progress": lambda *_: None,
+    }
+    running = threading.Thread(
+        target=lambda: tk.run_redrive(shop.service, plan, **options)
+    )
     running.start()
-    until(lambda: ledger.exists() and "started" in set(tk.redrive_history(ledger)["state"]))
+    until(
+        lambda: (
+            ledger.exists() and "started" in set(tk.redrive_history(ledger)["state"])
+        )
+    )
     status = tk.redrive_status(ledger)
-    assert status.verdict.startswith("Not finished: 0 succeeded, 1 started, 1 not sent.")
+    assert status.verdict.startswith(
+        "Not finished: 0 succeeded, 1 started, 1 not sent."
+    )
     assert status.deadline is not None
     assert status.deadline - status.read_at <= pd.Timedelta(minutes=5)
     assert re.search(r"4 min \d+ s left|5 min left", status.verdict)
@@ -89,8 +123,13 @@ def test_a_run_that_is_waited_for_has_a_countdown(shop: Shop, ledger: Path) -> N
 def test_a_plan_without_entries_has_nothing_to_do(shop: Shop, ledger: Path) -> None:
     """Neither an empty plan nor one that leaves everything is reported as done."""
     failed = shop.fail("left", 2)
-    for failures, actions, words in ((failed.iloc[:0], None, "no entries"), (failed, "leave", "2 entries")):
+    for failures, actions, words in (
+        (failed.iloc[:0], None, "no entries"),
+        (failed, "leave", "2 entries"),
+    ):
         plan = tk.plan_redrive(failures, actions=actions)
-        result = tk.run_redrive(shop.service, plan, ledger=ledger, confirm=plan.confirmation)
+        result = tk.run_redrive(
+            shop.service, plan, ledger=ledger, confirm=plan.confirmation
+        )
         assert result.verdict.startswith("Nothing to do: ")
         assert words in result.verdict

@@ -30,7 +30,11 @@ def until(holds: Callable[[], object]) -> None:
 
 def states(panel: RedrivePanel) -> dict[str, int]:
     """How many entries have each state, by the result that is shown."""
-    return {} if panel.result is None else panel.result.frame["state"].value_counts().to_dict()
+    return (
+        {}
+        if panel.result is None
+        else panel.result.frame["state"].value_counts().to_dict()
+    )
 
 
 def press(panel: RedrivePanel, name: str) -> None:
@@ -58,7 +62,9 @@ def test_only_what_is_confirmed_is_run(shop: Shop, ledger: Path) -> None:
     assert len(panel.frame()) == 6
 
 
-def test_stop_sends_nothing_more_and_says_what_is_open(shop: Shop, ledger: Path) -> None:
+def test_stop_sends_nothing_more_and_says_what_is_open(
+    shop: Shop, ledger: Path
+) -> None:
     """What was started and what waits is counted, while it runs too; Run continues, nothing is done twice."""
     failed = shop.fail("panel-stop", 8)
     shop.mended.add("panel-stop")
@@ -85,12 +91,16 @@ def test_stop_sends_nothing_more_and_says_what_is_open(shop: Shop, ledger: Path)
     press(panel, "Run")
     until(lambda: panel._job is None and states(panel) == {"succeeded": 8})
     plan = panel.value
-    assert {shop.delivered[new_run_id(plan.hash, dlq_id)] for dlq_id in plan.frame["dlq_id"]} == {1}
+    assert {
+        shop.delivered[new_run_id(plan.hash, dlq_id)] for dlq_id in plan.frame["dlq_id"]
+    } == {1}
     again = tk.RedrivePanel(shop.service, failed, value=plan, ledger=ledger)
     assert states(again) == {"succeeded": 8}
 
 
-def test_what_is_chosen_is_planned_when_preview_is_pressed(shop: Shop, ledger: Path) -> None:
+def test_what_is_chosen_is_planned_when_preview_is_pressed(
+    shop: Shop, ledger: Path
+) -> None:
     """Restarting needs a statement for each workflow; another plan takes another confirmation."""
     failed = shop.fail("panel-preview", 2)
     panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
@@ -131,11 +141,26 @@ def test_limits_are_edited_and_run_is_the_main_button(shop: Shop, ledger: Path) 
     for name, text in texts.items():
         write(panel.limits[name], text)
     press(panel, "Preview")
-    until(lambda: panel.value is not first and panel.value.confirmation in panel.confirm.remark)
+    until(
+        lambda: (
+            panel.value is not first
+            and panel.value.confirmation in panel.confirm.remark
+        )
+    )
     limits = panel.value.limits
-    assert (limits.canaries, limits.wave, limits.stop_above, limits.deadline) == (3, 7, 0.35, 90.0)
+    assert (limits.canaries, limits.wave, limits.stop_above, limits.deadline) == (
+        3,
+        7,
+        0.35,
+        90.0,
+    )
     second = panel.value
-    for name, text in {"canaries": "0", "wave": "many", "stop_above": "1.5", "deadline": "soon"}.items():
+    for name, text in {
+        "canaries": "0",
+        "wave": "many",
+        "stop_above": "1.5",
+        "deadline": "soon",
+    }.items():
         write(panel.limits[name], text)
         press(panel, "Preview")
         assert name in str(panel.limits[name].problem)
@@ -144,10 +169,15 @@ def test_limits_are_edited_and_run_is_the_main_button(shop: Shop, ledger: Path) 
     assert panel.value is second
 
 
-def test_a_wrong_code_is_explained_in_the_words_of_the_panel(shop: Shop, ledger: Path) -> None:
+def test_a_wrong_code_is_explained_in_the_words_of_the_panel(
+    shop: Shop, ledger: Path
+) -> None:
     """The message names the field, the code that was entered and the one of this plan, and no function."""
     panel = tk.RedrivePanel(shop.service, shop.fail("panel-code", 1), ledger=ledger)
-    for code, shown in (("", "the field Confirm is empty"), ("1-0000", "'1-0000' is not the confirmation")):
+    for code, shown in (
+        ("", "the field Confirm is empty"),
+        ("1-0000", "'1-0000' is not the confirmation"),
+    ):
         write(panel.confirm, code)
         press(panel, "Run")
         assert panel._job is None
@@ -185,5 +215,7 @@ def test_one_press_in_the_browser_plans_the_selection_or_the_group(shop: Shop) -
     browser.value = tk.FailureView(groups=[group])
     browser.plan_redrive()
     until(lambda: browser._redrive.children != (panel,) and browser._job is None)
-    assert set(browser._redrive.children[0].value.frame["dlq_id"]) == set(browser.found()["dlq_id"])
+    assert set(browser._redrive.children[0].value.frame["dlq_id"]) == set(
+        browser.found()["dlq_id"]
+    )
     assert len(browser.found()) == 2

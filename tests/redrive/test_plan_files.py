@@ -37,7 +37,13 @@ def plan() -> tk.RedrivePlan:
         {}, {"workflow_run_id": None}, {"body": '[{"token": "REDACTED:0f"}]'},
         {"gone_before": pd.Timestamp("2026-11-21", tz="UTC")}, {"workflow_url": f"{URL}/ship"},
     )  # fmt: skip
-    return tk.plan_redrive(frame, changed=[f"{URL}/ship"], idempotent=[f"{URL}/ship"], rate=5, retention="3d")
+    return tk.plan_redrive(
+        frame,
+        changed=[f"{URL}/ship"],
+        idempotent=[f"{URL}/ship"],
+        rate=5,
+        retention="3d",
+    )
 
 
 def content_of(plan: tk.RedrivePlan) -> dict[str, Any]:
@@ -51,14 +57,20 @@ def read(content: object) -> tk.RedrivePlan:
     return tk.RedrivePlan.from_json(json.dumps(content).encode(), "mine.json")
 
 
-def test_each_entry_has_marks_that_its_action_follows_from(plan: tk.RedrivePlan) -> None:
+def test_each_entry_has_marks_that_its_action_follows_from(
+    plan: tk.RedrivePlan,
+) -> None:
     """Marks are in the frame and in the file, and reading derives the same actions and reasons."""
     marks = plan.frame.set_index("dlq_id")["marks"]
     assert marks["d2"] == "masked body, no failure function"
     assert marks["d3"] == "gone, no failure function"
     again = read(content_of(plan))
     pd.testing.assert_frame_equal(again.frame, plan.frame)
-    assert (again.hash, again.options, again.learned) == (plan.hash, plan.options, plan.learned)
+    assert (again.hash, again.options, again.learned) == (
+        plan.hash,
+        plan.options,
+        plan.learned,
+    )
     assert set(plan.acted["action"]) == {"resume", "restart"}
 
 
@@ -66,9 +78,13 @@ EDITS: dict[str, Edit] = {
     "title": lambda found: found["entries"][0].update(title="harmless"),
     "class": lambda found: found["entries"][0].update({"class": "transient"}),
     "reason": lambda found: found["entries"][0].update(reason="finished steps"),
-    "expiry": lambda found: found["entries"][0].update(expires_at="2026-12-01 00:00:00+00:00"),
+    "expiry": lambda found: found["entries"][0].update(
+        expires_at="2026-12-01 00:00:00+00:00"
+    ),
     "entry left": lambda found: found["entries"].pop(),
-    "entry invented": lambda found: found["entries"].append({**found["entries"][0], "dlq_id": "other"}),
+    "entry invented": lambda found: found["entries"].append(
+        {**found["entries"][0], "dlq_id": "other"}
+    ),
     "order": lambda found: found["entries"].reverse(),
     "source": lambda found: found.update(source="0" * 64),
     "learned": lambda found: found["learned"].update(templates=["x"]),
@@ -80,7 +96,9 @@ EDITS: dict[str, Edit] = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_is_refused_and_changes_the_confirmation(name: str, plan: tk.RedrivePlan) -> None:
+def test_an_edit_is_refused_and_changes_the_confirmation(
+    name: str, plan: tk.RedrivePlan
+) -> None:
     """All that is shown or that decides is covered, whether or not the hash of the file is made to fit."""
     content = content_of(plan)
     EDITS[name](content)
@@ -89,27 +107,33 @@ def test_an_edit_is_refused_and_changes_the_confirmation(name: str, plan: tk.Red
     if name == "hash":
         return
     parts = plan_file.read_parts(json.dumps(content).encode(), "reading", older=False)
-    made = tk.RedrivePlan(parts.frame, parts.source, parts.limits, parts.options, parts.learned)
+    made = tk.RedrivePlan(
+        parts.frame, parts.source, parts.limits, parts.options, parts.learned
+    )
     assert made.hash != plan.hash
 
 
 def fitting(content: dict[str, Any]) -> dict[str, Any]:
     """The content with the hash that fits it."""
     parts = plan_file.read_parts(json.dumps(content).encode(), "reading", older=False)
-    made = tk.RedrivePlan(parts.frame, parts.source, parts.limits, parts.options, parts.learned)
+    made = tk.RedrivePlan(
+        parts.frame, parts.source, parts.limits, parts.options, parts.learned
+    )
     return {**content, "hash": made.hash}
 
 
 def entry(content: dict[str, Any], dlq_id: str) -> dict[str, Any]:
     """An entry of a plan's file."""
-    found: dict[str, Any] = next(one for one in content["entries"] if one["dlq_id"] == dlq_id)
+    found: dict[str, Any] = next(
+        one for one in content["entries"] if one["dlq_id"] == dlq_id
+    )
     return found
 
 
 UNDERIVED: dict[str, Edit] = {
-    "an action that the options do not lead to": lambda found: entry(found, "d0").update(
-        action="delete", reason="as requested"
-    ),
+    "an action that the options do not lead to": lambda found: entry(
+        found, "d0"
+    ).update(action="delete", reason="as requested"),
     "a restart of a plain message": lambda found: entry(found, "d1").update(
         action="restart", reason="as requested, stated to be idempotent"
     ),
@@ -119,8 +143,12 @@ UNDERIVED: dict[str, Edit] = {
     "a resume of what has left": lambda found: entry(found, "d3").update(
         action="resume", reason="finished steps do not run again"
     ),
-    "a reason that hides the restart": lambda found: entry(found, "d4").update(reason="a harmless resume"),
-    "a workflow that is no longer idempotent": lambda found: found["options"].update(idempotent=[]),
+    "a reason that hides the restart": lambda found: entry(found, "d4").update(
+        reason="a harmless resume"
+    ),
+    "a workflow that is no longer idempotent": lambda found: found["options"].update(
+        idempotent=[]
+    ),
 }
 
 
@@ -135,7 +163,9 @@ def test_an_action_is_derived_from_the_entries(name: str, plan: tk.RedrivePlan) 
 
 WRONG: dict[str, Edit] = {
     "review only": lambda found: found["entries"][0].update(action="review only"),
-    "unknown option": lambda found: found["options"].update({f"wave=1, x={PAYLOAD}, y": 1}),
+    "unknown option": lambda found: found["options"].update(
+        {f"wave=1, x={PAYLOAD}, y": 1}
+    ),
     "option type": lambda found: found["options"].update(idempotent="all"),
     "option action": lambda found: found["options"].update(actions="explode"),
     "include": lambda found: found["options"].update(include=["bug"]),
@@ -206,7 +236,9 @@ def test_a_key_twice_among_many_is_found_by_one_pass() -> None:
     """200,000 other keys before it: comparing each with all of them would take minutes."""
     keys = "".join(f'"k{number}": 0, ' for number in range(200_000))
     with pytest.raises(InputError, match="'last' twice"):
-        tk.RedrivePlan.from_json(f'{{{keys}"last": 0, "last": 0}}'.encode(), "mine.json")
+        tk.RedrivePlan.from_json(
+            f'{{{keys}"last": 0, "last": 0}}'.encode(), "mine.json"
+        )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +250,9 @@ def test_a_key_twice_among_many_is_found_by_one_pass() -> None:
         {"deadline": float("inf")}, {"deadline": "10m"}, {"rate": 0}, {"parallelism": -1}, {"rate": "5"},
     ],
 )  # fmt: skip
-def test_limits_are_checked_when_code_makes_them(limits: dict[str, Any], plan: tk.RedrivePlan) -> None:
+def test_limits_are_checked_when_code_makes_them(
+    limits: dict[str, Any], plan: tk.RedrivePlan
+) -> None:
     """By `Limits` itself, and so in a plan that code makes."""
     with pytest.raises(InputError, match=next(iter(limits))):
         Limits(**limits)
@@ -226,13 +260,21 @@ def test_limits_are_checked_when_code_makes_them(limits: dict[str, Any], plan: t
         tk.RedrivePlan(plan.frame, plan.source, {"wave": 0}, plan.options, plan.learned)  # type: ignore[arg-type]
 
 
-def test_options_of_code_are_checked_and_written_as_literals(plan: tk.RedrivePlan) -> None:
+def test_options_of_code_are_checked_and_written_as_literals(
+    plan: tk.RedrivePlan,
+) -> None:
     """An unknown name is refused where the plan is made; a hostile value stays one literal."""
     with pytest.raises(InputError, match="options"):
         tk.RedrivePlan(plan.frame, plan.source, plan.limits, {f"x={PAYLOAD}": 1}, {})
-    hostile = {**plan.options, "history": f"'+{PAYLOAD}+'", "changed": [f'"); {PAYLOAD} #']}
+    hostile = {
+        **plan.options,
+        "history": f"'+{PAYLOAD}+'",
+        "changed": [f'"); {PAYLOAD} #'],
+    }
     code = tk.RedrivePlan(plan.frame, plan.source, plan.limits, hostile, {}).to_code()
-    names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+    names = {
+        node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)
+    }
     assert names == {"tk", "failures", "plan", "service"}
 
 
@@ -269,16 +311,23 @@ def test_names_in_the_schema_are_those_of_the_package() -> None:
 def older(plan: tk.RedrivePlan) -> tuple[dict[str, Any], str]:
     """The same plan as format 1 had it, and its hash."""
     content = content_of(plan)
-    entries = [{name: value for name, value in one.items() if name != "marks"} for one in content["entries"]]
+    entries = [
+        {name: value for name, value in one.items() if name != "marks"}
+        for one in content["entries"]
+    ]
     for one in entries:
         one["response_status"] = str(one["response_status"])
     kept = [
-        name for name in plan_file.COLUMNS if name not in ("title", "class", "reason", "expires_at", "marks")
+        name
+        for name in plan_file.COLUMNS
+        if name not in ("title", "class", "reason", "expires_at", "marks")
     ]
     rows = [[one[name] for name in kept] for one in entries if one["action"] != "leave"]
     limits = plan.limits
     hashed = sha256(msgspec.json.encode(["redrive-plan/1", limits, rows])).hexdigest()
-    options = {name: value for name, value in content["options"].items() if name != "retention"}
+    options = {
+        name: value for name, value in content["options"].items() if name != "retention"
+    }
     return {
         **content,
         "format": "redrive-plan/1",
@@ -298,13 +347,24 @@ def test_a_plan_of_the_older_format_names_the_way_out(plan: tk.RedrivePlan) -> N
 def ledger_of(path: Path, content: dict[str, Any], key: str) -> Path:
     """A ledger of one plan, of which one entry is done."""
     step = Step(state="succeeded", run_id="wfr_new", intended_at=1, ended_at=2)
-    done = Entry(plan=key, dlq_id="d0", grouped="g", action="resume", origin_run="wfr_0", step=step)
+    done = Entry(
+        plan=key,
+        dlq_id="d0",
+        grouped="g",
+        action="resume",
+        origin_run="wfr_0",
+        step=step,
+    )
     plans = {key: json.dumps(content).encode()}
-    replace_file(path, Content(plans=plans, began_at={key: 1}, entries={(key, "d0"): done}))
+    replace_file(
+        path, Content(plans=plans, began_at={key: 1}, entries={(key, "d0"): done})
+    )
     return path
 
 
-def test_a_ledger_with_an_older_plan_is_readable(shop: Any, plan: tk.RedrivePlan, ledger: Path) -> None:
+def test_a_ledger_with_an_older_plan_is_readable(
+    shop: Any, plan: tk.RedrivePlan, ledger: Path
+) -> None:
     """Status and history by the hash that it was run with; it cannot be run or saved again."""
     content, key = older(plan)
     ledger_of(ledger, content, key)
@@ -318,15 +378,21 @@ def test_a_ledger_with_an_older_plan_is_readable(shop: Any, plan: tk.RedrivePlan
     )
     assert tk.redrive_history(ledger)["plan"].tolist() == [key]
     for call in (
-        lambda: tk.run_redrive(shop.service, result.plan, ledger=ledger, confirm=result.plan.confirmation),
+        lambda: tk.run_redrive(
+            shop.service, result.plan, ledger=ledger, confirm=result.plan.confirmation
+        ),
         result.plan.to_json,
     ):
         with pytest.raises(InputError, match=r"redrive-plan/1.*plan_redrive"):
             call()
 
 
-@pytest.mark.parametrize("name", ["review only", "unknown option", "wave", "id twice", "learned"])
-def test_a_hostile_plan_in_a_ledger_is_refused(name: str, plan: tk.RedrivePlan, ledger: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["review only", "unknown option", "wave", "id twice", "learned"]
+)
+def test_a_hostile_plan_in_a_ledger_is_refused(
+    name: str, plan: tk.RedrivePlan, ledger: Path
+) -> None:
     """Of either format, before its code can be shown; under another hash as well."""
     for content, key in ((content_of(plan), plan.hash), older(plan)):
         WRONG[name](content)
@@ -355,15 +421,24 @@ any_text = st.text(st.characters(exclude_categories=()), max_size=8)
 """Text as JSON can contain it, with lone surrogates."""
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | any_text | st.sampled_from([PAYLOAD]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | any_text
+    | st.sampled_from([PAYLOAD]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_value_anywhere_is_refused_or_the_same_plan(data: st.DataObject, plan: tk.RedrivePlan) -> None:
+def test_any_value_anywhere_is_refused_or_the_same_plan(
+    data: st.DataObject, plan: tk.RedrivePlan
+) -> None:
     """Whatever stands in the place of a value: an `InputError`, or nothing has changed."""
     content = content_of(plan)
     part = data.draw(st.sampled_from([content, content["options"], content["limits"], content["learned"],
@@ -382,10 +457,14 @@ def test_the_short_code_of_an_earlier_version_is_refused_by_name(
     plan: tk.RedrivePlan, tmp_path: Path
 ) -> None:
     """Eight digits can be searched for: the error shows the code of sixteen, and no ledger is made."""
-    service = tk.connect(queue_url="http://127.0.0.1:9", queue_token="token-of-no-service", environ={})
+    service = tk.connect(
+        queue_url="http://127.0.0.1:9", queue_token="token-of-no-service", environ={}
+    )
     number, digits = plan.confirmation.split("-")
     assert (number, len(digits)) == (str(len(plan.acted)), 16)
     with pytest.raises(InputError, match="earlier version") as caught:
-        tk.run_redrive(service, plan, ledger=tmp_path / "ledger", confirm=f"{number}-{digits[:8]}")
+        tk.run_redrive(
+            service, plan, ledger=tmp_path / "ledger", confirm=f"{number}-{digits[:8]}"
+        )
     assert plan.confirmation in str(caught.value)
     assert not [*tmp_path.iterdir()]

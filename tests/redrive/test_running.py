@@ -25,15 +25,24 @@ def states(result: tk.RedriveResult) -> dict[str, int]:
     return result.frame["state"].value_counts().to_dict()
 
 
-def run(shop: Shop, plan: tk.RedrivePlan, ledger: Path, **options: object) -> tk.RedriveResult:
+def run(
+    shop: Shop, plan: tk.RedrivePlan, ledger: Path, **options: object
+) -> tk.RedriveResult:
     """Run a plan as its user does, without a bar."""
     return tk.run_redrive(
-        shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=False, **options
+        shop.service,
+        plan,
+        ledger=ledger,
+        confirm=plan.confirmation,
+        progress=False,
+        **options,
     )
 
 
 @pytest.mark.slow
-def test_mended_groups_are_redriven_and_broken_ones_stopped_by_their_canary(shop: Shop, ledger: Path) -> None:
+def test_mended_groups_are_redriven_and_broken_ones_stopped_by_their_canary(
+    shop: Shop, ledger: Path
+) -> None:
     """Each entry of the first once, one of the second; the rest of the second stays in the DLQ."""
     failed = pd.concat([shop.fail(name, 12) for name in ("pay", "ship", "mail")])
     shop.mended |= {"pay", "mail"}
@@ -45,7 +54,9 @@ def test_mended_groups_are_redriven_and_broken_ones_stopped_by_their_canary(shop
     assert stopped["reason"].unique().tolist() == [
         "1 of 1 run failed again (100 %), 1 of them with the same signature"
     ]
-    ids = {f"{new_run_id(plan.hash, dlq_id)}": dlq_id for dlq_id in plan.frame["dlq_id"]}
+    ids = {
+        f"{new_run_id(plan.hash, dlq_id)}": dlq_id for dlq_id in plan.frame["dlq_id"]
+    }
     again = {run_id: times for run_id, times in shop.delivered.items() if run_id in ids}
     assert set(again.values()) == {1}
     assert len(again) == 25
@@ -92,7 +103,9 @@ def test_what_is_gone_or_changed_is_left(shop: Shop, ledger: Path) -> None:
     edited = plan.frame.assign(
         response_status=plan.frame["response_status"].where(plan.frame.index != 1, 418)
     )
-    changed = tk.RedrivePlan(edited, plan.source, plan.limits, plan.options, plan.learned)
+    changed = tk.RedrivePlan(
+        edited, plan.source, plan.limits, plan.options, plan.learned
+    )
     result = run(shop, changed, ledger)
     notes = result.frame.set_index("dlq_id")["reason"]
     assert states(result) == {"skipped": 2, "succeeded": 1}
@@ -118,7 +131,10 @@ def test_what_does_not_end_in_time_holds_its_group(shop: Shop, ledger: Path) -> 
     plan = tk.plan_redrive(failed, deadline="1s")
     result = run(shop, plan, ledger)
     assert states(result) == {"running": 1, "stopped": 2}
-    assert result.frame["reason"].iloc[-1] == "its first runs had not ended before the deadline"
+    assert (
+        result.frame["reason"].iloc[-1]
+        == "its first runs had not ended before the deadline"
+    )
     shop.held["slow"].set()
     until = time.monotonic() + 30
     while time.monotonic() < until and not any(
@@ -139,31 +155,49 @@ def test_entries_are_deleted_exactly(shop: Shop, ledger: Path) -> None:
 def test_failure_functions_run_again(shop: Shop, ledger: Path) -> None:
     """Once for each entry, which stays in the DLQ; the outcome is that of the function."""
     failed = shop.fail(
-        "function", 2, **{"Failure-Callback": f"{shop.url}/broken", "Failure-Callback-Retries": "0"}
+        "function",
+        2,
+        **{"Failure-Callback": f"{shop.url}/broken", "Failure-Callback-Retries": "0"},
     )
     until = time.monotonic() + 20
-    while set(failed["failure_function_state"]) != {"CALLBACK_FAIL"} and time.monotonic() < until:
+    while (
+        set(failed["failure_function_state"]) != {"CALLBACK_FAIL"}
+        and time.monotonic() < until
+    ):
         failed = shop.failures("function", 2)
     plan = tk.plan_redrive(failed, actions="failure function", stop_above=1)
     assert states(run(shop, plan, ledger)) == {"failed again": 2}
     shop.failures("function", 2)
 
 
-def test_an_entry_that_leaves_while_its_failure_function_runs_is_unknown(shop: Shop, ledger: Path) -> None:
+def test_an_entry_that_leaves_while_its_failure_function_runs_is_unknown(
+    shop: Shop, ledger: Path
+) -> None:
     """The run says so, and does not wait for its deadline."""
     failed = shop.fail("leaves", 1, **{"Failure-Callback": f"{shop.url}/broken"})
     until = time.monotonic() + 20
-    while set(failed["failure_function_state"]) != {"CALLBACK_FAIL"} and time.monotonic() < until:
+    while (
+        set(failed["failure_function_state"]) != {"CALLBACK_FAIL"}
+        and time.monotonic() < until
+    ):
         failed = shop.failures("leaves", 1)
     shop.held["broken"] = threading.Event()
     removed: list[bytes] = []
 
     def progress(_done: int, _total: int | None) -> None:
-        if not removed and ledger.exists() and "started" in set(tk.redrive_status(ledger).frame["state"]):
-            removed.append(shop.request("DELETE", f"/v2/workflows/dlq/{failed['dlq_id'].iloc[0]}"))
+        if (
+            not removed
+            and ledger.exists()
+            and "started" in set(tk.redrive_status(ledger).frame["state"])
+        ):
+            removed.append(
+                shop.request("DELETE", f"/v2/workflows/dlq/{failed['dlq_id'].iloc[0]}")
+            )
 
     plan = tk.plan_redrive(failed, actions="failure function")
-    result = tk.run_redrive(shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=progress)
+    result = tk.run_redrive(
+        shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=progress
+    )
     shop.held["broken"].set()
     assert states(result) == {"unknown": 1}
     assert "left the DLQ" in result.frame["reason"].iloc[0]
@@ -171,7 +205,9 @@ def test_an_entry_that_leaves_while_its_failure_function_runs_is_unknown(shop: S
 
 @pytest.mark.parametrize("loss", ["request", "response"])
 @pytest.mark.parametrize("action", ["resume", "restart", "delete"])
-def test_what_was_lost_on_the_way_is_looked_into(shop: Shop, ledger: Path, loss: Loss, action: str) -> None:
+def test_what_was_lost_on_the_way_is_looked_into(
+    shop: Shop, ledger: Path, loss: Loss, action: str
+) -> None:
     """Every second request is lost before or after the service has seen it: each entry is acted on once."""
     name = f"{action}-{loss}"
     failed = shop.fail(name, 8)
@@ -188,10 +224,14 @@ def test_what_was_lost_on_the_way_is_looked_into(shop: Shop, ledger: Path, loss:
     with proxy(shop.queue.url) as between:
         between.decide = decide
         service = tk.connect(queue_url=between.url, queue_token=shop.queue.token)
-        result = tk.run_redrive(service, plan, ledger=ledger, confirm=plan.confirmation, progress=False)
+        result = tk.run_redrive(
+            service, plan, ledger=ledger, confirm=plan.confirmation, progress=False
+        )
     done = "deleted" if action == "delete" else "succeeded"
     assert states(result) == {done: 8}
-    again = [shop.delivered[new_run_id(plan.hash, dlq_id)] for dlq_id in plan.frame["dlq_id"]]
+    again = [
+        shop.delivered[new_run_id(plan.hash, dlq_id)] for dlq_id in plan.frame["dlq_id"]
+    ]
     assert set(again) == ({0} if action == "delete" else {1})
     assert len(shop.runs(name)) == (8 if action == "delete" else 16)
 
@@ -220,12 +260,19 @@ def test_a_stop_is_kept_and_resumed(shop: Shop, ledger: Path) -> None:
             stop.set()
 
     halted = tk.run_redrive(
-        shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=progress, stop=stop
+        shop.service,
+        plan,
+        ledger=ledger,
+        confirm=plan.confirmation,
+        progress=progress,
+        stop=stop,
     )
     assert not halted.finished
     assert states(halted)["waiting"] >= 2
     assert states(run(shop, plan, ledger)) == {"succeeded": 9}
-    assert {shop.delivered[new_run_id(plan.hash, dlq_id)] for dlq_id in plan.frame["dlq_id"]} == {1}
+    assert {
+        shop.delivered[new_run_id(plan.hash, dlq_id)] for dlq_id in plan.frame["dlq_id"]
+    } == {1}
 
 
 _PROCESS = """
@@ -250,7 +297,15 @@ def test_killed_at_any_moment_nothing_is_done_twice(
     path = plan.save(tmp_path / "plan.json")
     kills = 0
     for seconds in (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.9, None):
-        words = [sys.executable, "-c", _PROCESS, queue.url, queue.token, str(path), str(ledger)]
+        words = [
+            sys.executable,
+            "-c",
+            _PROCESS,
+            queue.url,
+            queue.token,
+            str(path),
+            str(ledger),
+        ]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"began\n"
@@ -262,13 +317,19 @@ def test_killed_at_any_moment_nothing_is_done_twice(
     result = tk.redrive_status(ledger)
     assert states(result) == {"succeeded": 40, "failed again": 1, "stopped": 19}
     assert kills >= 2
-    runs = {row["workflowRunId"] for name in ("kill-a", "kill-b", "kill-c") for row in shop.runs(name)}
+    runs = {
+        row["workflowRunId"]
+        for name in ("kill-a", "kill-b", "kill-c")
+        for row in shop.runs(name)
+    }
     assert len(runs) == 60 + 41
     again = result.frame.dropna(subset="run_id")
     assert {shop.delivered[run_id] for run_id in again["run_id"]} == {1}
 
 
-def test_with_a_lost_ledger_the_runs_are_found_again(shop: Shop, ledger: Path, tmp_path: Path) -> None:
+def test_with_a_lost_ledger_the_runs_are_found_again(
+    shop: Shop, ledger: Path, tmp_path: Path
+) -> None:
     """They have the ids that the plan gives them: nothing is sent a second time, or called gone."""
     failed = shop.fail("ledgerless", 3)
     shop.mended.add("ledgerless")
@@ -291,16 +352,22 @@ def test_one_process_runs_with_a_ledger(shop: Shop, ledger: Path) -> None:
             with pytest.raises(LedgerLockedError, match="another process"):
                 run(shop, plan, ledger)
 
-    tk.run_redrive(shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=progress)
+    tk.run_redrive(
+        shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=progress
+    )
     assert told
 
 
-def test_entries_that_come_back_are_linked_to_their_origin(shop: Shop, ledger: Path) -> None:
+def test_entries_that_come_back_are_linked_to_their_origin(
+    shop: Shop, ledger: Path
+) -> None:
     """Over several plans; and left by the next plan, unless they are included."""
     failed = shop.fail("chain", 1)
     first = str(failed["dlq_id"].iloc[0])
     for times in (1, 2):
-        plan = tk.plan_redrive(failed, history=ledger if times > 1 else None, include=["returned"])
+        plan = tk.plan_redrive(
+            failed, history=ledger if times > 1 else None, include=["returned"]
+        )
         assert states(run(shop, plan, ledger)) == {"failed again": 1}
         failed = shop.failures("chain", 1)
     history = tk.redrive_history(ledger)
@@ -330,4 +397,8 @@ def test_the_plot_shows_what_became_of_each_group(shop: Shop, ledger: Path) -> N
     result = run(shop, tk.plan_redrive(failed), ledger)
     axes = result.plot()
     legend = axes.get_legend() or axes.figure.legends[0]
-    assert [text.get_text() for text in legend.get_texts()] == ["done", "failed again", "stopped or left"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "done",
+        "failed again",
+        "stopped or left",
+    ]

@@ -16,7 +16,10 @@ NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 def failures(made_of, /, **receipt):
     """A frame of these rows, with a receipt of a complete load by default."""
-    frame = frame_from_rows([{"dlq_id": f"d{number}", **row} for number, row in enumerate(made_of)], FAILURES)
+    frame = frame_from_rows(
+        [{"dlq_id": f"d{number}", **row} for number, row in enumerate(made_of)],
+        FAILURES,
+    )
     values = {
         "what": "failures", "source": "https://queue.example", "scope": {"since": "2026-03-03T00:00:00.000Z"},
         "started_at": "2026-03-10T11:59:00+00:00", "ended_at": "2026-03-10T11:59:30+00:00",
@@ -37,8 +40,12 @@ def ordinary(count=12):
             "created_at": NOW - timedelta(hours=12 * number + 2),
             "response_status": 500 if number % 2 else 429,
             "labels": '["prod","eu"]' if number % 2 else None,
-            "failure_function_state": "CALLBACK_FAIL" if number % 4 == 0 else "CALLBACK_SUCCESS",
-            "response_body": f'{{"error": "order {number} was declined"}}' if number % 3 else "<h1>Busy</h1>",
+            "failure_function_state": "CALLBACK_FAIL"
+            if number % 4 == 0
+            else "CALLBACK_SUCCESS",
+            "response_body": f'{{"error": "order {number} was declined"}}'
+            if number % 3
+            else "<h1>Busy</h1>",
         }
         for number in range(count)
     ]

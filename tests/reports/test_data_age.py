@@ -26,7 +26,9 @@ HOUR = timedelta(hours=1)
 JUDGED = ["--fail-on", "new", "--fail-on", "worse"]
 
 
-def stream(end: datetime, *, text: str = "card declined", hours: int = 240) -> list[dict[str, Any]]:
+def stream(
+    end: datetime, *, text: str = "card declined", hours: int = 240
+) -> list[dict[str, Any]]:
     """A failure an hour until a time, all of one kind."""
     times = [end - number * HOUR for number in range(hours)]
     return [_row(time, text) for time in times]
@@ -38,9 +40,13 @@ def _row(time: datetime, text: str) -> dict[str, Any]:
             "response_body": text}  # fmt: skip
 
 
-def loaded(rows: list[dict[str, Any]], end: datetime, syncs: Syncs | None = None) -> pd.DataFrame:
+def loaded(
+    rows: list[dict[str, Any]], end: datetime, syncs: Syncs | None = None
+) -> pd.DataFrame:
     """A frame of a complete load that began at a time."""
-    frame = failures(rows, started_at=end.isoformat(), ended_at=end.isoformat(), scope={})
+    frame = failures(
+        rows, started_at=end.isoformat(), ended_at=end.isoformat(), scope={}
+    )
     if syncs is not None:
         frame.attrs["receipt"]["syncs"] = {
             "complete_at": syncs.complete_at,
@@ -56,22 +62,32 @@ def every(seconds: float, complete_at: datetime) -> Syncs:
 
 
 @pytest.mark.slow
-def test_a_stopped_snapshot_tells_nothing_about_the_last_day(options: dict[str, Any]) -> None:
+def test_a_stopped_snapshot_tells_nothing_about_the_last_day(
+    options: dict[str, Any],
+) -> None:
     """Recent counts and changes are null, and the headline and the JSON have the age."""
     end = NOW - timedelta(days=14)
     frame = loaded(stream(end), end, every(3600, end))
     found = failure_report(frame, **options | {"now": lambda: NOW})
     values = found.to_dict()
-    assert found.verdict.startswith("Out of date: the data end at 2026-02-24 12:00 UTC, 14 days before")
+    assert found.verdict.startswith(
+        "Out of date: the data end at 2026-02-24 12:00 UTC, 14 days before"
+    )
     assert values["data"] == {
         "state": "old", "until": "2026-02-24T12:00:00.000+00:00", "age_hours": 336.0, "max_age_hours": 3.0,
     }  # fmt: skip
     recent, change = values["recent"], values["change"]
     counts = ("failures", "failures_before", "workflows", "workflows_before")
     assert [recent[name] for name in counts] == [None] * 4
-    assert [change[name] for name in ("since", "failures", "expected", "worse", "new_groups")] == [None] * 5
+    assert [
+        change[name]
+        for name in ("since", "failures", "expected", "worse", "new_groups")
+    ] == [None] * 5
     assert change["grown_groups"] == []
-    numbers = {number["name"]: (number["value"], number["change"]) for number in values["numbers"]}
+    numbers = {
+        number["name"]: (number["value"], number["change"])
+        for number in values["numbers"]
+    }
     assert numbers["in the last 24 hours"] == (None, None)
     assert any("Out of date" in notice.text for notice in found.notices)
     assert "ongoing" not in found.verdict
@@ -82,13 +98,17 @@ def test_a_stopped_snapshot_tells_nothing_about_the_last_day(options: dict[str, 
 def test_counts_end_when_the_data_end(options: dict[str, Any]) -> None:
     """Two hours after the latest sync, the last day is the one before the sync, and is named so."""
     end = NOW - 2 * HOUR
-    values = failure_report(loaded(stream(end), end, every(3600, end)), **options).to_dict()
+    values = failure_report(
+        loaded(stream(end), end, every(3600, end)), **options
+    ).to_dict()
     assert values["data"]["state"] == "current"
     assert values["recent"]["until"] == end.isoformat(timespec="milliseconds")
     assert values["recent"]["failures"] == values["recent"]["failures_before"] == 24
     assert values["change"]["failures"] == 24
     assert values["change"]["worse"] is False
-    assert "in the 24 hours until 2026-03-10 10:00 UTC" in {number["name"] for number in values["numbers"]}
+    assert "in the 24 hours until 2026-03-10 10:00 UTC" in {
+        number["name"] for number in values["numbers"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -105,14 +125,22 @@ def test_counts_end_when_the_data_end(options: dict[str, Any]) -> None:
     ],
 )
 def test_how_old_data_may_be(
-    age: timedelta, syncs: float | None, max_age: Any, state: str, options: dict[str, Any]
+    age: timedelta,
+    syncs: float | None,
+    max_age: Any,
+    state: str,
+    options: dict[str, Any],
 ) -> None:
     """Three times the usual time between syncs, a day without them, or what is given."""
     end = NOW - age
-    frame = loaded(stream(end, hours=60), end, None if syncs is None else every(syncs, end))
+    frame = loaded(
+        stream(end, hours=60), end, None if syncs is None else every(syncs, end)
+    )
     found = failure_report(frame, max_age=max_age, **options | {"now": lambda: NOW})
     assert found.to_dict()["data"]["state"] == state
-    assert (recent_failures(frame, lambda: NOW, max_age=max_age).failures is None) == (state != "current")
+    assert (recent_failures(frame, lambda: NOW, max_age=max_age).failures is None) == (
+        state != "current"
+    )
     counts = tk.count_workflows(frame, now=lambda: NOW, max_age=max_age)
     assert counts["recent"].isna().all() == (state != "current")
 
@@ -120,7 +148,12 @@ def test_how_old_data_may_be(
 def test_a_look_back_is_not_a_wrong_clock(options: dict[str, Any]) -> None:
     """A report as of an earlier time is on data that are later."""
     frame = loaded(stream(NOW), NOW)
-    assert failure_report(frame, **options | {"now": NOW - 5 * HOUR}).to_dict()["data"]["state"] == "current"
+    assert (
+        failure_report(frame, **options | {"now": NOW - 5 * HOUR}).to_dict()["data"][
+            "state"
+        ]
+        == "current"
+    )
 
 
 def test_a_trend_ends_with_the_data() -> None:
@@ -133,22 +166,35 @@ def test_a_trend_ends_with_the_data() -> None:
 def test_what_was_first_seen_after_a_gap_is_new(options: dict[str, Any]) -> None:
     """An error that failed while no sync ran, two days ago, is new once it is seen."""
     rows = [*stream(NOW - HOUR), _row(NOW - 50 * HOUR, "no space left on device")]
-    frame = loaded(rows, NOW).assign(first_seen_at=pd.Timestamp(NOW - 240 * HOUR).as_unit("ms"))
-    frame.loc[len(rows) - 1, "first_seen_at"] = pd.Timestamp(NOW - 3 * HOUR).as_unit("ms")
+    frame = loaded(rows, NOW).assign(
+        first_seen_at=pd.Timestamp(NOW - 240 * HOUR).as_unit("ms")
+    )
+    frame.loc[len(rows) - 1, "first_seen_at"] = pd.Timestamp(NOW - 3 * HOUR).as_unit(
+        "ms"
+    )
     ids = error_signatures(["card declined", "no space left on device"])
     frame["signature"] = pd.Series([*ids[:1] * (len(rows) - 1), ids[1]], dtype="str")
     change = failure_report(frame, **options).to_dict()["change"]
-    assert [change["titles"][group] for group in change["new_groups"]] == ["no space left on device"]
+    assert [change["titles"][group] for group in change["new_groups"]] == [
+        "no space left on device"
+    ]
 
 
 def test_the_first_failures_of_a_quiet_queue_are_new(options: dict[str, Any]) -> None:
     """That nothing failed in the days before is something to compare with, if the load covers them."""
-    frame = loaded([_row(NOW - HOUR * number / 10, "no space left") for number in range(1, 21)], NOW)
+    frame = loaded(
+        [_row(NOW - HOUR * number / 10, "no space left") for number in range(1, 21)],
+        NOW,
+    )
     change = failure_report(frame, **options).to_dict()["change"]
     assert len(change["new_groups"]) == 1
     assert change["worse"] is True
     nothing = failure_report(loaded([], NOW), **options).to_dict()["change"]
-    assert (nothing["new_groups"], nothing["worse"], nothing["failures"]) == ([], False, 0)
+    assert (nothing["new_groups"], nothing["worse"], nothing["failures"]) == (
+        [],
+        False,
+        0,
+    )
 
 
 @pytest.fixture
@@ -166,8 +212,13 @@ def _backdate(path: str, age: timedelta, syncs: int) -> None:
     manifest = read_manifest(store)
     assert manifest is not None
     (receipt,) = manifest.receipts
-    ends = [datetime.now(UTC) - age - number * HOUR for number in reversed(range(syncs))]
-    receipts = tuple(receipt | {"started_at": end.isoformat(), "ended_at": end.isoformat()} for end in ends)
+    ends = [
+        datetime.now(UTC) - age - number * HOUR for number in reversed(range(syncs))
+    ]
+    receipts = tuple(
+        receipt | {"started_at": end.isoformat(), "ended_at": end.isoformat()}
+        for end in ends
+    )
     write_manifest(store, msgspec.structs.replace(manifest, receipts=receipts))
 
 
@@ -176,7 +227,15 @@ def test_fail_on_has_a_status_for_data_that_are_too_old(
     kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """6, with the age on standard error and in the report; a larger --max-age judges again."""
-    report = ["report", "--snapshot", "kept", "--retention", "30d", "--output", "r.json"]
+    report = [
+        "report",
+        "--snapshot",
+        "kept",
+        "--retention",
+        "30d",
+        "--output",
+        "r.json",
+    ]
     assert main([*report, *JUDGED]) == ExitStatus.DONE
     _backdate("kept", timedelta(days=14), 1)
     capsys.readouterr()
@@ -190,7 +249,9 @@ def test_fail_on_has_a_status_for_data_that_are_too_old(
     assert main([*report, *JUDGED, "--max-age", "30d"]) == ExitStatus.DONE
 
 
-def test_verify_has_a_status_for_a_sync_that_stopped(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_has_a_status_for_a_sync_that_stopped(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By what is usual for this snapshot, or by --max-age; a snapshot that is not synced has no usual age."""
     _backdate("kept", timedelta(days=14), 1)
     assert main(["verify", "kept"]) == ExitStatus.DONE
@@ -203,14 +264,21 @@ def test_verify_has_a_status_for_a_sync_that_stopped(kept: Path, capsys: pytest.
     _backdate_many(5)
     found = tk.verify_snapshot("kept")
     assert found.out_of_date.startswith("the data are 14 days old")
-    assert tk.verify_snapshot("kept", now=datetime.now(UTC) - timedelta(days=14)).out_of_date == ""
+    assert (
+        tk.verify_snapshot(
+            "kept", now=datetime.now(UTC) - timedelta(days=14)
+        ).out_of_date
+        == ""
+    )
 
 
 def _backdate_many(number: int) -> None:
     _backdate("kept", timedelta(days=14), number)
 
 
-def test_a_day_alone_is_not_judged(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_day_alone_is_not_judged(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """--since 1d leaves nothing to compare with: it is refused before anything is loaded."""
     assert main(["report", "--since", "1d", "--fail-on", "new"]) == ExitStatus.FAILED
     assert "without an earlier time" in capsys.readouterr().err

@@ -59,7 +59,9 @@ def pages(report):
 
 def section(report, name) -> dict[str, Any] | None:
     """A section of the JSON."""
-    return next((one for one in report.to_dict()["sections"] if one["name"] == name), None)
+    return next(
+        (one for one in report.to_dict()["sections"] if one["name"] == name), None
+    )
 
 
 def records(report, name) -> list[dict[str, Any]]:
@@ -80,17 +82,27 @@ def codes(report) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("workflow", "text", "start", "stop"), STORIES)
 @pytest.mark.slow
-def test_the_five_stories_of_the_sample_are_named(report, pages, workflow, text, start, stop):
+def test_the_five_stories_of_the_sample_are_named(
+    report, pages, workflow, text, start, stop
+):
     """Each with its workflow, what its failures share, from when to when, and what to do about it."""
     (row,) = [row for row in records(report, "why") if text in row["explanation"]]
     assert f"{APPLICATION}/{workflow}" in row["in"]
     near = max(timedelta(hours=start - stop) / 5, timedelta(hours=1))
-    assert abs(datetime.fromisoformat(row["from"]) - (NOW - timedelta(hours=start))) <= near
-    assert abs(datetime.fromisoformat(row["until"]) - (NOW - timedelta(hours=stop))) <= near
+    assert (
+        abs(datetime.fromisoformat(row["from"]) - (NOW - timedelta(hours=start)))
+        <= near
+    )
+    assert (
+        abs(datetime.fromisoformat(row["until"]) - (NOW - timedelta(hours=stop)))
+        <= near
+    )
     assert row["ongoing"] == (stop == 0)
     begins = f"{datetime.fromisoformat(row['from']):%Y-%m-%d %H:%M} UTC"
     assert all(begins in page for page in pages)
-    actions = [part["text"] for part in section(report, "actions")["parts"] if "text" in part]
+    actions = [
+        part["text"] for part in section(report, "actions")["parts"] if "text" in part
+    ]
     assert len([one for one in actions if text in one and workflow in one]) == 1
 
 
@@ -121,7 +133,10 @@ def test_an_action_selects_the_failures_that_it_counts(sample, report):
     """Of the error in its title, within its times; each explanation has an action."""
     actions = section(report, "actions")["parts"]
     rows = records(report, "why")
-    texts, chosen = [part["text"] for part in actions if "text" in part], acted_on(report, sample)
+    texts, chosen = (
+        [part["text"] for part in actions if "text" in part],
+        acted_on(report, sample),
+    )
     assert len(texts) == len(chosen) == len(rows)
     acted = []
     for row, text, selected in zip(rows, texts, chosen, strict=True):
@@ -130,21 +145,32 @@ def test_an_action_selects_the_failures_that_it_counts(sample, report):
         assert acted[-1] == len(selected)
         mostly = re.match(r"\d+\. mostly ", row["explanation"])
         assert acted[-1] < row["failures"] if mostly else acted[-1] >= row["failures"]
-        assert f"explanation has {row['failures']:,}" in text or acted[-1] == row["failures"]
+        assert (
+            f"explanation has {row['failures']:,}" in text
+            or acted[-1] == row["failures"]
+        )
         when = selected["failed_at"].fillna(selected["created_at"])
         assert when.between(row["from"], row["until"]).all()
     when = sample["failed_at"].fillna(sample["created_at"])
     first = records(report, "why")[0]
     inside = sample[when.between(first["from"], first["until"])]
-    broken = inside["workflow_url"].str.endswith("orders/fulfil") & (inside["response_status"] == 500)
-    assert acted[0] == (broken & inside["error"].str.startswith("TypeError: Cannot read")).sum()
+    broken = inside["workflow_url"].str.endswith("orders/fulfil") & (
+        inside["response_status"] == 500
+    )
+    assert (
+        acted[0]
+        == (broken & inside["error"].str.startswith("TypeError: Cannot read")).sum()
+    )
     assert acted[0] < first["failures"] == broken.sum()
 
 
 def test_the_change_is_stated_once(report):
     """The section says of the last day what the verdict says."""
     sentence = section(report, "changed")["sentence"]
-    assert "442 failures since 2026-03-09 12:00 UTC, usually 334 in such a time" in sentence
+    assert (
+        "442 failures since 2026-03-09 12:00 UTC, usually 334 in such a time"
+        in sentence
+    )
     for statement in (sentence, report.verdict):
         assert "1 group grew" in statement
         assert "worse" not in statement  # a group grew, all failures did not
@@ -154,9 +180,13 @@ def test_what_is_new_and_worse_can_be_read_by_programs(sample, report):
     """Of the sample, the story of the last hours is new; of a day before it, nothing is."""
     change = report.to_dict()["change"]
     titles = tk.group_failures(sample).frame.set_index("group")["title"]
-    assert [titles[group].split(":")[0] for group in change["new_groups"]] == ["runtime error"]
+    assert [titles[group].split(":")[0] for group in change["new_groups"]] == [
+        "runtime error"
+    ]
     assert change["worse"] is True
-    assert [titles[group].split(":")[0] for group in change["grown_groups"]] == ["java.lang.OutOfMemoryError"]
+    assert [titles[group].split(":")[0] for group in change["grown_groups"]] == [
+        "java.lang.OutOfMemoryError"
+    ]
     (row,) = [row for row in records(report, "changed") if row["change"] == "new"]
     assert row["signature"] == change["new_groups"][0]
     assert (row["before"], row["now"]) == (0, 150)
@@ -186,11 +216,21 @@ def test_every_piece_of_code_in_a_report_runs(sample, report):
         space = {"tk": tk, "failures": sample}
         exec(compile(ast.Module(lines, []), name, "exec"), space)  # noqa: S102 - users are meant to run it
         results[name] = eval(compile(ast.Expression(last.value), name, "eval"), space)  # noqa: S307 - the same
-    assert {"why", "impact", "deadline", "changed", "groups", "classes", "functions", "seen", "when"} <= {
-        *results
-    }
+    assert {
+        "why",
+        "impact",
+        "deadline",
+        "changed",
+        "groups",
+        "classes",
+        "functions",
+        "seen",
+        "when",
+    } <= {*results}
     why = results["why"]
-    assert why["observed"].tolist() == [row["failures"] for row in records(report, "why")]
+    assert why["observed"].tolist() == [
+        row["failures"] for row in records(report, "why")
+    ]
     changed = results["changed"].frame.set_index("group")
     for row in records(report, "changed"):
         assert changed.loc[row["signature"], ["change", "before", "after"]].tolist() == [
@@ -200,14 +240,22 @@ def test_every_piece_of_code_in_a_report_runs(sample, report):
         row["failures"] for row in records(report, "groups")
     ]
     kinds = results["classes"].set_index("group")["class"]
-    groups = results["groups"].frame.assign(kind=lambda frame: frame["group"].map(kinds))
+    groups = results["groups"].frame.assign(
+        kind=lambda frame: frame["group"].map(kinds)
+    )
     by_class = groups.groupby("kind")["count"].sum()
-    assert {row["class"]: row["failures"] for row in records(report, "classes")} == by_class.to_dict()
+    assert {
+        row["class"]: row["failures"] for row in records(report, "classes")
+    } == by_class.to_dict()
     functions = results["functions"].set_index("workflow_url")
     for row in records(report, "functions"):
         assert functions.loc[row["workflow"], "hanging"] == row["hanging"]
-    offenders = set(zip(results["impact"]["value"], results["impact"]["count"], strict=True))
-    assert {(row["what"], row["failures"]) for row in records(report, "impact")} <= offenders
+    offenders = set(
+        zip(results["impact"]["value"], results["impact"]["count"], strict=True)
+    )
+    assert {
+        (row["what"], row["failures"]) for row in records(report, "impact")
+    } <= offenders
 
 
 @pytest.mark.slow
@@ -215,15 +263,25 @@ def test_code_with_earlier_failures_runs_too(sample):
     """A report that compares prints code that compares."""
     when = sample["failed_at"].fillna(sample["created_at"])
     previous = sample[when < NOW - timedelta(hours=6)]
-    report = failure_report(sample[when > NOW - timedelta(days=9)], previous, now=NOW, retention="15d")
+    report = failure_report(
+        sample[when > NOW - timedelta(days=9)], previous, now=NOW, retention="15d"
+    )
     assert report.to_dict()["change"]["new_groups"] == list(
-        tk.group_failures(sample).frame.query("title.str.contains('nil pointer')")["group"]
+        tk.group_failures(sample).frame.query("title.str.contains('nil pointer')")[
+            "group"
+        ]
     )
     assert section(report, "outcomes") is None or records(report, "outcomes")
     for name, code in codes(report):
-        space = {"tk": tk, "failures": sample[when > NOW - timedelta(days=9)], "previous": previous}
+        space = {
+            "tk": tk,
+            "failures": sample[when > NOW - timedelta(days=9)],
+            "previous": previous,
+        }
         exec(compile(code, name, "exec"), space)  # noqa: S102 - users are meant to run it
-    assert "compare_failures(before, recent, exposure=" in dict(codes(report))["changed"]
+    assert (
+        "compare_failures(before, recent, exposure=" in dict(codes(report))["changed"]
+    )
 
 
 @pytest.mark.slow
@@ -260,7 +318,9 @@ def _run_actions(service: tk.Service) -> None:
 def test_one_burst_does_not_flatten_the_figure():
     """Where one burst is fifty times all else, the axis ends near the rest, and the burst has its count."""
     usual = pd.date_range("2026-03-01", "2026-03-10", freq="12min", tz="UTC")[:-1]
-    burst = pd.date_range("2026-03-06 12:00", periods=usual.size * 8, freq="1s", tz="UTC")
+    burst = pd.date_range(
+        "2026-03-06 12:00", periods=usual.size * 8, freq="1s", tz="UTC"
+    )
     told = [*((one, "late") for one in usual), *((one, "burst") for one in burst)]
     rows = [
         {"dlq_id": str(number), "failed_at": when.to_pydatetime(), "response_body": text,
@@ -278,7 +338,9 @@ def test_one_burst_does_not_flatten_the_figure():
     canvas = Figure(figsize=(9.6, 4), layout="constrained")
     with drawing(canvas.add_subplot(), "light") as (ax, _):
         figure.draw(ax, THEMES["light"])
-    heights = np.concatenate([patch.heights for patch in ax.patches if hasattr(patch, "heights")])
+    heights = np.concatenate(
+        [patch.heights for patch in ax.patches if hasattr(patch, "heights")]
+    )
     assert heights.max() > 50 * np.median(heights)
     assert ax.get_ylim()[1] < 5 * np.median(heights)
     assert any("▲" in text.get_text() for text in ax.texts)
@@ -291,10 +353,24 @@ def test_every_engine_has_the_same_explanations(sample, report, tmp_path):
     shuffled = sample.sample(frac=1, random_state=3)
     tk.write_snapshot(shuffled, tmp_path / "kept")
     table = to_table(shuffled.reset_index(drop=True), FAILURES)
-    others = [tmp_path / "kept", tk.scan_snapshot(tmp_path / "kept"), duckdb.connect().from_arrow(table)]
+    others = [
+        tmp_path / "kept",
+        tk.scan_snapshot(tmp_path / "kept"),
+        duckdb.connect().from_arrow(table),
+    ]
     for other in others:
-        found = failure_report(other, now=NOW, retention="15d", redactor=Redactor(key=b"k"))
-        for name in ("why", "changed", "groups", "classes", "seen", "actions", "impact"):
+        found = failure_report(
+            other, now=NOW, retention="15d", redactor=Redactor(key=b"k")
+        )
+        for name in (
+            "why",
+            "changed",
+            "groups",
+            "classes",
+            "seen",
+            "actions",
+            "impact",
+        ):
             assert section(found, name) == section(report, name), name
         assert found.to_dict()["change"] == report.to_dict()["change"]
 
@@ -311,7 +387,9 @@ def test_of_many_failures_a_sample_is_looked_at_and_named(sample, monkeypatch):
     assert f"Counted in a sample of {number}." in said["impact"]
     assert f"Groups are counted in a sample of {number}." in said["changed"]
     assert f"by its latest response in a sample of {number};" in said["classes"]
-    assert not any("sample" in said[name] for name in ("deadline", "functions", "groups"))
+    assert not any(
+        "sample" in said[name] for name in ("deadline", "functions", "groups")
+    )
     functions = failure_functions(sample, now=NOW).set_index("workflow_url")
     for row in records(report, "functions"):
         assert functions.loc[row["workflow"], "count"] == row["failures"]
@@ -338,11 +416,19 @@ def test_no_secret_is_in_an_explanation():
         for number, when in enumerate(times)
     ]  # fmt: skip
     report = failure_report(
-        frame_from_rows(rows, FAILURES), now=NOW, redactor=Redactor(key=b"k", own=[Secret(canary)])
+        frame_from_rows(rows, FAILURES),
+        now=NOW,
+        redactor=Redactor(key=b"k", own=[Secret(canary)]),
     )
     assert records(report, "why")
     assert section(report, "actions")
-    for form in (report.to_html(), report.to_markdown(), report.to_json(), repr(report), str(vars(report))):
+    for form in (
+        report.to_html(),
+        report.to_markdown(),
+        report.to_json(),
+        repr(report),
+        str(vars(report)),
+    ):
         assert canary not in form
 
 
@@ -351,11 +437,19 @@ def test_rows_chosen_of_a_load_are_compared_by_their_times(later):
     """An earlier frame that is a part of a load, the same or another, ends at its last failure."""
     end = int(NOW.timestamp() * 1000)
     rows = [
-        {"failed_at": end - hour * 3_600_000, "created_at": end - hour * 3_600_000, "workflow_url": "pay"}
+        {
+            "failed_at": end - hour * 3_600_000,
+            "created_at": end - hour * 3_600_000,
+            "workflow_url": "pay",
+        }
         for hour in range(1, 200)
     ]
     whole = failures(rows, ended_at=NOW.isoformat())
     earlier = whole[whole["failed_at"] < pd.Timestamp(NOW) - pd.Timedelta(hours=24)]
     again = failures(rows, ended_at=(NOW + later).isoformat())
-    sentence = section(failure_report(again, previous=earlier, now=NOW), "changed")["sentence"]
-    assert sentence.startswith("24 failures since 2026-03-09 11:00 UTC, usually 25 in such a time")
+    sentence = section(failure_report(again, previous=earlier, now=NOW), "changed")[
+        "sentence"
+    ]
+    assert sentence.startswith(
+        "24 failures since 2026-03-09 11:00 UTC, usually 25 in such a time"
+    )

@@ -20,7 +20,9 @@ from toolkit.tables.schemas import FAILURES
 
 def parts(found, section):
     """What a section of a report's JSON consists of."""
-    return next((one["parts"] for one in found["sections"] if one["name"] == section), [])
+    return next(
+        (one["parts"] for one in found["sections"] if one["name"] == section), []
+    )
 
 
 def records(found, section, number=0):
@@ -31,7 +33,12 @@ def records(found, section, number=0):
 
 def codes(found):
     """The code of every section."""
-    return [part["code"] for one in found["sections"] for part in one["parts"] if "code" in part]
+    return [
+        part["code"]
+        for one in found["sections"]
+        for part in one["parts"]
+        if "code" in part
+    ]
 
 
 def test_numbers_by_hand(make, rows, options):
@@ -53,15 +60,25 @@ def test_numbers_by_hand(make, rows, options):
     assert records(found, "where")[0] == {
         "workflow": "https://shop.example/pay", "status": 429, "failures": 4, "share": 0.333333,
     }  # fmt: skip
-    assert [list(row.values())[:2] for row in records(found, "labels")] == [["eu", 6], ["prod", 6], [None, 6]]
+    assert [list(row.values())[:2] for row in records(found, "labels")] == [
+        ["eu", 6],
+        ["prod", 6],
+        [None, 6],
+    ]
     assert [(row["state"], row["failures"]) for row in records(found, "callbacks")] == [
         ("CALLBACK_FAIL", 3),
         ("CALLBACK_SUCCESS", 9),
     ]
     # failed up to 133 hours ago and kept 168: 35 hours are left of the oldest
-    assert {row["when"]: row["failures"] for row in records(found, "expiry", 1)}["in 1 to 3 days"] == 4
+    assert {row["when"]: row["failures"] for row in records(found, "expiry", 1)}[
+        "in 1 to 3 days"
+    ] == 4
     assert records(found, "expiry", 2)[0]["failure"] == "d11"
-    assert records(found, "expiry", 2)[0]["left"] == found["expiry"]["next_hours_left"] == 35.0
+    assert (
+        records(found, "expiry", 2)[0]["left"]
+        == found["expiry"]["next_hours_left"]
+        == 35.0
+    )
     bars = [list(row.values()) for row in records(found, "when")]
     assert sum(sum(counts) for _, *counts in bars) == 12
     by_hour = [list(row.values()) for row in records(found, "hours")]
@@ -81,15 +98,27 @@ def test_verdict(make, rows, options):
 @pytest.mark.slow
 def test_the_verdict_names_the_filter(make, rows, options):
     """A report on a filtered load names it in the verdict, in every form, and where nothing matches."""
-    chosen = tk.FailureFilter(label=["prod", "eu"], response_status=500, until="2026-03-10T12:00Z")
+    chosen = tk.FailureFilter(
+        label=["prod", "eu"], response_status=500, until="2026-03-10T12:00Z"
+    )
     scope = {"kind": "messages", "revealed": False} | chosen.scope()
     named = "of plain messages with label prod or eu and status 500 until 2026-03-10 12:00 UTC"
     report = failure_report(make(rows, scope=scope), **options)
     assert report.verdict.startswith(f"12 failures {named} in 2 workflows between ")
-    for form in (report.to_html(), report.to_markdown(), report.to_dict()["verdict"], repr(report)):
+    for form in (
+        report.to_html(),
+        report.to_markdown(),
+        report.to_dict()["verdict"],
+        repr(report),
+    ):
         assert named in form
-    assert failure_report(make([], scope=scope), **options).verdict == f"No failures {named}."
-    everything = failure_report(make(rows, scope={"kind": "workflows", "revealed": False}), **options)
+    assert (
+        failure_report(make([], scope=scope), **options).verdict
+        == f"No failures {named}."
+    )
+    everything = failure_report(
+        make(rows, scope={"kind": "workflows", "revealed": False}), **options
+    )
     assert everything.verdict.startswith("12 failures in 2 workflows between ")
 
 
@@ -97,7 +126,9 @@ def test_the_verdict_names_the_filter(make, rows, options):
 def test_what_is_new(make, rows, options):
     """New ids are listed latest first, new texts are marked, and the previous count is shown."""
     previous = make([row for number, row in enumerate(rows) if number % 3])
-    previous["dlq_id"] = pd.Series([*[f"d{n}" for n in range(12) if n % 3 and n != 1], "old"], dtype="str")
+    previous["dlq_id"] = pd.Series(
+        [*[f"d{n}" for n in range(12) if n % 3 and n != 1], "old"], dtype="str"
+    )
     report = failure_report(make(rows), previous, **options)
     found = report.to_dict()["comparison"]
     assert found == {
@@ -125,7 +156,11 @@ def test_many_new_ids_are_capped_with_a_count(make, options):
     ("receipt", "state", "said"),
     [
         ({}, "complete", "every entry present during the load"),
-        ({"complete": False, "reasons": ("a cursor expired",)}, "incomplete", "a cursor expired"),
+        (
+            {"complete": False, "reasons": ("a cursor expired",)},
+            "incomplete",
+            "a cursor expired",
+        ),
         ({"rows": 30}, "complete", "This report is on 12 of them"),
         (None, "unknown", "no receipt"),
     ],
@@ -139,10 +174,14 @@ def test_completeness_is_reported(make, rows, options, receipt, state, said):
     found = report.to_dict()["completeness"]
     assert found["state"] == state
     assert said in found["sentence"]
-    assert report.verdict.startswith("Incomplete: at least 12") == (state == "incomplete")
+    assert report.verdict.startswith("Incomplete: at least 12") == (
+        state == "incomplete"
+    )
     assert said in report.to_html()
     assert said in report.to_markdown()
-    assert report.to_dict()["notices"] == [{"text": found["sentence"], "good": state == "complete"}]
+    assert report.to_dict()["notices"] == [
+        {"text": found["sentence"], "good": state == "complete"}
+    ]
 
 
 @pytest.mark.slow
@@ -179,10 +218,18 @@ def test_code_asks_for_the_same(make, rows, options):
         "since": "2026-03-03T00:00:00.000Z",
         "label": ["eu", "us"],
     }
-    report = failure_report(make(rows, scope=scope, limit=50), retention=timedelta(days=3), **options)
+    report = failure_report(
+        make(rows, scope=scope, limit=50), retention=timedelta(days=3), **options
+    )
     code = report.to_dict()["code"]
-    assert "chosen = tk.FailureFilter(since='2026-03-03T00:00:00.000Z', label=('eu', 'us'))" in code
-    assert "failures = tk.load_failures(service, chosen, kind='messages', limit=50)" in code
+    assert (
+        "chosen = tk.FailureFilter(since='2026-03-03T00:00:00.000Z', label=('eu', 'us'))"
+        in code
+    )
+    assert (
+        "failures = tk.load_failures(service, chosen, kind='messages', limit=50)"
+        in code
+    )
     assert "tk.failure_report(failures, retention='3d').save(" in code
     compile(code, "report", "exec")
 
@@ -234,7 +281,9 @@ def test_frames_are_not_changed(make, rows, options):
     before = frame.copy(deep=True)
     report = failure_report(frame, previous, **options)
     pd.testing.assert_frame_equal(frame, before)
-    from_arrow = failure_report(to_table(frame, FAILURES), previous, **options).to_dict()
+    from_arrow = failure_report(
+        to_table(frame, FAILURES), previous, **options
+    ).to_dict()
     assert parts(from_arrow, "where") == parts(report.to_dict(), "where") != []
 
 
@@ -248,7 +297,10 @@ def test_bad_options_are_refused(make, options, bad):
 def test_a_time_without_a_zone_is_utc(make, rows, options):
     """As everywhere in the toolkit, a time without a zone counts as UTC."""
     naive = options | {"now": options["now"].replace(tzinfo=None)}
-    assert failure_report(make(rows), **naive).to_dict() == failure_report(make(rows), **options).to_dict()
+    assert (
+        failure_report(make(rows), **naive).to_dict()
+        == failure_report(make(rows), **options).to_dict()
+    )
 
 
 def test_a_frame_of_something_else_is_refused(options):
@@ -259,14 +311,18 @@ def test_a_frame_of_something_else_is_refused(options):
 
 def test_now_defaults_to_the_clock():
     """Without `now`, the clock is read."""
-    made = datetime.fromisoformat(failure_report(frame_from_rows([], FAILURES)).to_dict()["generated_at"])
+    made = datetime.fromisoformat(
+        failure_report(frame_from_rows([], FAILURES)).to_dict()["generated_at"]
+    )
     assert abs(datetime.now(UTC) - made) < timedelta(minutes=1)
 
 
 def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, options):
     """They count among the failures, are listed separately, and do not expire soon."""
     frame = make(rows)
-    frame["gone_before"] = pd.to_datetime(["2026-03-01"] + [None] * (len(frame) - 1), utc=True)
+    frame["gone_before"] = pd.to_datetime(
+        ["2026-03-01"] + [None] * (len(frame) - 1), utc=True
+    )
     gone = frame["dlq_id"][0]
     found = failure_report(frame, **options).to_dict()
     whole = failure_report(make(rows), **options).to_dict()
@@ -281,7 +337,10 @@ def test_the_four_numbers_and_their_changes(make, rows, options):
     """Totals, the last day against the one before, and expiry; changes are null where unknown."""
     wide = {"scope": {"since": "2026-03-01T00:00:00.000Z"}}
     found = failure_report(make(rows, **wide), **options).to_dict()
-    numbers = [(number["name"], number["value"], number["change"]) for number in found["numbers"]]
+    numbers = [
+        (number["name"], number["value"], number["change"])
+        for number in found["numbers"]
+    ]
     assert numbers == [
         ("failures", 12, None),
         ("in the last 24 hours", 2, None),
@@ -295,8 +354,13 @@ def test_the_four_numbers_and_their_changes(make, rows, options):
     earlier = make(rows[:3], started_at="2026-03-10T11:58:00+00:00")
     compared = failure_report(make(rows), earlier, **options).to_dict()
     assert compared["numbers"][0]["change"] == 9
-    assert compared["numbers"][0]["note"] == "9 new and 0 gone compared with the earlier failures"
-    part = failure_report(make(rows), make(rows[:3]), **options).to_dict()  # of the same load
+    assert (
+        compared["numbers"][0]["note"]
+        == "9 new and 0 gone compared with the earlier failures"
+    )
+    part = failure_report(
+        make(rows), make(rows[:3]), **options
+    ).to_dict()  # of the same load
     assert (part["comparison"]["is_part"], part["numbers"][0]["change"]) == (True, None)
 
 
@@ -305,7 +369,12 @@ def test_the_four_numbers_and_their_changes(make, rows, options):
     [
         ({"scope": {"since": "2026-03-09T00:00:00.000Z"}}, "7d", 12, True),
         ({"complete": False}, "7d", 12, True),
-        ({"scope": {}}, "1d", 2, False),  # older failures would contradict this retention
+        (
+            {"scope": {}},
+            "1d",
+            2,
+            False,
+        ),  # older failures would contradict this retention
     ],
 )
 def test_a_change_is_unknown_where_the_day_before_is_not_covered(
@@ -316,7 +385,9 @@ def test_a_change_is_unknown_where_the_day_before_is_not_covered(
     The tile names a usual number only if the headline compares with it.
     """
     rows = rows[:count]
-    found = failure_report(make(rows, **receipt), retention=retention, **options).to_dict()
+    found = failure_report(
+        make(rows, **receipt), retention=retention, **options
+    ).to_dict()
     assert found["recent"]["failures_before"] is None
     assert found["numbers"][1]["change"] is None
     note = found["numbers"][1]["note"]
@@ -324,14 +395,19 @@ def test_a_change_is_unknown_where_the_day_before_is_not_covered(
     assert note.endswith(": no clear change") is is_judged
     assert records(found, "worst")[0]["before"] is None
     assert (
-        "up" not in failure_report(make(rows, **receipt), retention=retention, **options).to_markdown()[:600]
+        "up"
+        not in failure_report(
+            make(rows, **receipt), retention=retention, **options
+        ).to_markdown()[:600]
     )
 
 
 @pytest.mark.slow
 def test_the_json_twin_follows_its_schema(make, rows, options):
     """The saved report follows `docs/failure-report.schema.json`, with and without rows and comparison."""
-    schema = json.loads((Path(__file__).parents[2] / "docs" / "failure-report.schema.json").read_text())
+    schema = json.loads(
+        (Path(__file__).parents[2] / "docs" / "failure-report.schema.json").read_text()
+    )
     validator = jsonschema.Draft202012Validator(schema)
     for made in (
         failure_report(make(rows), make(rows[:3]), **options),
@@ -340,15 +416,23 @@ def test_the_json_twin_follows_its_schema(make, rows, options):
         failure_report(frame_from_rows([{"dlq_id": "a"}], FAILURES), **options),
     ):
         assert [error.message for error in validator.iter_errors(made.to_dict())] == []
-    broken = failure_report(make(rows), **options).to_dict() | {"verdict": 3, "surprise": 1}
+    broken = failure_report(make(rows), **options).to_dict() | {
+        "verdict": 3,
+        "surprise": 1,
+    }
     assert len(list(validator.iter_errors(broken))) == 2
 
 
 @pytest.mark.slow
 def test_states_beyond_the_cap_are_counted(make, rows, options):
     """Of 400 undocumented states the first 15 are listed, and entries without a state always."""
-    many = rows + [{**rows[0], "failure_function_state": f"STATE_{number}"} for number in range(400)]
-    report = failure_report(make([*many, {**rows[0], "failure_function_state": None}]), **options)
+    many = rows + [
+        {**rows[0], "failure_function_state": f"STATE_{number}"}
+        for number in range(400)
+    ]
+    report = failure_report(
+        make([*many, {**rows[0], "failure_function_state": None}]), **options
+    )
     found = report.to_dict()
     assert len(records(found, "callbacks")) == 16
     assert records(found, "callbacks")[-1]["state"] is None

@@ -94,11 +94,25 @@ class Page(HTMLParser):
 
 
 def hostile(make, payload):
-    row = dict.fromkeys(TEXT_COLUMNS, payload) | {"dlq_id": payload, "labels": json.dumps([payload])}
-    row |= {"headers": json.dumps({payload: [payload]}), "failed_at": NOW - timedelta(days=1)}
-    other = {"dlq_id": "other", "response_body": json.dumps({"error": payload}), "failed_at": NOW}
+    row = dict.fromkeys(TEXT_COLUMNS, payload) | {
+        "dlq_id": payload,
+        "labels": json.dumps([payload]),
+    }
+    row |= {
+        "headers": json.dumps({payload: [payload]}),
+        "failed_at": NOW - timedelta(days=1),
+    }
+    other = {
+        "dlq_id": "other",
+        "response_body": json.dumps({"error": payload}),
+        "failed_at": NOW,
+    }
     page = {"dlq_id": "page", "response_body": f"<html><title>{payload}</title></html>"}
-    receipt = {"source": payload, "scope": {payload: [payload], "label": payload}, "assumptions": (payload,)}
+    receipt = {
+        "source": payload,
+        "scope": {payload: [payload], "label": payload},
+        "assumptions": (payload,),
+    }
     return make([row, other, page], **receipt)
 
 
@@ -106,15 +120,21 @@ def hostile(make, payload):
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_hostile_texts_are_inert_in_html(make, options, payload):
     """In every text column, receipt and title a payload adds no element or attribute, and is seen as text."""
-    report = failure_report(hostile(make, payload), make([], source=payload), title=payload, **options)
+    report = failure_report(
+        hostile(make, payload), make([], source=payload), title=payload, **options
+    )
     for markup in (report.to_html(), report._repr_html_()):
         page = Page(markup)
         assert "svg" in {tag for tag, _ in page.found}
         assert {tag for tag, _ in page.found} <= ELEMENTS
-        assert {name for _, attributes in page.found for name in attributes} <= ATTRIBUTES
+        assert {
+            name for _, attributes in page.found for name in attributes
+        } <= ATTRIBUTES
         assert " ".join(visible(payload).split()) in page.shown
         assert not {"\u202e", "\x00", "\x07"} & set(markup)
-        links = [attributes["href"] for _, attributes in page.found if "href" in attributes]
+        links = [
+            attributes["href"] for _, attributes in page.found if "href" in attributes
+        ]
         assert all(re.fullmatch(r"#[\w-]+", link) for link in links)
     assert "<script" not in report.to_html().lower()
 
@@ -130,7 +150,11 @@ def test_a_hundred_payloads_are_inert(make, options):
         "`x`",
     ]
     pieces += ["`x`", "<!--", "-->", "]]>", "\u2028", "\ufeff", "\u200b"]
-    payloads = [form.format(piece) for form in ("{}", "a {}", "{} z", "<b>{}</b>") for piece in pieces]
+    payloads = [
+        form.format(piece)
+        for form in ("{}", "a {}", "{} z", "<b>{}</b>")
+        for piece in pieces
+    ]
     assert len(set(payloads)) >= 100
     for start in range(0, len(payloads), 15):
         rows = [
@@ -145,10 +169,16 @@ def test_a_hundred_payloads_are_inert(make, options):
         markup = failure_report(make(rows), **options).to_html()
         page = Page(markup)
         assert {tag for tag, _ in page.found} <= ELEMENTS
-        assert {name for _, attributes in page.found for name in attributes} <= ATTRIBUTES
-        links = [attributes["href"] for _, attributes in page.found if "href" in attributes]
+        assert {
+            name for _, attributes in page.found for name in attributes
+        } <= ATTRIBUTES
+        links = [
+            attributes["href"] for _, attributes in page.found if "href" in attributes
+        ]
         assert all(re.fullmatch(r"#[\w-]+", link) for link in links)
-        assert not {"\u202e", "\x00", "\x07", "\u200b", "\ufeff", "\u2028"} & set(markup)
+        assert not {"\u202e", "\x00", "\x07", "\u200b", "\ufeff", "\u2028"} & set(
+            markup
+        )
 
 
 @pytest.mark.slow
@@ -156,15 +186,21 @@ def test_a_hundred_payloads_are_inert(make, options):
 def test_hostile_texts_are_inert_in_markdown(make, options, payload):
     """In Markdown, as a parser reads it, a payload adds no element but code, and its text is seen."""
     frame = hostile(make, payload)
-    text = failure_report(frame, make([], source=payload), title=payload, **options).to_markdown()
+    text = failure_report(
+        frame, make([], source=payload), title=payload, **options
+    ).to_markdown()
     plain = failure_report(
         hostile(make, "plain"), make([], source="plain"), title="plain", **options
     ).to_markdown()
-    page, expected = (Page(MarkdownIt("commonmark").enable("table").render(form)) for form in (text, plain))
+    page, expected = (
+        Page(MarkdownIt("commonmark").enable("table").render(form))
+        for form in (text, plain)
+    )
     tags = Counter(tag for tag, _ in page.found)
     assert page.headings == expected.headings
     assert [tags[tag] for tag in ("table", "li", "p", "strong", "pre")] == [
-        [tag for tag, _ in expected.found].count(name) for name in ("table", "li", "p", "strong", "pre")
+        [tag for tag, _ in expected.found].count(name)
+        for name in ("table", "li", "p", "strong", "pre")
     ]
     assert tags["tr"] == len(re.findall(r"^\|(?! ---)", text, re.MULTILINE))
     assert {tag for tag, _ in page.found} <= {
@@ -182,9 +218,20 @@ def test_any_text_is_read_back_from_markdown(text):
     cell = Page(markdown.render(f"| a | b |\n| --- | --- |\n| {escaped} | end |\n"))
     paragraph = Page(markdown.render(f"- **x** {escaped}."))
     line = " ".join(text.split())
-    assert cell.shown == f"a b {line} end".replace("  ", " ") or (cell.shown, line) == ("a b end", "")
+    assert cell.shown == f"a b {line} end".replace("  ", " ") or (cell.shown, line) == (
+        "a b end",
+        "",
+    )
     assert paragraph.shown == f"x {line}."
-    assert {tag for tag, _ in cell.found} <= {"table", "thead", "tbody", "tr", "th", "td", "code"}
+    assert {tag for tag, _ in cell.found} <= {
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "code",
+    }
     assert {tag for tag, _ in paragraph.found} <= {"ul", "li", "strong", "code"}
     exposed = re.sub(r"<code>.*?</code>", "", markdown.render(escaped))
     assert not {"$", "\\"} & {*exposed}
@@ -211,16 +258,32 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
             "workflow_url": f"https://u:{CANARY}@shop.example/a?key={CANARY}",
             "labels": json.dumps([CANARY]),
         },
-        {"workflow_url": f"https://shop.example/{CANARY}", "failure_function_state": CANARY},
+        {
+            "workflow_url": f"https://shop.example/{CANARY}",
+            "failure_function_state": CANARY,
+        },
         {"response_body": f'{{"error": "Bearer {CANARY}"}}'},
-        {"response_body": f"first\nTraceback (most recent call last):\n  x\nValueError: {encoded}"},
-        {"response_body": "-----BEGIN PRIVATE KEY-----\nMIIcanary\n-----END PRIVATE KEY-----"},
+        {
+            "response_body": f"first\nTraceback (most recent call last):\n  x\nValueError: {encoded}"
+        },
+        {
+            "response_body": "-----BEGIN PRIVATE KEY-----\nMIIcanary\n-----END PRIVATE KEY-----"
+        },
         {"response_body": "AKIAIOSFODNN7EXAMPLE"},
         {"response_body": "x" * 285 + CANARY},
     ]
-    rows = [row | {"failed_at": options["now"] - timedelta(hours=hours)} for hours, row in enumerate(rows)]
-    frame = make(rows, source=f"https://{CANARY}@queue.example", scope={"label": [CANARY], CANARY: 1})
-    report = failure_report(frame, make([]), title=CANARY, **(options | {"redactor": own}))
+    rows = [
+        row | {"failed_at": options["now"] - timedelta(hours=hours)}
+        for hours, row in enumerate(rows)
+    ]
+    frame = make(
+        rows,
+        source=f"https://{CANARY}@queue.example",
+        scope={"label": [CANARY], CANARY: 1},
+    )
+    report = failure_report(
+        frame, make([]), title=CANARY, **(options | {"redactor": own})
+    )
     for name in ("report.html", "report.md", "report.json"):
         report.save(tmp_path / name)
     forms = [path.read_text() for path in tmp_path.iterdir()] + [
@@ -231,7 +294,13 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
     assert len(forms) == 6
     assert sum("<svg" in form for form in forms) == 2
     for form in forms:
-        for secret in (CANARY, CANARY[:12], encoded[:12], "MIIcanary", "AKIAIOSFODNN7EXAMPLE"):
+        for secret in (
+            CANARY,
+            CANARY[:12],
+            encoded[:12],
+            "MIIcanary",
+            "AKIAIOSFODNN7EXAMPLE",
+        ):
             assert secret not in form
         assert "masked len=" in form or "secret" in form
 
@@ -241,8 +310,13 @@ def test_the_page_loads_and_runs_nothing(make, rows, options):
     """The page has a policy that forbids everything but its own style, and no address to load from."""
     markup = failure_report(make(rows), **options).to_html()
     page = Page(markup)
-    policy = next(attributes for tag, attributes in page.found if attributes.get("http-equiv"))
-    assert policy["content"] == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    policy = next(
+        attributes for tag, attributes in page.found if attributes.get("http-equiv")
+    )
+    assert (
+        policy["content"]
+        == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    )
     assert "@import" not in markup
     assert re.findall(r"url\((?!#)", markup) == []
     assert len(markup) < 300_000
@@ -280,7 +354,9 @@ def test_order_of_the_sections(make, rows, options):
 
 def test_colours_can_be_read():
     """Text has a contrast of at least 4.5 to 1 on every background, in both themes."""
-    environment = Environment(loader=PackageLoader("toolkit.reports", "templates"), autoescape=True)
+    environment = Environment(
+        loader=PackageLoader("toolkit.reports", "templates"), autoescape=True
+    )
     style = environment.get_template("style.css").render()
     blocks = re.split(r"(?<!-)color-scheme: (?:light|dark);", style)[:2]
     pairs = [
@@ -288,15 +364,22 @@ def test_colours_can_be_read():
         ("--bad", "--bad-paper"), ("--good", "--good-paper"), ("--bad", "--paper"),
         ("--plot-ink", "--plot-paper"), ("--plot-muted", "--plot-paper"),
     ]  # fmt: skip
-    for colours in (dict(re.findall(r"(--[\w-]+): (#\w{6})", block)) for block in blocks):
+    for colours in (
+        dict(re.findall(r"(--[\w-]+): (#\w{6})", block)) for block in blocks
+    ):
         for ink, paper in pairs:
-            first, second = sorted((_luminance(colours[ink]), _luminance(colours[paper])), reverse=True)
+            first, second = sorted(
+                (_luminance(colours[ink]), _luminance(colours[paper])), reverse=True
+            )
             assert (first + 0.05) / (second + 0.05) >= 4.5, (ink, paper)
 
 
 def _luminance(colour):
     parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -306,8 +389,12 @@ def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
     for name in ("a.html", "a.md", "a.json"):
         for folder in ("first", "second"):
             (tmp_path / folder).mkdir(exist_ok=True)
-            failure_report(make(rows), make(rows[:3]), **options).save(tmp_path / folder / name)
-        first, second = ((tmp_path / folder / name).read_bytes() for folder in ("first", "second"))
+            failure_report(make(rows), make(rows[:3]), **options).save(
+                tmp_path / folder / name
+            )
+        first, second = (
+            (tmp_path / folder / name).read_bytes() for folder in ("first", "second")
+        )
         assert first == second
     assert (
         json.loads((tmp_path / "first/a.json").read_text())
@@ -332,7 +419,9 @@ def test_what_cannot_be_saved(make, options, tmp_path):
     """Other suffixes, missing folders and a folder in the way are typed errors, and leave nothing behind."""
     report = failure_report(make([]), **options)
     for name in ("report.docx", "report"):
-        with pytest.raises(InputError, match=r"\.html, \.md, \.json, \.eml, \.txt or \.pdf"):
+        with pytest.raises(
+            InputError, match=r"\.html, \.md, \.json, \.eml, \.txt or \.pdf"
+        ):
             report.save(tmp_path / name)
     with pytest.raises(ToolkitError, match="an existing folder"):
         report.save(tmp_path / "missing" / "report.html")
@@ -345,7 +434,9 @@ def test_what_cannot_be_saved(make, options, tmp_path):
 @pytest.mark.slow
 def test_two_reports_in_one_notebook_do_not_share_ids(make, rows, options):
     """Different reports have different ids, so that their drawings do not mix on one page."""
-    first, second = (failure_report(make(rows[:count]), **options)._repr_html_() for count in (5, 9))
+    first, second = (
+        failure_report(make(rows[:count]), **options)._repr_html_() for count in (5, 9)
+    )
     ids = [
         {attributes["id"] for _, attributes in Page(markup).found if "id" in attributes}
         for markup in (first, second)

@@ -27,7 +27,9 @@ OPTIONS = {"now": NOW, "redactor": Redactor(key=b"example")}
 @pytest.fixture(scope="module")
 def states():
     """An ill index, and its rows before two texts were edited."""
-    after, _ = ill_frame(400, seed=8, defects={"zero vector": 4, "duplicate": 10, "field missing": 3})
+    after, _ = ill_frame(
+        400, seed=8, defects={"zero vector": 4, "duplicate": 10, "field missing": 3}
+    )
     before = after.copy()
     before.loc[[5, 7], "data"] = "as it was"
     return before, after
@@ -41,13 +43,22 @@ def report(states):
 
 def parts(report, kind):
     """All parts of a kind, in order."""
-    return [part for section in report.sections for part in section.parts if isinstance(part, kind)]
+    return [
+        part
+        for section in report.sections
+        for part in section.parts
+        if isinstance(part, kind)
+    ]
 
 
 def test_the_verdict_and_the_first_steps(report):
     """Errors come before texts that were edited, these before warnings; each step has its ids."""
-    assert report.verdict.startswith("Not healthy. 3 kinds of defect in 400 rows in 1 namespace: zero vector")
-    assert report.verdict.endswith("First: Embed their texts again; look for empty texts.")
+    assert report.verdict.startswith(
+        "Not healthy. 3 kinds of defect in 400 rows in 1 namespace: zero vector"
+    )
+    assert report.verdict.endswith(
+        "First: Embed their texts again; look for empty texts."
+    )
     (steps,) = parts(report, ReportTable)[:1]
     assert [(row[0].partition(";")[0], row[3]) for row in steps.rows] == [
         ("Embed their texts again", 4),
@@ -77,7 +88,9 @@ def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
     changed = vectors.copy()
     changed.loc[changed.index[:3], "data"] = "as it was"
     report = tk.index_report(service, vectors, previous=changed, sample=40, **OPTIONS)
-    share = next(one for one in report.numbers if one["name"] == "% of neighbours returned")
+    share = next(
+        one for one in report.numbers if one["name"] == "% of neighbours returned"
+    )
     assert share["value"] == 100
     assert share["note"].startswith("of the 10 nearest; ")
     known = {"tk": tk, "service": service, "vectors": vectors, "previous": changed}
@@ -99,11 +112,19 @@ def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
     assert [name for name in frames if "." in name] == wanted
     shown = {section.name: section.parts for section in report.sections}
     recall = next(part for part in shown["recall"] if isinstance(part, ReportTable))
-    assert [row[4] for row in recall.rows] == pytest.approx(frames["recall.by"]["share"].tolist(), abs=1e-6)
+    assert [row[4] for row in recall.rows] == pytest.approx(
+        frames["recall.by"]["share"].tolist(), abs=1e-6
+    )
     scores = shown["scores"][0].rows[0]
     assert scores[2] == pytest.approx(frames["scores.frame"]["threshold"][0], abs=1e-6)
-    assert [row[0] for row in shown["health"][0].rows] == frames["health.frame"]["finding"].tolist()
-    assert [row[2] for row in shown["drift"][0].rows] == frames["changes.counts"]["rows"].tolist() == [3]
+    assert [row[0] for row in shown["health"][0].rows] == frames["health.frame"][
+        "finding"
+    ].tolist()
+    assert (
+        [row[2] for row in shown["drift"][0].rows]
+        == frames["changes.counts"]["rows"].tolist()
+        == [3]
+    )
     loading = parts(report, ReportCode)[-1].code.replace("tk.connect()", "service")
     again = known | {"service": service}
     exec(loading.replace("['runbooks']", "['runbooks'], progress=False"), again)  # noqa: S102
@@ -126,21 +147,31 @@ def test_code_loads_what_the_report_is_of(sample_service, tmp_path):
     """A path by its path, a load by its namespaces, and what has no source is said to be passed."""
 
     def loading(*given, **options):
-        return parts(tk.index_report(*given, sample=10, **options, **OPTIONS), ReportCode)[-1].code
+        return parts(
+            tk.index_report(*given, sample=10, **options, **OPTIONS), ReportCode
+        )[-1].code
 
     path = str(tmp_path / "index")
     tk.export_vectors(sample_service, path, namespace="runbooks", progress=False)
     vectors = tk.load_vectors(sample_service, namespace="runbooks", progress=False)
-    assert f"vectors = {path!r}\nprevious  # as it was passed" in loading(path, previous=vectors)
-    assert f"service = tk.connect()\nvectors = {path!r}" in loading(sample_service, path)
-    assert "load_vectors(service, namespace=['runbooks'])" in loading(sample_service, vectors)
+    assert f"vectors = {path!r}\nprevious  # as it was passed" in loading(
+        path, previous=vectors
+    )
+    assert f"service = tk.connect()\nvectors = {path!r}" in loading(
+        sample_service, path
+    )
+    assert "load_vectors(service, namespace=['runbooks'])" in loading(
+        sample_service, vectors
+    )
     assert "vectors  # as it was passed" in loading(sample_service, vectors.head(300))
 
 
 def test_markdown_tells_what_a_figure_shows(report):
     """In words instead of a picture: how many values, their range and their median."""
     markdown = report.to_markdown()
-    assert re.search(r"nearest neighbours \(\d+\): [\d.]+ to [\d.]+, median [\d.]+", markdown)
+    assert re.search(
+        r"nearest neighbours \(\d+\): [\d.]+ to [\d.]+, median [\d.]+", markdown
+    )
     assert "396 points, by namespace" in markdown
 
 
@@ -149,23 +180,40 @@ def test_every_figure_has_its_numbers_and_its_code(report):
     for section in report.sections:
         for number, part in enumerate(section.parts):
             if isinstance(part, ReportFigure):
-                kinds = [type(other) for other in section.parts[number + 1 : number + 3]]
+                kinds = [
+                    type(other) for other in section.parts[number + 1 : number + 3]
+                ]
                 assert kinds == [ReportTable, ReportCode]
                 for theme in THEMES.values():
-                    ax = part.draw(Figure(figsize=(9, part.height)).add_subplot(), theme)
+                    ax = part.draw(
+                        Figure(figsize=(9, part.height)).add_subplot(), theme
+                    )
                     assert ax.patches or ax.collections or ax.lines
 
 
 @pytest.mark.slow
 def test_all_forms_say_the_same(report, tmp_path):
     """HTML without scripts, Markdown and JSON; the same bytes for the same input."""
-    html, markdown, values = report.to_html(), report.to_markdown(), json.loads(report.to_json())
+    html, markdown, values = (
+        report.to_html(),
+        report.to_markdown(),
+        json.loads(report.to_json()),
+    )
     assert "<script" not in html
     assert "default-src 'none'" in html
     assert html.count("<svg") >= 4
     assert values["schema"] == "index-report/2"
     names = [section["name"] for section in values["sections"]]
-    assert names == ["first", "index", "health", "map", "recall", "scores", "drift", "code"]
+    assert names == [
+        "first",
+        "index",
+        "health",
+        "map",
+        "recall",
+        "scores",
+        "drift",
+        "code",
+    ]
     for text in ("zero vector", "What to do first", "doc-00005"):
         assert text in html
         assert text in markdown
@@ -178,7 +226,9 @@ def test_all_forms_say_the_same(report, tmp_path):
 @pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(states):
     """Nothing depends on the order of sets or on the clock."""
-    one, two = (tk.index_report(states[1], previous=states[0], **OPTIONS) for _ in range(2))
+    one, two = (
+        tk.index_report(states[1], previous=states[0], **OPTIONS) for _ in range(2)
+    )
     assert one.to_json() == two.to_json()
     assert one.to_html() == two.to_html()
 
@@ -186,7 +236,9 @@ def test_the_same_input_gives_the_same_bytes(states):
 @pytest.mark.slow
 def test_the_json_form_follows_its_schema(report, states, sample_service):
     """It follows `docs/index-report.schema.json`: ill, healthy, empty, of several dimensions, queried."""
-    schema = json.loads((Path(__file__).parents[2] / "docs" / "index-report.schema.json").read_text())
+    schema = json.loads(
+        (Path(__file__).parents[2] / "docs" / "index-report.schema.json").read_text()
+    )
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     mixed, _ = ill_frame(120, seed=3, defects={"several dimensions": 4})
@@ -197,7 +249,9 @@ def test_the_json_form_follows_its_schema(report, states, sample_service):
         tk.index_report(mixed, **OPTIONS),
         tk.index_report(sample_service, sample=10, **OPTIONS),
     ):
-        assert [error.message for error in validator.iter_errors(json.loads(made.to_json()))] == []
+        assert [
+            error.message for error in validator.iter_errors(json.loads(made.to_json()))
+        ] == []
     said = "The load of the vectors was complete: 2,000 vectors."
     assert made.to_dict()["notices"] == [{"text": said, "good": True}]
     broken = report.to_dict() | {"verdict": 3, "surprise": 1}
@@ -210,9 +264,15 @@ def test_the_json_form_follows_its_schema(report, states, sample_service):
 @pytest.mark.slow
 def test_the_map_is_a_section(states):
     """A picture of all namespaces by colour; vectors of several dimensions have none, and the reason."""
-    two = pd.concat([states[1], states[1].head(60).assign(namespace="other")], ignore_index=True)
-    section = next(one for one in tk.index_report(two, **OPTIONS).sections if one.name == "map")
-    assert section.sentence.startswith("456 vectors; 4 without a usable vector left out, by PCA")
+    two = pd.concat(
+        [states[1], states[1].head(60).assign(namespace="other")], ignore_index=True
+    )
+    section = next(
+        one for one in tk.index_report(two, **OPTIONS).sections if one.name == "map"
+    )
+    assert section.sentence.startswith(
+        "456 vectors; 4 without a usable vector left out, by PCA"
+    )
     figure, numbers, code = section.parts
     assert numbers.rows[0][:2] == ("", 396)
     assert numbers.rows[1][:2] == ("other", 60)
@@ -221,8 +281,13 @@ def test_the_map_is_a_section(states):
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert legend[1] == "other (60)"
     mixed, _ = ill_frame(120, seed=3, defects={"several dimensions": 4})
-    section = next(one for one in tk.index_report(mixed, **OPTIONS).sections if one.name == "map")
-    assert section.sentence == "There is no map: vectors of several dimensions: 4 of 32, 116 of 64."
+    section = next(
+        one for one in tk.index_report(mixed, **OPTIONS).sections if one.name == "map"
+    )
+    assert (
+        section.sentence
+        == "There is no map: vectors of several dimensions: 4 of 32, 116 of 64."
+    )
     assert not section.parts
 
 
@@ -236,7 +301,9 @@ def test_secrets_and_markup_are_text(states):
     rows = states[1].head(60).copy()
     rows["id"] = [f"{SECRET} {number % 30}{HOSTILE}" for number in range(60)]
     rows["namespace"] = np.where(np.arange(60) % 2, f"{SECRET}{HOSTILE}", "b")
-    report = tk.index_report(rows, previous=rows.assign(data="other"), title=f"{SECRET}{HOSTILE}", **OPTIONS)
+    report = tk.index_report(
+        rows, previous=rows.assign(data="other"), title=f"{SECRET}{HOSTILE}", **OPTIONS
+    )
     for form in (
         report.to_html(),
         report.to_markdown(),
@@ -287,5 +354,7 @@ def test_without_vectors_nothing_is_called_healthy():
     empty = tk.index_report(frame.head(0), **OPTIONS)
     assert empty.verdict == "Not judged. There are no rows to judge."
     unloaded = tk.index_report(frame.assign(vector=None), **OPTIONS)
-    assert unloaded.verdict.startswith("Not judged. Nothing wrong was found in 40 rows in 1 namespace, by")
+    assert unloaded.verdict.startswith(
+        "Not judged. Nothing wrong was found in 40 rows in 1 namespace, by"
+    )
     assert unloaded.sections[0].sentence == "Load dense vectors, to judge them."

@@ -24,10 +24,12 @@ from toolkit.reports.short_form import MOST_CHARACTERS
 from toolkit.secrets.redaction import Redactor
 
 LINK = "https://ci.example.com/runs/17?attempt=2"
-ADDRESSED = {"to": ["ops@example.com", "dev@example.com"], "sender": "cron@example.com", "link": LINK}
-HOSTILE = (
-    '<script>alert(1)</script><img src=x> @channel <!here> https://evil.example/x "a" $b$ \u202e[x](http://y)'
-)
+ADDRESSED = {
+    "to": ["ops@example.com", "dev@example.com"],
+    "sender": "cron@example.com",
+    "link": LINK,
+}
+HOSTILE = '<script>alert(1)</script><img src=x> @channel <!here> https://evil.example/x "a" $b$ \u202e[x](http://y)'
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,9 @@ def report():
         "workflow_url": "https://shop.example/<b>new",
     }
     options = {"now": NOW, "redactor": Redactor(key=b"example")}
-    return failure_report(failures(rows), title=f"Nightly\r\nBcc: x@evil.example {HOSTILE}", **options)
+    return failure_report(
+        failures(rows), title=f"Nightly\r\nBcc: x@evil.example {HOSTILE}", **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,10 @@ def test_a_mail_has_a_text_part_an_html_part_and_pictures_by_content_id(message)
     """Every picture of the HTML part is a PNG in the message, and the HTML needs nothing else."""
     assert message.get_content_type() == "multipart/alternative"
     text, related = message.iter_parts()
-    assert (text.get_content_type(), related.get_content_type()) == ("text/plain", "multipart/related")
+    assert (text.get_content_type(), related.get_content_type()) == (
+        "text/plain",
+        "multipart/related",
+    )
     page, *pictures = related.iter_parts()
     markup = page.get_content()
     shown = re.findall(r'src="([^"]*)"', markup)
@@ -90,9 +97,20 @@ def test_a_mail_is_the_same_each_time(report, sent):
 
 def test_a_section_that_does_not_fit_into_a_mail_is_named():
     """The HTML part stays below the limit of mail clients; later and smaller sections are still in it."""
-    long = table("Rows", ["name"], [[f"row {number} {'&' * 60}"] for number in range(600)])
-    sections = (Section("long", "Endless table", parts=(long,)), Section("last", "Small", "Last sentence."))
-    made = Report(schema="x/1", title="T", verdict="V.", made_at=NOW.isoformat(), sections=sections)
+    long = table(
+        "Rows", ["name"], [[f"row {number} {'&' * 60}"] for number in range(600)]
+    )
+    sections = (
+        Section("long", "Endless table", parts=(long,)),
+        Section("last", "Small", "Last sentence."),
+    )
+    made = Report(
+        schema="x/1",
+        title="T",
+        verdict="V.",
+        made_at=NOW.isoformat(),
+        sections=sections,
+    )
     mail = made.to_email()
     markup = mail.get_body(("html",)).get_content()
     assert len(markup.encode()) < MOST_BYTES
@@ -101,14 +119,18 @@ def test_a_section_that_does_not_fit_into_a_mail_is_named():
     assert "row 599" in mail.get_body(("plain",)).get_content()
 
 
-@pytest.mark.parametrize("address", ["ops", "a@b.example\r\nBcc: c@d.example", "Ops <a@b.example>", 7])
+@pytest.mark.parametrize(
+    "address", ["ops", "a@b.example\r\nBcc: c@d.example", "Ops <a@b.example>", 7]
+)
 def test_what_is_no_plain_address_is_refused(report, address):
     """An address cannot add a header."""
     with pytest.raises(InputError):
         report.to_email(to=[address])
 
 
-@pytest.mark.parametrize("link", ["javascript:alert(1)", "https://a.example/ b", "https://u:p@a.example/", 7])
+@pytest.mark.parametrize(
+    "link", ["javascript:alert(1)", "https://a.example/ b", "https://u:p@a.example/", 7]
+)
 def test_what_is_no_plain_web_address_is_no_link(report, link):
     """A link with a password, a space or another scheme is refused by both forms."""
     for form in (report.to_short, report.to_email):
@@ -165,12 +187,22 @@ def test_the_short_form_of_an_index_report_has_its_numbers():
     assert [line for line in lines if line.startswith("First: ")]
 
 
-@given(st.text(min_size=100, max_size=600), st.lists(st.text(max_size=200), max_size=4), st.booleans())
+@given(
+    st.text(min_size=100, max_size=600),
+    st.lists(st.text(max_size=200), max_size=4),
+    st.booleans(),
+)
 @settings(max_examples=15, deadline=None)
 def test_the_short_form_is_short_whatever_the_texts_are(verdict, doubts, markdown):
     """Also if every character has to be escaped."""
     notices = tuple(map(Notice, doubts))
-    made = Report(schema="x/1", title=verdict, verdict=verdict, made_at=NOW.isoformat(), notices=notices)
+    made = Report(
+        schema="x/1",
+        title=verdict,
+        verdict=verdict,
+        made_at=NOW.isoformat(),
+        notices=notices,
+    )
     text = made.to_short(markdown=markdown, link="https://a.example/" + "x" * 380)
     assert len(text) <= MOST_CHARACTERS
     assert text.count("://") == 1

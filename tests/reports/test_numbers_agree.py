@@ -43,7 +43,11 @@ class Facts:
 
     def disagreements(self) -> dict[str, dict[str, float]]:
         """The facts that several places state differently."""
-        return {fact: places for fact, places in self.stated.items() if len(set(places.values())) > 1}
+        return {
+            fact: places
+            for fact, places in self.stated.items()
+            if len(set(places.values())) > 1
+        }
 
 
 def first(pattern: str, text: str) -> str | None:
@@ -56,7 +60,10 @@ def tables(section: dict[str, Any] | None) -> list[tuple[list[dict[str, Any]], i
     """The tables of a section: rows by names of columns, and how many rows are left out."""
     parts = section["parts"] if section else []
     return [
-        ([dict(zip(part["columns"], row, strict=True)) for row in part["rows"]], part.get("left_out", 0))
+        (
+            [dict(zip(part["columns"], row, strict=True)) for row in part["rows"]],
+            part.get("left_out", 0),
+        )
         for part in parts
         if "table" in part
     ]
@@ -66,40 +73,64 @@ def facts_of(values: dict[str, Any]) -> Facts:
     """All facts of a report's JSON that more than one place states."""
     found = Facts()
     sections = {section["name"]: section for section in values["sections"]}
-    sentences = {name: section.get("sentence") or "" for name, section in sections.items()}
+    sentences = {
+        name: section.get("sentence") or "" for name, section in sections.items()
+    }
     verdict, numbers, overview, change = (
         values[name] for name in ("verdict", "numbers", "overview", "change")
     )
     _of_all(found, verdict, overview, sections, sentences)
     found.add("failures", "tile", numbers[0]["value"])
-    _of_changes(found, values, tables(sections.get("changed")), sentences.get("changed", ""))
+    _of_changes(
+        found, values, tables(sections.get("changed")), sentences.get("changed", "")
+    )
     if values["comparison"] is None:
         found.add("recent failures", "recent", values["recent"]["failures"])
     else:
         comparison = values["comparison"]
         found.add("new entries", "comparison", comparison["new"])
-        found.add("new entries", "tile", first(r"([\d,]+) (?:new|are not in)", numbers[0]["note"]))
+        found.add(
+            "new entries",
+            "tile",
+            first(r"([\d,]+) (?:new|are not in)", numbers[0]["note"]),
+        )
         found.add("new entries", "verdict", first(r"; ([\d,]+) new compared", verdict))
-        found.add("new entries", "ids", len(comparison["ids"]) + comparison["ids_left_out"])
+        found.add(
+            "new entries", "ids", len(comparison["ids"]) + comparison["ids_left_out"]
+        )
         if not comparison["is_part"]:
             found.add("growth", "comparison", comparison["new"] - comparison["gone"])
             found.add("growth", "tile", numbers[0]["change"])
     if change["expected"] is not None:
         found.add("recent failures", "tile", numbers[1]["value"])
-        found.add("usual failures", "tile", first(r"usually ([\d,]+)", numbers[1]["note"]))
+        found.add(
+            "usual failures", "tile", first(r"usually ([\d,]+)", numbers[1]["note"])
+        )
         if numbers[1]["change"] is not None:
-            found.add("usual failures", "change of the tile", numbers[1]["value"] - numbers[1]["change"])
+            found.add(
+                "usual failures",
+                "change of the tile",
+                numbers[1]["value"] - numbers[1]["change"],
+            )
     _of_explanations(found, verdict, sections, sentences)
     _of_expiry(found, values, sections)
     return found
 
 
-def _of_all(found: Facts, verdict: str, overview: dict[str, Any], sections: Any, sentences: Any) -> None:
+def _of_all(
+    found: Facts, verdict: str, overview: dict[str, Any], sections: Any, sentences: Any
+) -> None:
     found.add("failures", "overview", overview["count"])
     found.add("failures", "verdict", first(r"([\d,]+) failures?\b", verdict))
-    found.add("failures", "groups", first(r"([\d,]+) failures? in", sentences["groups"]))
+    found.add(
+        "failures", "groups", first(r"([\d,]+) failures? in", sentences["groups"])
+    )
     for name in ("classes", "where", "callbacks"):
-        for rows, left_out in tables(sections[name])[:1] if name != "where" else tables(sections[name])[-1:]:
+        for rows, left_out in (
+            tables(sections[name])[:1]
+            if name != "where"
+            else tables(sections[name])[-1:]
+        ):
             if not left_out:
                 found.add("failures", name, sum(row["failures"] for row in rows))
     (groups, groups_left_out), *_ = tables(sections["groups"])
@@ -110,13 +141,19 @@ def _of_all(found: Facts, verdict: str, overview: dict[str, Any], sections: Any,
     (worst, _), *_ = tables(sections["worst"])
     found.add("of the worst workflow", "overview", overview["worst_count"])
     found.add("of the worst workflow", "table", worst[0]["failures"])
-    found.add("of the worst workflow", "verdict", first(r"([\d,]+) of them \(", verdict))
+    found.add(
+        "of the worst workflow", "verdict", first(r"([\d,]+) of them \(", verdict)
+    )
 
 
-def _of_changes(found: Facts, values: dict[str, Any], changed: list[Any], sentence: str) -> None:
+def _of_changes(
+    found: Facts, values: dict[str, Any], changed: list[Any], sentence: str
+) -> None:
     verdict, change = values["verdict"], values["change"]
     found.add("recent failures", "change", change["failures"])
-    found.add("recent failures", "changed", first(r"^([\d,]+) failures? since", sentence))
+    found.add(
+        "recent failures", "changed", first(r"^([\d,]+) failures? since", sentence)
+    )
     found.add("usual failures", "changed", first(r"usually ([\d,]+) in", sentence))
     if change["expected"] is not None:
         found.add("usual failures", "change", round(change["expected"]))
@@ -137,12 +174,18 @@ def _of_changes(found: Facts, values: dict[str, Any], changed: list[Any], senten
     found.add("groups compared", "sentence", first(r"Of ([\d,]+) groups?: ", sentence))
     listed = re.search(r"Of [\d,]+ groups?: ([^.]*)\.", sentence)
     if listed:
-        found.add("groups compared", "sum", sum(map(int, re.findall(r"(\d+) [a-z]", listed[1]))))
+        found.add(
+            "groups compared",
+            "sum",
+            sum(map(int, re.findall(r"(\d+) [a-z]", listed[1]))),
+        )
     for rows, left_out in changed:
         if left_out:
             continue
         for kind in ("new", "growing"):
-            found.add(f"{kind} groups", "table", sum(row["change"] == kind for row in rows))
+            found.add(
+                f"{kind} groups", "table", sum(row["change"] == kind for row in rows)
+            )
 
 
 def _of_explanations(found: Facts, verdict: str, sections: Any, sentences: Any) -> None:
@@ -150,7 +193,9 @@ def _of_explanations(found: Facts, verdict: str, sections: Any, sentences: Any) 
         return
     (rows, _), *_ = tables(sections["why"])
     found.add("explanations", "table", len(rows))
-    found.add("explanations", "sentence", first(r"^([\d,]+) explanations?", sentences["why"]))
+    found.add(
+        "explanations", "sentence", first(r"^([\d,]+) explanations?", sentences["why"])
+    )
     texts = [part["text"] for part in sections["actions"]["parts"] if "text" in part]
     found.add("explanations", "actions", len(texts))
     for number, (row, text) in enumerate(zip(rows, texts, strict=True), 1):
@@ -159,20 +204,33 @@ def _of_explanations(found: Facts, verdict: str, sections: Any, sentences: Any) 
         found.add(
             fact,
             "action",
-            first(r"the explanation has ([\d,]+)", text) or first(r"selects all ([\d,]+)", text),
+            first(r"the explanation has ([\d,]+)", text)
+            or first(r"selects all ([\d,]+)", text),
         )
     found.add(
-        "failures of explanation 1", "verdict", first(r"largest explanation .*?: ([\d,]+) failures?", verdict)
+        "failures of explanation 1",
+        "verdict",
+        first(r"largest explanation .*?: ([\d,]+) failures?", verdict),
     )
-    notes = {row["question"]: row["notes"] for row in tables(sections["postmortem"])[0][0]}
-    found.add("failures of explanation 1", "postmortem", first(r"([\d,]+) failures?", notes["Impact"]))
+    notes = {
+        row["question"]: row["notes"] for row in tables(sections["postmortem"])[0][0]
+    }
+    found.add(
+        "failures of explanation 1",
+        "postmortem",
+        first(r"([\d,]+) failures?", notes["Impact"]),
+    )
 
 
 def _of_expiry(found: Facts, values: dict[str, Any], sections: Any) -> None:
     expiry, verdict = values["expiry"], values["verdict"]
     found.add("expire within a day", "expiry", expiry["within_24_hours"])
     found.add("expire within a day", "tile", values["numbers"][3]["value"])
-    found.add("expire within a day", "verdict", first(r"; ([\d,]+) expires? within 24", verdict))
+    found.add(
+        "expire within a day",
+        "verdict",
+        first(r"; ([\d,]+) expires? within 24", verdict),
+    )
     for rows, _ in tables(sections["expiry"]):
         if rows and "when" in rows[0]:
             soon = {"within 6 hours", "in 6 to 24 hours"}
@@ -184,7 +242,11 @@ def _of_expiry(found: Facts, values: dict[str, Any], sections: Any) -> None:
                 )
             there = values["overview"]["count"] - values["overview"]["gone"]
             found.add("failures in the queue", "overview", there)
-            found.add("failures in the queue", "table of expiry", sum(row["failures"] for row in rows))
+            found.add(
+                "failures in the queue",
+                "table of expiry",
+                sum(row["failures"] for row in rows),
+            )
         elif rows and "left" in rows[0]:
             found.add("hours of the next", "table", rows[0]["left"])
             found.add("hours of the next", "expiry", expiry["next_hours_left"])
@@ -194,7 +256,9 @@ def plain(text: str) -> str:
     """A form without tags, escapes and white space."""
     # unescaped first: a value such as <num> is no tag, and is left out of both sides
     return re.sub(
-        r"[\s\u200b\u2060\\\\`*]+", "", re.sub(r"</?[A-Za-z!][^<>\n]{0,2000}>", "", html.unescape(text))
+        r"[\s\u200b\u2060\\\\`*]+",
+        "",
+        re.sub(r"</?[A-Za-z!][^<>\n]{0,2000}>", "", html.unescape(text)),
     )
 
 
@@ -212,11 +276,15 @@ def check(report: FailureReport) -> Facts:
     ):
         if judgement in report.verdict.lower():
             assert is_stated, (judgement, period)
-            assert ("no clear change" in period["note"]) is (judgement == "no clear change")
+            assert ("no clear change" in period["note"]) is (
+                judgement == "no clear change"
+            )
     email = report.to_email()
     body = email.get_body(("plain",)).get_content()
     forms = {"html": report.to_html(), "markdown": report.to_markdown(), "email": body}
-    sentences = [section["sentence"] for section in values["sections"] if section.get("sentence")]
+    sentences = [
+        section["sentence"] for section in values["sections"] if section.get("sentence")
+    ]
     for name, form in forms.items():
         words = plain(form)
         # an e-mail has the first sections only
@@ -229,8 +297,14 @@ def check(report: FailureReport) -> Facts:
             assert plain(number["note"]) in words, (name, number)
     short = report.to_short()
     if values["expiry"]["within_24_hours"]:
-        assert f"Expiring: {values['expiry']['within_24_hours']:,} within 24 hours" in short
-    for label, groups in (("New", change["new_groups"]), ("Growing", change["grown_groups"])):
+        assert (
+            f"Expiring: {values['expiry']['within_24_hours']:,} within 24 hours"
+            in short
+        )
+    for label, groups in (
+        ("New", change["new_groups"]),
+        ("Growing", change["grown_groups"]),
+    ):
         if groups:
             assert change["titles"][groups[0]][:20] in short.partition(f"{label}: ")[2]
     return found
@@ -263,10 +337,15 @@ def test_numbers_of_the_sample_agree(sample: pd.DataFrame) -> None:
 
 
 @pytest.mark.slow
-def test_numbers_of_a_snapshot_with_an_earlier_one_agree(sample: pd.DataFrame, tmp_path: Path) -> None:
+def test_numbers_of_a_snapshot_with_an_earlier_one_agree(
+    sample: pd.DataFrame, tmp_path: Path
+) -> None:
     """Of two loads, from one of which entries have left."""
     when = sample["failed_at"].fillna(sample["created_at"])
-    parts = {"old": loaded(sample[when < NOW - DAY], NOW - DAY), "new": loaded(sample.iloc[:-40], NOW)}
+    parts = {
+        "old": loaded(sample[when < NOW - DAY], NOW - DAY),
+        "new": loaded(sample.iloc[:-40], NOW),
+    }
     for name, frame in parts.items():
         tk.write_snapshot(frame, tmp_path / name)
     old, new = (tk.read_snapshot(tmp_path / name) for name in parts)
@@ -291,14 +370,19 @@ def test_numbers_of_generated_histories_agree(seed: int) -> None:
     older = frame[frame["failed_at"] < NOW - DAY]
     report = failure_report(frame, older, retention="30d", **OPTIONS)
     check(report)
-    assert report.numbers[0]["change"] is None  # the earlier failures are a part of these
+    assert (
+        report.numbers[0]["change"] is None
+    )  # the earlier failures are a part of these
 
 
 def test_a_period_is_worse_only_if_all_failures_are_more() -> None:
     """A group that grew while others shrank is named, and the period is not called worse."""
     hours = pd.date_range(NOW - 10 * DAY, NOW, freq="30min", inclusive="right")
     lately = hours > NOW - DAY
-    bodies = ["late" if is_late and number % 8 else "busy" for number, is_late in enumerate(lately)]
+    bodies = [
+        "late" if is_late and number % 8 else "busy"
+        for number, is_late in enumerate(lately)
+    ]
     bodies[::60] = ["late"] * len(bodies[::60])
     rows = pd.DataFrame({
         "dlq_id": [f"d{number}" for number in range(len(hours))], "failed_at": hours, "created_at": hours,
@@ -313,8 +397,12 @@ def test_a_period_is_worse_only_if_all_failures_are_more() -> None:
     assert report.numbers[1]["change"] is None
 
 
-@pytest.mark.parametrize(("factor", "expected"), [(1.3, "no clear change"), (6, "worse than before")])
-def test_a_tile_states_a_change_only_if_the_headline_does(factor: float, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("factor", "expected"), [(1.3, "no clear change"), (6, "worse than before")]
+)
+def test_a_tile_states_a_change_only_if_the_headline_does(
+    factor: float, expected: str
+) -> None:
     """Failures that come in bursts vary: 30 % more on one day is no change, six times as many is one."""
     hours = pd.date_range(NOW - 10 * DAY, NOW, freq="1h", inclusive="right")
     sizes = [
@@ -332,5 +420,7 @@ def test_a_tile_states_a_change_only_if_the_headline_does(factor: float, expecte
     check(report)
     period = report.numbers[1]
     assert (expected in report.verdict) is (expected == "worse than before")
-    assert period["note"].endswith(": no clear change") is (expected == "no clear change")
+    assert period["note"].endswith(": no clear change") is (
+        expected == "no clear change"
+    )
     assert (period["change"] is None) is (expected == "no clear change")

@@ -14,7 +14,11 @@ from tests.reports.conftest import NOW, failures
 from toolkit.errors import InputError
 from toolkit.redrive.ledger import Ledger
 
-ERRORS = {"pay": "TypeError: total is not a function", "mail": "<b>disk</b> full", "ship": "no stock"}
+ERRORS = {
+    "pay": "TypeError: total is not a function",
+    "mail": "<b>disk</b> full",
+    "ship": "no stock",
+}
 SECRET = "token=ghp_0123456789abcdefghijABCDEFGHIJ012345"
 OUTCOMES = {
     "pay": ["succeeded"] * 4,
@@ -54,7 +58,13 @@ def ledger(frame: pd.DataFrame, tmp_path: Path) -> Path:
         else:
             opened.intend(plan.hash, entry, f"wfr_redrive_{entry['dlq_id']}")
             back = state.startswith("failed")
-            group = entry["group"] if state == "failed again" else "s3-other" if back else None
+            group = (
+                entry["group"]
+                if state == "failed again"
+                else "s3-other"
+                if back
+                else None
+            )
             opened.set(
                 plan.hash, entry["dlq_id"], state, new_dlq_id=f"back-{entry['dlq_id']}" if back else None,
                 new_group=group, reason=SECRET if state == "running" else None,
@@ -65,9 +75,15 @@ def ledger(frame: pd.DataFrame, tmp_path: Path) -> Path:
 
 def tables(report: tk.FailureReport) -> dict[str, list[dict[str, object]]]:
     """The tables of the section by caption, as records."""
-    (section,) = [section for section in report.to_dict()["sections"] if section["name"] == "redrive"]
+    (section,) = [
+        section
+        for section in report.to_dict()["sections"]
+        if section["name"] == "redrive"
+    ]
     return {
-        part["table"]: [dict(zip(part["columns"], row, strict=True)) for row in part["rows"]]
+        part["table"]: [
+            dict(zip(part["columns"], row, strict=True)) for row in part["rows"]
+        ]
         for part in section["parts"]
         if "table" in part
     }
@@ -77,7 +93,10 @@ def test_what_succeeded_came_back_and_was_left(frame, ledger, options):
     """Each with how many, by group; what came back with its signature and an id, what was left with why."""
     report = tk.failure_report(frame, redrive=ledger, **options)
     done, back, left = tables(report).values()
-    assert [(row["outcome"], row["entries"]) for row in done] == [("succeeded", 4), ("succeeded", 1)]
+    assert [(row["outcome"], row["entries"]) for row in done] == [
+        ("succeeded", 4),
+        ("succeeded", 1),
+    ]
     assert {(row["workflow"].rsplit("/", 1)[-1], row["signature"], row["one of them"]) for row in back} == {
         ("mail", "the same", "back-mail-0"), ("ship", "s3-other", "back-ship-1"),
     }  # fmt: skip
@@ -85,7 +104,9 @@ def test_what_succeeded_came_back_and_was_left(frame, ledger, options):
         ("running", 1), ("skipped", 1), ("stopped", 3),
     }  # fmt: skip
     assert "1 of 1 run failed again (100 %)" in {row["why"] for row in left}
-    assert sum(row["entries"] for rows in (done, back, left) for row in rows) == len(frame)
+    assert sum(row["entries"] for rows in (done, back, left) for row in rows) == len(
+        frame
+    )
 
 
 @pytest.mark.slow
@@ -107,7 +128,8 @@ def test_without_failures_it_is_shown_too(frame, ledger, options):
     report = tk.failure_report(frame.iloc[:0], redrive=ledger, **options)
     assert len(tables(report)) == 3
     assert "redrive" not in [
-        part["name"] for part in tk.failure_report(frame, **options).to_dict()["sections"]
+        part["name"]
+        for part in tk.failure_report(frame, **options).to_dict()["sections"]
     ]
 
 

@@ -57,12 +57,17 @@ def many():
 @pytest.mark.slow
 def test_a_rise_in_many_workflows_counts_them(many):
     """All, and the one with the most by name; up to five are named."""
-    rose = many[many["response_body"] == "Too Many Requests"]["workflow_url"].value_counts()
+    rose = many[many["response_body"] == "Too Many Requests"][
+        "workflow_url"
+    ].value_counts()
     (incident,) = find_incidents(many).itertuples()
     assert incident.workflow_count == len(rose) > 30
     assert len(incident.workflows) == 5
     report = reported(many)
-    first = re.search(rf"Requests, in {len(rose)} workflows, the most in (\S+): 300 failures", report.verdict)
+    first = re.search(
+        rf"Requests, in {len(rose)} workflows, the most in (\S+): 300 failures",
+        report.verdict,
+    )
     assert rose[first[1]] == rose.max()
     four = reported(told(CALM, (226, 228, 300, FLOWS[:4], ["Too Many Requests"])))
     assert set(re.findall(r"\S+/flows/\d+", four.verdict)) == {*FLOWS[:4]}
@@ -71,14 +76,18 @@ def test_a_rise_in_many_workflows_counts_them(many):
 def test_workflows_of_a_sample_are_at_least_so_many(many, monkeypatch):
     """A sample may lack some."""
     monkeypatch.setattr("toolkit.reports.evidence.MOST", 1_500)
-    assert re.search(r"in at least \d\d workflows, the most in ", reported(many).verdict)
+    assert re.search(
+        r"in at least \d\d workflows, the most in ", reported(many).verdict
+    )
 
 
 @pytest.mark.slow
 def test_what_an_explanation_shares_is_said_once():
     """Neither a label that names it nor its workflow is repeated behind it."""
     frame = told(CALM, (226, 228, 300, FLOWS, USUAL))
-    within = frame["failed_at"].between(START + timedelta(hours=226), START + timedelta(hours=228))
+    within = frame["failed_at"].between(
+        START + timedelta(hours=226), START + timedelta(hours=228)
+    )
     labelled = reported(frame.assign(labels=frame["labels"].mask(within, '["team"]')))
     assert "explanation is label = team, in 40 workflows" in labelled.verdict
     assert labelled.verdict.count("team") == 1
@@ -89,12 +98,17 @@ def test_what_an_explanation_shares_is_said_once():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "action"),
-    [("TypeError: x is not a function", "resume"), ("ValidationError: no amount", "leave")],
+    [
+        ("TypeError: x is not a function", "resume"),
+        ("ValidationError: no amount", "leave"),
+    ],
 )
 def test_a_report_recommends_what_the_plan_does(text, action):
     """For a bug and for poison input: one function decides, and the plan of an action follows it."""
     frame = told(CALM, (226, 228, 300, FLOWS, [text]))
-    section = next(one for one in reported(frame).to_dict()["sections"] if one["name"] == "actions")
+    section = next(
+        one for one in reported(frame).to_dict()["sections"] if one["name"] == "actions"
+    )
     stated, code = section["parts"][0]["text"], section["parts"][1]["code"]
     chosen, plan = re.search(r"chosen = (.*)\nplan = (.*)\n", code).groups()
     space = {"tk": tk, "failures": frame}
@@ -124,8 +138,12 @@ def test_an_id_is_counted_once(engine):
     other = {
         "pandas": lambda: frame,
         "arrow": lambda: to_table(frame.reset_index(drop=True), FAILURES),
-        "duckdb": lambda: duckdb.from_arrow(to_table(frame.reset_index(drop=True), FAILURES)),
-        "dask": lambda: dask.dataframe.from_pandas(frame.reset_index(drop=True), npartitions=3, sort=False),
+        "duckdb": lambda: duckdb.from_arrow(
+            to_table(frame.reset_index(drop=True), FAILURES)
+        ),
+        "dask": lambda: dask.dataframe.from_pandas(
+            frame.reset_index(drop=True), npartitions=3, sort=False
+        ),
     }[engine]()
     with dask.config.set(scheduler="synchronous"):
         report, once = reported(other), reported(calm)
@@ -150,15 +168,24 @@ def test_rows_without_an_id_are_all_counted():
     report = reported(frame, previous=pd.concat([frame, frame]))
     assert report.verdict.startswith("2,000 failures")
     assert not any("Left out" in notice.text for notice in report.notices)
-    assert report.numbers[0]["change"] == -500  # rows without an id are not known to be the same
+    assert (
+        report.numbers[0]["change"] == -500
+    )  # rows without an id are not known to be the same
     pd.testing.assert_frame_equal(frame, copy)
 
 
 def test_a_rise_in_several_episodes_is_no_long_one():
     """The verdict, the explanation and the postmortem say how many there were, and between which times."""
-    report = reported(told(CALM, *[(hour, hour + 1, 60, FLOWS[:1], ["row rejected"]) for hour in (50, 218)]))
+    report = reported(
+        told(
+            CALM,
+            *[(hour, hour + 1, 60, FLOWS[:1], ["row rejected"]) for hour in (50, 218)],
+        )
+    )
     times = "in 2 episodes between 2026-09-03 02:0. UTC and 2026-09-10 02:5. UTC"
-    assert re.search(rf"row rejected, in {FLOWS[0]}: 120 failures \(6 %\) {times}; ", report.verdict)
+    assert re.search(
+        rf"row rejected, in {FLOWS[0]}: 120 failures \(6 %\) {times}; ", report.verdict
+    )
     page = report.to_markdown()
     assert "| 1\\. row rejected (2 episodes) |" in page
     assert re.search(rf"\| When \| {times} \|", page)
@@ -169,7 +196,10 @@ def test_each_form_says_only_what_it_has(many):
     """Markdown names the figures that it has not, and times left are those that the verdict sums."""
     report = reported(many)
     page = report.to_markdown()
-    assert "Failures over time: 2,300 failures in bars of 6 h (drawn in the HTML form)." in page
+    assert (
+        "Failures over time: 2,300 failures in bars of 6 h (drawn in the HTML form)."
+        in page
+    )
     assert "(drawn in" not in report.to_html()
     assert re.search(r"The code selects (all )?300 failures", page)
     due = failure_report(many, now=NOW, retention="14d")
@@ -182,7 +212,12 @@ def test_each_form_says_only_what_it_has(many):
 def test_a_failure_without_a_workflow_is_in_none():
     """No name is made up for it."""
     lost = told(CALM, (226, 228, 300, FLOWS[:1], ["Too Many Requests"]))
-    lost["workflow_url"] = lost["workflow_url"].mask(lost["response_body"] == "Too Many Requests")
-    assert "Too Many Requests, in no known workflow: 300 failures" in reported(lost).verdict
+    lost["workflow_url"] = lost["workflow_url"].mask(
+        lost["response_body"] == "Too Many Requests"
+    )
+    assert (
+        "Too Many Requests, in no known workflow: 300 failures"
+        in reported(lost).verdict
+    )
     assert find_incidents(lost)["workflow_count"].tolist() == [0]
     assert pd.isna(find_incidents(lost.assign(workflow_url="x"))["workflow_count"][0])

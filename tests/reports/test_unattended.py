@@ -33,16 +33,28 @@ _ERROR = frozenset({"no space left on device"})
     ],
 )
 def test_a_night_is_wrong_if_an_error_passes_or_a_quiet_day_alarms(
-    status: ExitStatus, named: frozenset[str], waiting: frozenset[str], fault: Fault | None, *, is_wrong: bool
+    status: ExitStatus,
+    named: frozenset[str],
+    waiting: frozenset[str],
+    fault: Fault | None,
+    *,
+    is_wrong: bool,
 ) -> None:
     """The harness tells a missed alarm and a false one."""
-    night = Night(day=1, status=status, named=named, waiting=waiting, fault=fault, has_new=False)
+    night = Night(
+        day=1, status=status, named=named, waiting=waiting, fault=fault, has_new=False
+    )
     assert bool(night.problem) is is_wrong
 
 
 def test_status_and_verify_have_to_agree_with_the_report() -> None:
     """If the report knows that the data are old, a `status` of 0 is wrong."""
-    known = {"named": frozenset(), "waiting": frozenset(), "fault": Fault.STOP, "has_new": False}
+    known = {
+        "named": frozenset(),
+        "waiting": frozenset(),
+        "fault": Fault.STOP,
+        "has_new": False,
+    }
     for others, is_wrong in (
         ((6, 6), False),
         ((1, 6), False),
@@ -50,7 +62,9 @@ def test_status_and_verify_have_to_agree_with_the_report() -> None:
         ((6, 0), True),
         ((6, 1), True),
     ):
-        night = Night(day=1, status=ExitStatus.TOO_OLD, data_state="old", others=others, **known)
+        night = Night(
+            day=1, status=ExitStatus.TOO_OLD, data_state="old", others=others, **known
+        )
         assert bool(night.problem) is is_wrong
 
 
@@ -58,13 +72,26 @@ def test_status_and_verify_have_to_agree_with_the_report() -> None:
 @pytest.mark.parametrize("fault", [Fault.STOP, Fault.TOKEN, Fault.ACCOUNT, Fault.AHEAD])
 def test_nights_around_a_fault_name_the_new_error(fault: Fault) -> None:
     """While nothing can be known, nights end with 6; the first one after that names the error."""
-    words = ["--days", "10", "--seeds", "1", "--every", "6", "--faults", fault.name.lower()]
+    words = [
+        "--days",
+        "10",
+        "--seeds",
+        "1",
+        "--every",
+        "6",
+        "--faults",
+        fault.name.lower(),
+    ]
     ran = subprocess.run(
         [sys.executable, str(_SOAK / "unattended.py"), *words],
         capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-3_000:] + ran.stderr[-3_000:]
-    (row,) = re.findall(rf"^\| {re.escape(fault.title)} \| (.*) \| (.*) \| 0 \|$", ran.stdout, re.MULTILINE)
+    (row,) = re.findall(
+        rf"^\| {re.escape(fault.title)} \| (.*) \| (.*) \| 0 \|$",
+        ran.stdout,
+        re.MULTILINE,
+    )
     nights = dict(re.findall(r"(\d+): (\d+)", row[1]))
     assert {"4", "6"} <= nights.keys()
     assert "processes (" in ran.stdout

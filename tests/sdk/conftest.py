@@ -20,7 +20,9 @@ FACTOR = 200
 @pytest.fixture(scope="module")
 def running() -> Iterator[LocalService]:
     """One service for the tests of a module; delays are divided by `FACTOR`."""
-    with LocalService(time_factor=FACTOR, indexes=["plain:dense:2:COSINE"], dialect="upstash") as service:
+    with LocalService(
+        time_factor=FACTOR, indexes=["plain:dense:2:COSINE"], dialect="upstash"
+    ) as service:
         yield service
 
 

@@ -39,7 +39,9 @@ def destination() -> Iterator[str]:
 def run_script(name: str, running: LocalService, **variables: str) -> Results:
     """Run a script with Node; returns the results of all steps."""
     node = shutil.which("node")
-    assert node, "Node.js is missing. On Debian and Ubuntu, install it with: apt-get install nodejs npm"
+    assert node, (
+        "Node.js is missing. On Debian and Ubuntu, install it with: apt-get install nodejs npm"
+    )
     assert (SCRIPTS / "node_modules").is_dir(), (
         "The packages are missing. Install them with: make node_modules"
     )
@@ -88,23 +90,39 @@ def test_ids_and_cursors_may_be_numbers(vectors: Results) -> None:
     assert vectors["fetch"] == [{"id": "1"}, {"id": "2"}, None]
     assert vectors["update"] == {"updated": 1}
     assert vectors["fetchInNamespace"] == [{"id": "1"}]
-    deletions = ("deleteOne", "deleteMany", "deleteByIds", "deleteByPrefix", "deleteByFilter")
+    deletions = (
+        "deleteOne",
+        "deleteMany",
+        "deleteByIds",
+        "deleteByPrefix",
+        "deleteByFilter",
+    )
     assert [vectors[name] for name in deletions] == [{"deleted": 1}] * 5
 
 
 def test_vectors_are_queried(vectors: Results) -> None:
     """One query, several, one with a filter, and one that is resumed."""
     assert vectors["query"] == [{"id": "1", "score": 1, "metadata": {"kind": "number"}}]
-    assert [[row["id"] for row in rows] for rows in vectors["queryMany"]] == [["1"], ["2"]]
+    assert [[row["id"] for row in rows] for rows in vectors["queryMany"]] == [
+        ["1"],
+        ["2"],
+    ]
     assert [row["id"] for row in vectors["filtered"]] == ["1"]
     assert vectors["resumable"] == {"first": 1, "more": 2, "stopped": "Success"}
-    assert (vectors["namespaces"], vectors["info"]["vectorCount"]) == (["", "numbers"], 0)
+    assert (vectors["namespaces"], vectors["info"]["vectorCount"]) == (
+        ["", "numbers"],
+        0,
+    )
 
 
 def test_errors_are_in_the_words_of_the_public_service(vectors: Results) -> None:
     """Clients look for these sentences."""
     both = "Only and only one of the ids, prefix, or filter must be provided."
-    raised = {name: result["raised"] for name, result in vectors.items() if "raised" in (result or ())}
+    raised = {
+        name: result["raised"]
+        for name, result in vectors.items()
+        if "raised" in (result or ())
+    }
     assert raised == {
         "fetchByBoth": "UpstashError: Only one of ids or prefix must be provided.",
         "deleteByBoth": f"UpstashError: {both}",
@@ -115,7 +133,10 @@ def test_errors_are_in_the_words_of_the_public_service(vectors: Results) -> None
 
 def test_messages_are_cancelled(queue: Results) -> None:
     """One, several by ids, and some by hosts and paths: each response counts them."""
-    assert (queue["cancelOne"], queue["cancelMany"]) == ({"cancelled": 1}, {"cancelled": 2})
+    assert (queue["cancelOne"], queue["cancelMany"]) == (
+        {"cancelled": 1},
+        {"cancelled": 2},
+    )
     assert queue["cancelByHostAndPath"] == [0, 2, 1, 1]
 
 
@@ -171,8 +192,16 @@ def test_dead_letters_are_retried_and_deleted_in_bulk(queue: Results) -> None:
     assert "cursor" not in queue["retryByFlowControl"]
     assert queue["retryByLabels"] == {"responses": 3, "more": True}
     assert queue["deleteByFlowControl"] == {"deleted": 2}
-    assert queue["deleteByUrls"] == {"first": 1, "more": "string", "second": {"deleted": 1}}
-    assert queue["retryAndDeleteAll"] == {"retried": 2, "deleted": {"deleted": 2}, "left": 0}
+    assert queue["deleteByUrls"] == {
+        "first": 1,
+        "more": "string",
+        "second": {"deleted": 1},
+    }
+    assert queue["retryAndDeleteAll"] == {
+        "retried": 2,
+        "deleted": {"deleted": 2},
+        "left": 0,
+    }
 
 
 def test_an_application_runs_to_its_end(workflow: Results) -> None:
@@ -185,9 +214,15 @@ def test_several_runs_are_started_by_one_request(workflow: Results) -> None:
     """Each item is a run; a run id that was started before is deduplicated; a wrong item starts none."""
     batch = workflow["batchTrigger"]
     first, named = batch["first"]["json"]
-    assert (first["workflowRunId"][:4], named["workflowRunId"]) == ("wfr_", "wfr_named_by_js")
+    assert (first["workflowRunId"][:4], named["workflowRunId"]) == (
+        "wfr_",
+        "wfr_named_by_js",
+    )
     assert batch["again"]["json"] == [named | {"deduplicated": True}]
-    assert (batch["states"], batch["label"]) == (["RUN_SUCCESS", "RUN_SUCCESS"], "batch")
+    assert (batch["states"], batch["label"]) == (
+        ["RUN_SUCCESS", "RUN_SUCCESS"],
+        "batch",
+    )
     atomic = workflow["batchTriggerIsAtomic"]
     assert (atomic["status"], atomic["runs"]) == (400, 0)
     assert "message 1" in atomic["error"]

@@ -48,14 +48,22 @@ def quiet_queue(http: httpx.Client) -> Iterator[None]:
     http.delete("/v2/messages")
     entries = http.get("/v2/dlq").json()["messages"]
     if entries:
-        http.request("DELETE", "/v2/dlq", json={"dlqIds": [entry["dlqId"] for entry in entries]})
+        http.request(
+            "DELETE", "/v2/dlq", json={"dlqIds": [entry["dlqId"] for entry in entries]}
+        )
 
 
-def test_text_and_json_are_published(qstash: QStash, server: Server, wait_for: Wait) -> None:
+def test_text_and_json_are_published(
+    qstash: QStash, server: Server, wait_for: Wait
+) -> None:
     """The destination gets body, type and headers as the package was given them."""
     server.always(b"{}")
     text = qstash.message.publish(
-        url=f"{server.url}/text", body="grüße", content_type="text/plain", headers={"X-A": "1"}, method="PUT"
+        url=f"{server.url}/text",
+        body="grüße",
+        content_type="text/plain",
+        headers={"X-A": "1"},
+        method="PUT",
     )
     wait_for(lambda: len(server.requests) == 1)
     qstash.message.publish_json(url=f"{server.url}/json", body={"n": [1, None]})
@@ -68,10 +76,15 @@ def test_text_and_json_are_published(qstash: QStash, server: Server, wait_for: W
     )
     assert first.headers["x-a"] == "1"
     assert first.headers["Upstash-Message-Id"] == text.message_id
-    assert (json.loads(second.body), second.headers["Content-Type"]) == ({"n": [1, None]}, "application/json")
+    assert (json.loads(second.body), second.headers["Content-Type"]) == (
+        {"n": [1, None]},
+        "application/json",
+    )
 
 
-def test_everything_the_package_can_ask_for_is_taken(qstash: QStash, server: Server, wait_for: Wait) -> None:
+def test_everything_the_package_can_ask_for_is_taken(
+    qstash: QStash, server: Server, wait_for: Wait
+) -> None:
     """Every option of publish at once; pending messages as the package reads them."""
     server.always(b"{}")
     sent = qstash.message.publish_json(
@@ -91,18 +104,29 @@ def test_everything_the_package_can_ask_for_is_taken(qstash: QStash, server: Ser
         label="red",
         redact={"header": ["X-Key"]},
     )
-    again = qstash.message.publish_json(url=f"{server.url}/all", body={}, deduplication_id="one")
+    again = qstash.message.publish_json(
+        url=f"{server.url}/all", body={}, deduplication_id="one"
+    )
     assert (again.message_id, again.deduplicated) == (sent.message_id, True)
     waiting = qstash.message.get(sent.message_id)
-    assert (waiting.url, waiting.method, waiting.max_retries) == (f"{server.url}/all", "POST", 2)
+    assert (waiting.url, waiting.method, waiting.max_retries) == (
+        f"{server.url}/all",
+        "POST",
+        2,
+    )
     assert json.loads(waiting.body) == {"a": 1}
     assert waiting.retry_delay_expression == "1000 * (1 + retried)"
-    assert (waiting.callback, waiting.failure_callback) == (f"{server.url}/callback", f"{server.url}/failed")
+    assert (waiting.callback, waiting.failure_callback) == (
+        f"{server.url}/callback",
+        f"{server.url}/failed",
+    )
     assert waiting.flow_control.key == "k"
     assert (waiting.flow_control.parallelism, waiting.flow_control.rate) == (2, 5)
     assert waiting.label == "red"
     assert waiting.headers["x-plain"] == ["seen"]
-    assert waiting.headers["x-key"] == [f"REDACTED:{hashlib.sha256(b'of the house').hexdigest()}"]
+    assert waiting.headers["x-key"] == [
+        f"REDACTED:{hashlib.sha256(b'of the house').hexdigest()}"
+    ]
     wait_for(lambda: len(server.requests) == 2)
     work, callback = server.requests
     assert work.headers["x-key"] == "of the house"
@@ -123,11 +147,16 @@ def test_all_headers_are_redacted_on_request(qstash: QStash, server: Server) -> 
     assert all(value[0].startswith("REDACTED:") for value in waiting.headers.values())
 
 
-def test_batch_responses_are_in_order(qstash: QStash, server: Server, wait_for: Wait) -> None:
+def test_batch_responses_are_in_order(
+    qstash: QStash, server: Server, wait_for: Wait
+) -> None:
     """Text and JSON batches, each message with headers of its own."""
     server.always(b"{}")
     sent = qstash.message.batch(
-        [{"url": f"{server.url}/{n}", "body": str(n), "headers": {"x-n": str(n)}} for n in range(3)]
+        [
+            {"url": f"{server.url}/{n}", "body": str(n), "headers": {"x-n": str(n)}}
+            for n in range(3)
+        ]
     )
     sent += qstash.message.batch_json([{"url": f"{server.url}/3", "body": {"n": 3}}])
     wait_for(lambda: len(server.requests) == 4)
@@ -136,24 +165,39 @@ def test_batch_responses_are_in_order(qstash: QStash, server: Server, wait_for: 
     assert by_id[sent[1].message_id].headers["x-n"] == "1"
 
 
-def test_callbacks_tell_what_came_back(qstash: QStash, server: Server, wait_for: Wait) -> None:
+def test_callbacks_tell_what_came_back(
+    qstash: QStash, server: Server, wait_for: Wait
+) -> None:
     """The callback of a success, as the package's users read it."""
     server.json(b"done", 201)
     server.always(b"{}")
-    sent = qstash.message.publish(url=f"{server.url}/work", body="it", callback=f"{server.url}/callback")
+    sent = qstash.message.publish(
+        url=f"{server.url}/work", body="it", callback=f"{server.url}/callback"
+    )
     wait_for(lambda: len(server.requests) == 2)
     payload = json.loads(server.requests[1].body)
     assert (payload["status"], base64.b64decode(payload["body"])) == (201, b"done")
-    assert (payload["sourceMessageId"], base64.b64decode(payload["sourceBody"])) == (sent.message_id, b"it")
+    assert (payload["sourceMessageId"], base64.b64decode(payload["sourceBody"])) == (
+        sent.message_id,
+        b"it",
+    )
 
 
 def fail(qstash: QStash, server: Server, wait_for: Wait, **options: Any) -> Any:
     """A message that fails immediately; returns its entry."""
-    sent = qstash.message.publish(url=f"{server.url}/work", body="it", retries=0, **options)
-    return wait_for(lambda: [e for e in qstash.dlq.list().messages if e.message_id == sent.message_id])[0]
+    sent = qstash.message.publish(
+        url=f"{server.url}/work", body="it", retries=0, **options
+    )
+    return wait_for(
+        lambda: [
+            e for e in qstash.dlq.list().messages if e.message_id == sent.message_id
+        ]
+    )[0]
 
 
-def test_the_dlq_is_listed_read_and_emptied(qstash: QStash, server: Server, wait_for: Wait) -> None:
+def test_the_dlq_is_listed_read_and_emptied(
+    qstash: QStash, server: Server, wait_for: Wait
+) -> None:
     """Lists with pages and filters, single reads, single and bulk deletes."""
     server.always(b"oops", 503)
     entries = [fail(qstash, server, wait_for, label=f"l{n % 2}") for n in range(4)]
@@ -161,7 +205,9 @@ def test_the_dlq_is_listed_read_and_emptied(qstash: QStash, server: Server, wait
     assert len(listed.messages) == 3
     rest = qstash.dlq.list(cursor=listed.cursor)
     assert not rest.cursor
-    assert {e.dlq_id for e in [*listed.messages, *rest.messages]} == {e.dlq_id for e in entries}
+    assert {e.dlq_id for e in [*listed.messages, *rest.messages]} == {
+        e.dlq_id for e in entries
+    }
     one = qstash.dlq.get(entries[0].dlq_id)
     assert (one.response_status, one.response_body, one.body) == (503, "oops", "it")
     assert (one.label, one.max_retries, one.url) == ("l0", 0, f"{server.url}/work")
@@ -173,8 +219,12 @@ def test_the_dlq_is_listed_read_and_emptied(qstash: QStash, server: Server, wait
     assert ids(message_id=entries[2].message_id) == {entries[2].dlq_id}
     assert ids(response_status=503) == {entry.dlq_id for entry in entries}
     assert ids(response_status=500) == set()
-    assert ids(url_group="none") == ids(queue="none") == ids(schedule_id="none") == set()
-    assert ids(from_time=entries[3].created_at, to_time=entries[3].created_at) >= {entries[3].dlq_id}
+    assert (
+        ids(url_group="none") == ids(queue="none") == ids(schedule_id="none") == set()
+    )
+    assert ids(from_time=entries[3].created_at, to_time=entries[3].created_at) >= {
+        entries[3].dlq_id
+    }
     assert ids(caller_ip="127.0.0.1") == ids(url=f"{server.url}/work") == ids()
     qstash.dlq.delete(entries[0].dlq_id)
     with pytest.raises(QStashError, match="404"):
@@ -183,7 +233,9 @@ def test_the_dlq_is_listed_read_and_emptied(qstash: QStash, server: Server, wait
     assert qstash.dlq.list().messages == []
 
 
-def test_the_failure_callback_names_the_entry(qstash: QStash, server: Server, wait_for: Wait) -> None:
+def test_the_failure_callback_names_the_entry(
+    qstash: QStash, server: Server, wait_for: Wait
+) -> None:
     """Its body has the id under which the package finds the message in the DLQ."""
     server.json(b"oops", 500)
     server.always(b"{}")
@@ -195,7 +247,10 @@ def test_the_failure_callback_names_the_entry(qstash: QStash, server: Server, wa
 def test_messages_are_canceled(qstash: QStash, server: Server, wait_for: Wait) -> None:
     """One, many and all of them; cancelled messages are neither delivered nor listed."""
     server.always(b"{}")
-    sent = [qstash.message.publish(url=f"{server.url}/", delay="1d").message_id for _ in range(5)]
+    sent = [
+        qstash.message.publish(url=f"{server.url}/", delay="1d").message_id
+        for _ in range(5)
+    ]
     qstash.message.cancel(sent[0])
     with pytest.raises(QStashError, match="404"):
         qstash.message.get(sent[0])
@@ -215,8 +270,19 @@ def test_the_log_tells_what_happened(
     mine = {"message_id": sent.message_id}
     wait_for(lambda: qstash.log.list(filter={**mine, "state": LogState.DELIVERED}).logs)
     logs = qstash.log.list(filter=mine).logs
-    assert [log.state.value for log in logs] == ["DELIVERED", "ACTIVE", "RETRY", "ERROR", "ACTIVE", "CREATED"]
-    assert (logs[2].error, logs[3].error, logs[3].response_status) == ("oops", "oops", 500)
+    assert [log.state.value for log in logs] == [
+        "DELIVERED",
+        "ACTIVE",
+        "RETRY",
+        "ERROR",
+        "ACTIVE",
+        "CREATED",
+    ]
+    assert (logs[2].error, logs[3].error, logs[3].response_status) == (
+        "oops",
+        "oops",
+        500,
+    )
     assert len(qstash.log.list(filter={"label": "logged"}, count=1000).logs) == 6
     assert qstash.log.list(filter={**mine, "from_time": logs[0].time + 1}).logs == []
     assert len(qstash.log.list(filter={"message_ids": [sent.message_id]}).logs) == 6
@@ -232,24 +298,42 @@ def test_the_receiver_verifies_our_signatures(
     receiver = Receiver(keys.current, keys.next)
     qstash.message.publish_json(url=f"{server.url}/signed?a=1", body={"a": 1})
     wait_for(lambda: server.requests)
-    signature, body = server.requests[0].headers["Upstash-Signature"], server.requests[0].body.decode()
-    receiver.verify(signature=signature, body=body, url=f"{server.url}/signed?a=1", clock_tolerance=1)
+    signature, body = (
+        server.requests[0].headers["Upstash-Signature"],
+        server.requests[0].body.decode(),
+    )
+    receiver.verify(
+        signature=signature,
+        body=body,
+        url=f"{server.url}/signed?a=1",
+        clock_tolerance=1,
+    )
     for changed in ({"body": body + " "}, {"url": f"{server.url}/other"}):
         with pytest.raises(SignatureError):
             receiver.verify(**{"signature": signature, "body": body, **changed})
     tk.verify_signature(
-        signature, server.requests[0].body, url=f"{server.url}/signed?a=1", keys=(keys.current, keys.next)
+        signature,
+        server.requests[0].body,
+        url=f"{server.url}/signed?a=1",
+        keys=(keys.current, keys.next),
     )
     rotated = qstash.signing_key.rotate()
     assert rotated.current == keys.next
     assert qstash.signing_key.get() == rotated
     qstash.message.publish(url=f"{server.url}/rotated", body="b")
     wait_for(lambda: len(server.requests) == 2)
-    receiver.verify(signature=server.requests[1].headers["Upstash-Signature"], body="b", clock_tolerance=1)
+    receiver.verify(
+        signature=server.requests[1].headers["Upstash-Signature"],
+        body="b",
+        clock_tolerance=1,
+    )
 
 
 def test_the_usual_variables_are_enough(
-    running: LocalService, server: Server, wait_for: Wait, monkeypatch: pytest.MonkeyPatch
+    running: LocalService,
+    server: Server,
+    wait_for: Wait,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``QSTASH_URL`` and ``QSTASH_TOKEN`` lead the package and the toolkit to the same service."""
     server.always(b"{}")
@@ -274,18 +358,27 @@ def test_the_token_may_be_in_the_query(running: LocalService, parameter: str) ->
 
 def test_a_wrong_token_is_refused(running: LocalService) -> None:
     """The package raises with the service's 401."""
-    with client("wrong-token", running.url) as found, pytest.raises(QStashError, match="401"):
+    with (
+        client("wrong-token", running.url) as found,
+        pytest.raises(QStashError, match="401"),
+    ):
         found.message.publish(url="http://127.0.0.1:9/")
 
 
-def test_the_asynchronous_client_works_alike(running: LocalService, server: Server, wait_for: Wait) -> None:
+def test_the_asynchronous_client_works_alike(
+    running: LocalService, server: Server, wait_for: Wait
+) -> None:
     """Publish, batch, DLQ and keys through the package's asynchronous client."""
     server.always(b"oops", 500)
 
     async def use() -> tuple[str, list[str]]:
         package = AsyncQStash(running.token, base_url=running.url, retry=False)
-        sent = await package.message.publish_json(url=f"{server.url}/a", body=1, retries=0)
-        await package.message.batch([{"url": f"{server.url}/b", "body": "2", "retries": 0}])
+        sent = await package.message.publish_json(
+            url=f"{server.url}/a", body=1, retries=0
+        )
+        await package.message.batch(
+            [{"url": f"{server.url}/b", "body": "2", "retries": 0}]
+        )
         assert (await package.signing_key.get()).current
         deadline = time.monotonic() + 10
         while len(found := (await package.dlq.list()).messages) < 2:

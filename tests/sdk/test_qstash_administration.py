@@ -44,7 +44,10 @@ def emptied(http: httpx.Client, qstash: QStash) -> Iterator[None]:
 def test_url_groups(qstash: QStash, server: Server, wait_for: Wait) -> None:
     """Made, changed, listed, published to, and deleted with the last endpoint."""
     server.always(b"{}")
-    first, second = {"url": f"{server.url}/a", "name": "first"}, {"url": f"{server.url}/b"}
+    first, second = (
+        {"url": f"{server.url}/a", "name": "first"},
+        {"url": f"{server.url}/b"},
+    )
     qstash.url_group.delete("both")
     qstash.url_group.upsert_endpoints("both", [first, second])
     group = qstash.url_group.get("both")
@@ -56,11 +59,18 @@ def test_url_groups(qstash: QStash, server: Server, wait_for: Wait) -> None:
     sent = qstash.message.publish_json(url_group="both", body={"n": 1}, label="grouped")
     wait_for(lambda: len(server.requests) == 2)
     assert {message.url for message in sent} == {first["url"], second["url"]}
-    batched = qstash.message.batch_json([{"url_group": "both", "body": 1}, {"url": f"{server.url}/c"}])
+    batched = qstash.message.batch_json(
+        [{"url_group": "both", "body": 1}, {"url": f"{server.url}/c"}]
+    )
     assert (len(batched[0]), bool(batched[1].message_id)) == (2, True)
     wait_for(lambda: len(server.requests) == 5)
-    logs = qstash.log.list(filter={"url_group": "both", "label": "grouped", "state": LogState.CREATED}).logs
-    assert {(log.url, log.endpoint) for log in logs} == {(first["url"], "first"), (second["url"], None)}
+    logs = qstash.log.list(
+        filter={"url_group": "both", "label": "grouped", "state": LogState.CREATED}
+    ).logs
+    assert {(log.url, log.endpoint) for log in logs} == {
+        (first["url"], "first"),
+        (second["url"], None),
+    }
     qstash.url_group.remove_endpoints("both", [{"name": "first"}, second])
     with pytest.raises(QStashError, match="404"):
         qstash.url_group.get("both")
@@ -71,9 +81,14 @@ def test_queues(qstash: QStash, server: Server, wait_for: Wait) -> None:
     server.always(b"{}")
     qstash.queue.upsert("line", parallelism=1, paused=True)
     sent = [
-        qstash.message.enqueue(queue="line", url=f"{server.url}/{number}", body="x") for number in range(3)
+        qstash.message.enqueue(queue="line", url=f"{server.url}/{number}", body="x")
+        for number in range(3)
     ]
-    sent += [qstash.message.enqueue_json(queue="line", url=f"{server.url}/3", body={"n": 3}, label="last")]
+    sent += [
+        qstash.message.enqueue_json(
+            queue="line", url=f"{server.url}/3", body={"n": 3}, label="last"
+        )
+    ]
     sent += qstash.message.batch([{"queue": "line", "url": f"{server.url}/4"}])
     queue = qstash.queue.get("line")
     assert (queue.lag, queue.parallelism, queue.paused) == (5, 1, True)
@@ -81,7 +96,9 @@ def test_queues(qstash: QStash, server: Server, wait_for: Wait) -> None:
     assert (waiting.queue, waiting.label) == ("line", "last")
     qstash.queue.resume("line")
     wait_for(lambda: len(server.requests) == 5)
-    assert [request.path for request in server.requests] == [f"/{number}" for number in range(5)]
+    assert [request.path for request in server.requests] == [
+        f"/{number}" for number in range(5)
+    ]
     wait_for(lambda: qstash.queue.get("line").lag == 0)
     qstash.queue.pause("line")
     assert qstash.queue.list()[0].paused
@@ -111,12 +128,28 @@ def test_schedules(qstash: QStash, server: Server) -> None:
         label="red",
     )
     schedule = qstash.schedule.get(made)
-    assert (made, schedule.cron, schedule.destination) == ("mine", "1 1 1 1 1", f"{server.url}/a")
-    assert (schedule.method, schedule.retries, schedule.delay, schedule.timeout) == ("PUT", 2, 300, 30)
+    assert (made, schedule.cron, schedule.destination) == (
+        "mine",
+        "1 1 1 1 1",
+        f"{server.url}/a",
+    )
+    assert (schedule.method, schedule.retries, schedule.delay, schedule.timeout) == (
+        "PUT",
+        2,
+        300,
+        30,
+    )
     assert json.loads(schedule.body) == {"n": 1}
     assert schedule.headers["x-a"] == ["1"]
-    assert (schedule.callback_headers, schedule.failure_callback_headers) == ({"x-c": ["c"]}, {"x-f": ["f"]})
-    assert (schedule.queue, schedule.label, schedule.retry_delay_expression) == ("line", "red", "1000")
+    assert (schedule.callback_headers, schedule.failure_callback_headers) == (
+        {"x-c": ["c"]},
+        {"x-f": ["f"]},
+    )
+    assert (schedule.queue, schedule.label, schedule.retry_delay_expression) == (
+        "line",
+        "red",
+        "1000",
+    )
     flow = schedule.flow_control
     assert (flow.key, flow.parallelism, flow.rate, flow.period) == ("k", 2, 3, 60)
     assert (schedule.last_schedule_time, schedule.last_schedule_states) == (None, None)
@@ -125,7 +158,9 @@ def test_schedules(qstash: QStash, server: Server) -> None:
     assert qstash.schedule.get("mine").paused
     qstash.schedule.resume("mine")
     qstash.schedule.create(
-        destination=f"{server.url}/b", cron="CRON_TZ=Asia/Tokyo 0 9 * * *", schedule_id="mine"
+        destination=f"{server.url}/b",
+        cron="CRON_TZ=Asia/Tokyo 0 9 * * *",
+        schedule_id="mine",
     )
     (changed,) = qstash.schedule.list()
     assert (changed.destination, changed.paused) == (f"{server.url}/b", False)
@@ -140,13 +175,24 @@ def test_flow_control(qstash: QStash, server: Server, wait_for: Wait) -> None:
     limits = {"key": "k", "parallelism": 5, "rate": 10, "period": "1h"}
     qstash.message.publish(url=f"{server.url}/a", flow_control=limits)
     held = qstash.flow_control.get("k")
-    assert (held.is_paused, held.wait_list_size, held.parallelism_max, held.rate_max) == (True, 1, 5, 10)
+    assert (
+        held.is_paused,
+        held.wait_list_size,
+        held.parallelism_max,
+        held.rate_max,
+    ) == (True, 1, 5, 10)
     qstash.flow_control.pin("k", {"parallelism": 3, "rate": 20, "period": 7200})
     pinned = qstash.flow_control.get("k")
     assert (pinned.is_pinned_parallelism, pinned.is_pinned_rate) == (True, True)
-    assert (pinned.parallelism_max, pinned.rate_max, pinned.rate_period) == (3, 20, 7200)
+    assert (pinned.parallelism_max, pinned.rate_max, pinned.rate_period) == (
+        3,
+        20,
+        7200,
+    )
     qstash.flow_control.resume("k")
-    wait_for(lambda: server.requests and qstash.flow_control.get("k").parallelism_count == 0)
+    wait_for(
+        lambda: server.requests and qstash.flow_control.get("k").parallelism_count == 0
+    )
     assert qstash.flow_control.get("k").rate_count == 1
     qstash.flow_control.reset_rate("k")
     assert qstash.flow_control.get("k").rate_count == 0
@@ -157,7 +203,9 @@ def test_flow_control(qstash: QStash, server: Server, wait_for: Wait) -> None:
     assert (total.parallelism_max, total.parallelism_count) == (32, 0)
 
 
-def test_the_asynchronous_client_works_alike(running: LocalService, server: Server) -> None:
+def test_the_asynchronous_client_works_alike(
+    running: LocalService, server: Server
+) -> None:
     """Groups, queues, schedules and flow control through the package's asynchronous client."""
     server.always(b"{}")
 
@@ -171,7 +219,9 @@ def test_the_asynchronous_client_works_alike(running: LocalService, server: Serv
         sent = await package.message.enqueue(queue="line", url_group="both")
         assert ((await package.queue.get("line")).lag, len(sent)) == (2, 2)
         await package.queue.resume("line")
-        made = await package.schedule.create(destination="both", cron="0 0 1 1 *", queue="line")
+        made = await package.schedule.create(
+            destination="both", cron="0 0 1 1 *", queue="line"
+        )
         assert (await package.schedule.get(made)).queue == "line"
         await package.flow_control.pin("k", {"parallelism": 1})
         assert (await package.flow_control.get("k")).is_pinned_parallelism

@@ -49,8 +49,14 @@ class Waited:
 
         def call(*args: Any, **options: Any) -> Any:
             given = found(*args, **options)
-            given = self._loop.run_until_complete(given) if inspect.isawaitable(given) else given
-            if isinstance(given, tuple):  # results and a handle that is asynchronous too
+            given = (
+                self._loop.run_until_complete(given)
+                if inspect.isawaitable(given)
+                else given
+            )
+            if isinstance(
+                given, tuple
+            ):  # results and a handle that is asynchronous too
                 return given[0], Waited(given[1], self._loop)
             return given
 
@@ -65,17 +71,24 @@ def serving() -> Iterator[LocalService]:
 
 
 @pytest.fixture(scope="module", params=["sync", "async"])
-def opened(serving: LocalService, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
+def opened(
+    serving: LocalService, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Any]]:
     """Returns the client of an index by its name."""
     options = {"token": serving.token, "retries": 0, "allow_telemetry": False}
     if request.param == "sync":
-        made: dict[str, Any] = {name: Index(url=url, **options) for name, url in serving.vector_urls.items()}
+        made: dict[str, Any] = {
+            name: Index(url=url, **options) for name, url in serving.vector_urls.items()
+        }
         yield made.__getitem__
         for index in made.values():
             index._client.close()
         return
     loop = asyncio.new_event_loop()
-    made = {name: AsyncIndex(url=url, **options) for name, url in serving.vector_urls.items()}
+    made = {
+        name: AsyncIndex(url=url, **options)
+        for name, url in serving.vector_urls.items()
+    }
     yield lambda name: Waited(made[name], loop)
     for index in made.values():
         loop.run_until_complete(index._client.aclose())
@@ -116,16 +129,28 @@ def ids(results: Any) -> list[str]:
         ("dots", {"a": 1.0, "ab": 1.0, "b": 0.5}),
     ],
 )
-def test_dense_query(client: Callable[[str], Any], name: str, scores: dict[str, float]) -> None:
+def test_dense_query(
+    client: Callable[[str], Any], name: str, scores: dict[str, float]
+) -> None:
     """Upsert in all three forms, then query: scores by the documented formula of each similarity."""
     index = client(name)
     assert index.upsert(vectors=ROWS) == "Success"
-    hits = index.query([1.0, 0.0], top_k=3, include_vectors=True, include_metadata=True, include_data=True)
+    hits = index.query(
+        [1.0, 0.0],
+        top_k=3,
+        include_vectors=True,
+        include_metadata=True,
+        include_data=True,
+    )
     assert {hit.id: hit.score for hit in hits} == pytest.approx(scores)
     shortest = [float(str(np.float32(score))) for score in scores.values()]
     assert [hit.score for hit in hits] == sorted(shortest, reverse=True)
     first = next(hit for hit in hits if hit.id == "a")
-    assert (first.vector, first.metadata, first.data) == ([1.0, 0.0], {"city": "Izmir", "n": 1}, "first")
+    assert (first.vector, first.metadata, first.data) == (
+        [1.0, 0.0],
+        {"city": "Izmir", "n": 1},
+        "first",
+    )
     assert first.sparse_vector is None
     assert index.query([1.0, 0.0], top_k=1)[0].vector is None
 
@@ -149,7 +174,9 @@ def test_range_and_fetch(client: Callable[[str], Any]) -> None:
     index.upsert(vectors=ROWS)
     seen, cursor = [], ""
     while True:
-        page = index.range(cursor=cursor, limit=2, include_vectors=True, include_data=True)
+        page = index.range(
+            cursor=cursor, limit=2, include_vectors=True, include_data=True
+        )
         seen += page.vectors
         cursor = page.next_cursor
         if cursor == "":
@@ -169,8 +196,14 @@ def test_update_and_delete(client: Callable[[str], Any]) -> None:
     index = client("plain")
     index.upsert(vectors=ROWS)
     patch = {"n": None, "seen": True}
-    assert index.update("a", metadata=patch, metadata_update_mode=MetadataUpdateMode.PATCH) is True
-    assert index.fetch("a", include_metadata=True)[0].metadata == {"city": "Izmir", "seen": True}
+    assert (
+        index.update("a", metadata=patch, metadata_update_mode=MetadataUpdateMode.PATCH)
+        is True
+    )
+    assert index.fetch("a", include_metadata=True)[0].metadata == {
+        "city": "Izmir",
+        "seen": True,
+    }
     assert index.update("b", vector=[3.0, 4.0], metadata={"n": 9}) is True
     changed = index.fetch("b", include_metadata=True, include_vectors=True)[0]
     assert (changed.vector, changed.metadata) == ([3.0, 4.0], {"n": 9})
@@ -185,13 +218,18 @@ AWKWARD = [0.1, 0.2, 0.7, 1e-7, 123456.7, 3.4e38, 5e-324, -0.3]
 """Numbers that float32 holds only nearly, or not at all."""
 
 
-def test_numbers_come_back_with_the_digits_they_were_sent_with(client: Callable[[str], Any]) -> None:
+def test_numbers_come_back_with_the_digits_they_were_sent_with(
+    client: Callable[[str], Any],
+) -> None:
     """Values sent with few digits compare equal in every operation, dense and sparse."""
     index = client("plain")
     pairs = [AWKWARD[start : start + 2] for start in range(0, len(AWKWARD), 2)]
     sent = {f"v{number}": pair for number, pair in enumerate(pairs)}
     index.upsert(list(sent.items()))
-    expected = {name: [0.0 if number == 5e-324 else number for number in pair] for name, pair in sent.items()}
+    expected = {
+        name: [0.0 if number == 5e-324 else number for number in pair]
+        for name, pair in sent.items()
+    }
     fetched = index.fetch([*sent], include_vectors=True)
     assert {one.id: one.vector for one in fetched} == expected
     ranged = index.range(limit=10, include_vectors=True).vectors
@@ -204,11 +242,15 @@ def test_numbers_come_back_with_the_digits_they_were_sent_with(client: Callable[
     assert words.fetch("a", include_vectors=True)[0].sparse_vector.values == values
 
 
-def test_a_vector_scores_exactly_one_against_itself(client: Callable[[str], Any]) -> None:
+def test_a_vector_scores_exactly_one_against_itself(
+    client: Callable[[str], Any],
+) -> None:
     """Cosine and distance of equal vectors are 1, not nearly 1; so is that of a text with itself."""
     for name in ("plain", "near"):
         index = client(name)
-        index.upsert([(f"v{a}{b}", [a / 10, b / 10]) for a in range(1, 10) for b in range(1, 10)])
+        index.upsert(
+            [(f"v{a}{b}", [a / 10, b / 10]) for a in range(1, 10) for b in range(1, 10)]
+        )
         for a, b in ((1, 2), (3, 4), (7, 8), (9, 1)):
             hits = index.query([a / 10, b / 10], top_k=1)
             assert [hit.score for hit in hits] == [1]
@@ -221,7 +263,12 @@ def test_equal_scores_keep_the_order_of_insertion(client: Callable[[str], Any]) 
     """Rows that point the same way score the same in float32, so the first inserted comes first."""
     index = client("plain")
     names = [f"v{number}" for number in (5, 3, 8, 1, 9, 2)]
-    index.upsert([(name, [0.1 * place, 0.3 * place]) for place, name in enumerate(names, start=1)])
+    index.upsert(
+        [
+            (name, [0.1 * place, 0.3 * place])
+            for place, name in enumerate(names, start=1)
+        ]
+    )
     index.upsert([("v8", [0.7, 2.1])])  # writing it again keeps its position
     hits = index.query([0.2, 0.6], top_k=6)
     assert {hit.score for hit in hits} == {1.0}
@@ -229,7 +276,9 @@ def test_equal_scores_keep_the_order_of_insertion(client: Callable[[str], Any]) 
     assert ids(index.query([0.2, 0.6], top_k=2)) == names[:2]
 
 
-def test_fused_scores_that_are_equal_keep_the_order_of_insertion(client: Callable[[str], Any]) -> None:
+def test_fused_scores_that_are_equal_keep_the_order_of_insertion(
+    client: Callable[[str], Any],
+) -> None:
     """One row is best by its dense vector, the other by its sparse one: the first inserted comes first."""
     index = client("both")
     rows = [
@@ -237,28 +286,50 @@ def test_fused_scores_that_are_equal_keep_the_order_of_insertion(client: Callabl
         Vector(id="a", vector=[1.0, 0.0], sparse_vector=SparseVector([1], [1.0])),
     ]
     index.upsert(rows)
-    hits = index.query(vector=[1.0, 0.0], sparse_vector=SparseVector([1], [1.0]), top_k=2)
+    hits = index.query(
+        vector=[1.0, 0.0], sparse_vector=SparseVector([1], [1.0]), top_k=2
+    )
     assert ids(hits) == ["b", "a"]
     assert hits[0].score == hits[1].score
 
 
-def test_a_dimension_named_twice_counts_with_the_sum(client: Callable[[str], Any]) -> None:
+def test_a_dimension_named_twice_counts_with_the_sum(
+    client: Callable[[str], Any],
+) -> None:
     """Duplicate indices are stored as sent, and inner products sum them, in rows, queries and updates."""
     index = client("words")
-    index.upsert([("a", SparseVector([3, 3, 5], [1.0, 2.0, 0.5])), ("b", SparseVector([3], [1.0]))])
-    assert index.fetch("a", include_vectors=True)[0].sparse_vector == SparseVector([3, 3, 5], [1.0, 2.0, 0.5])
-    scores = {hit.id: hit.score for hit in index.query(sparse_vector=SparseVector([3, 3], [1.0, 10.0]))}
+    index.upsert(
+        [
+            ("a", SparseVector([3, 3, 5], [1.0, 2.0, 0.5])),
+            ("b", SparseVector([3], [1.0])),
+        ]
+    )
+    assert index.fetch("a", include_vectors=True)[0].sparse_vector == SparseVector(
+        [3, 3, 5], [1.0, 2.0, 0.5]
+    )
+    scores = {
+        hit.id: hit.score
+        for hit in index.query(sparse_vector=SparseVector([3, 3], [1.0, 10.0]))
+    }
     assert scores == {"a": 33.0, "b": 11.0}
     assert index.update("b", sparse_vector=SparseVector([7, 7], [1.5, 2.5])) is True
-    assert [hit.score for hit in index.query(sparse_vector=SparseVector([7], [1.0]))] == [4.0]
-    weighed = index.query(sparse_vector=SparseVector([5], [1.0]), weighting_strategy=WeightingStrategy.IDF)
+    assert [
+        hit.score for hit in index.query(sparse_vector=SparseVector([7], [1.0]))
+    ] == [4.0]
+    weighed = index.query(
+        sparse_vector=SparseVector([5], [1.0]), weighting_strategy=WeightingStrategy.IDF
+    )
     rare = math.log((2 - 1 + 0.5) / (1 + 0.5) + 1)  # one row of two holds the dimension
     assert [hit.score for hit in weighed] == pytest.approx([0.5 * rare])
-    again = index.query(sparse_vector=SparseVector([3], [1.0]), weighting_strategy=WeightingStrategy.IDF)
+    again = index.query(
+        sparse_vector=SparseVector([3], [1.0]), weighting_strategy=WeightingStrategy.IDF
+    )
     assert [hit.score for hit in again] == pytest.approx([3 * rare])
 
 
-@pytest.mark.parametrize("name", ["team/a", "a/b/c", "a//b", "/first", "last/", "a%2Fb", "Izmir/\u00fc 1"])
+@pytest.mark.parametrize(
+    "name", ["team/a", "a/b/c", "a//b", "/first", "last/", "a%2Fb", "Izmir/\u00fc 1"]
+)
 def test_namespaces_with_slashes(client: Callable[[str], Any], name: str) -> None:
     """The SDK puts a namespace into the path unescaped: all operations accept one with slashes."""
     index = client("plain")
@@ -268,7 +339,11 @@ def test_namespaces_with_slashes(client: Callable[[str], Any], name: str) -> Non
     index.upsert(ROWS, namespace=namespace)
     index.upsert([("z", [0.5, 0.5])])
     assert index.list_namespaces() == ["", name]
-    assert sorted(ids(index.query([1.0, 0.0], top_k=9, namespace=namespace))) == ["a", "ab", "b"]
+    assert sorted(ids(index.query([1.0, 0.0], top_k=9, namespace=namespace))) == [
+        "a",
+        "ab",
+        "b",
+    ]
     assert ids(index.range(limit=9, namespace=namespace).vectors) == ["a", "b", "ab"]
     assert ids(index.fetch("a", namespace=namespace)) == ["a"]
     assert index.update("a", metadata={"n": 5}, namespace=namespace) is True
@@ -293,14 +368,20 @@ def test_namespaces(client: Callable[[str], Any]) -> None:
     assert index.info().vector_count == 0
     index.delete_namespace("other")
     assert index.list_namespaces() == [""]
-    with pytest.raises(UpstashError, match="Namespace other for the index plain does not exist"):
+    with pytest.raises(
+        UpstashError, match="Namespace other for the index plain does not exist"
+    ):
         index.delete_namespace("other")
 
 
 def test_info_of_each_kind(client: Callable[[str], Any]) -> None:
     """Info describes each kind by its parts, with similarity, dimension and models."""
     dense = client("near").info()
-    assert (dense.dimension, dense.similarity_function, dense.sparse_index) == (2, "EUCLIDEAN", None)
+    assert (dense.dimension, dense.similarity_function, dense.sparse_index) == (
+        2,
+        "EUCLIDEAN",
+        None,
+    )
     assert (dense.dense_index.dimension, dense.dense_index.embedding_model) == (2, "")
     assert dense.index_size > 0
     sparse = client("terms").info()
@@ -324,7 +405,12 @@ def test_errors_are_reported(client: Callable[[str], Any]) -> None:
 
 SPARSE = [
     ("cat", ([1, 7], [1.0, 0.5])),
-    Vector(id="dog", sparse_vector=SparseVector([7, 9], [2.0, 1.0]), metadata={"n": 1}, data="woof"),
+    Vector(
+        id="dog",
+        sparse_vector=SparseVector([7, 9], [2.0, 1.0]),
+        metadata={"n": 1},
+        data="woof",
+    ),
     {"id": "fish", "sparse_vector": ([20], [4.0])},
 ]
 
@@ -333,21 +419,36 @@ def test_sparse_index(client: Callable[[str], Any]) -> None:
     """Inner products over shared dimensions, nothing that shares none, IDF as documented."""
     index = client("words")
     index.upsert(vectors=SPARSE)
-    hits = index.query(sparse_vector=([7, 1, 40], [1.0, 10.0, 5.0]), include_vectors=True)
+    hits = index.query(
+        sparse_vector=([7, 1, 40], [1.0, 10.0, 5.0]), include_vectors=True
+    )
     assert [(hit.id, hit.score) for hit in hits] == [("cat", 10.5), ("dog", 2.0)]
     assert hits[1].sparse_vector == SparseVector([7, 9], [2.0, 1.0])
     assert hits[1].vector is None
-    weighted = index.query(sparse_vector=SparseVector([20], [1.0]), weighting_strategy=WeightingStrategy.IDF)
-    assert [(hit.id, hit.score) for hit in weighted] == [("fish", pytest.approx(4 * math.log(2.5 / 1.5 + 1)))]
+    weighted = index.query(
+        sparse_vector=SparseVector([20], [1.0]),
+        weighting_strategy=WeightingStrategy.IDF,
+    )
+    assert [(hit.id, hit.score) for hit in weighted] == [
+        ("fish", pytest.approx(4 * math.log(2.5 / 1.5 + 1)))
+    ]
     assert ids(index.query(sparse_vector=([7], [1.0]), filter="n = 1")) == ["dog"]
-    many = [{"sparse_vector": ([7], [1.0]), "top_k": 1}, {"sparse_vector": ([20], [1.0])}]
+    many = [
+        {"sparse_vector": ([7], [1.0]), "top_k": 1},
+        {"sparse_vector": ([20], [1.0])},
+    ]
     assert list(map(ids, index.query_many(queries=many))) == [["dog"], ["fish"]]
     assert index.update("cat", sparse_vector=([20], [9.0])) is True
     assert ids(index.query(sparse_vector=([20], [1.0]))) == ["cat", "fish"]
     assert ids(index.query(sparse_vector=([1], [1.0]))) == []
     fetched = index.fetch(["dog"], include_vectors=True, include_data=True)[0]
-    assert (fetched.sparse_vector, fetched.data) == (SparseVector([7, 9], [2.0, 1.0]), "woof")
-    assert index.range(limit=1, include_vectors=True).vectors[0].sparse_vector == SparseVector([20], [9.0])
+    assert (fetched.sparse_vector, fetched.data) == (
+        SparseVector([7, 9], [2.0, 1.0]),
+        "woof",
+    )
+    assert index.range(limit=1, include_vectors=True).vectors[
+        0
+    ].sparse_vector == SparseVector([20], [9.0])
     index.delete("cat")
     assert ids(index.query(sparse_vector=([20], [1.0]))) == ["fish"]
 
@@ -371,8 +472,12 @@ def test_hybrid_index(client: Callable[[str], Any]) -> None:
     ]
     asked = {"vector": [1.0, 0.0], "sparse_vector": ([5], [1.0])}
     fused = {hit.id: hit.score for hit in index.query(**asked)}
-    assert fused == pytest.approx({"rare": 1 / 63 + 1 / 61, "both": 1 / 62 + 1 / 62, "near": 1 / 61})
-    by_scores = index.query(**asked, fusion_algorithm=FusionAlgorithm.DBSF, include_vectors=True)
+    assert fused == pytest.approx(
+        {"rare": 1 / 63 + 1 / 61, "both": 1 / 62 + 1 / 62, "near": 1 / 61}
+    )
+    by_scores = index.query(
+        **asked, fusion_algorithm=FusionAlgorithm.DBSF, include_vectors=True
+    )
     assert {hit.id for hit in by_scores} == {"near", "both", "rare"}
     assert by_scores[0].vector is not None
     assert by_scores[0].sparse_vector is not None
@@ -387,7 +492,14 @@ def test_idf_of_a_dimension_that_every_row_holds(
     """A dimension that all rows hold still counts for the rows that hold most of it, first and resumed."""
     index = client("both")
     index.upsert(
-        [(f"row {n}", [1.0, 1.0 - n / 10], SparseVector([4, 10 + n], [1.0 - n / 10, 1.0])) for n in range(4)]
+        [
+            (
+                f"row {n}",
+                [1.0, 1.0 - n / 10],
+                SparseVector([4, 10 + n], [1.0 - n / 10, 1.0]),
+            )
+            for n in range(4)
+        ]
     )
     first, handle = index.resumable_query(
         vector=[1.0, 1.0],
@@ -402,7 +514,11 @@ def test_idf_of_a_dimension_that_every_row_holds(
 
 
 TEXTS = [
-    Data(id="net", data="connection refused by the upstream host", metadata={"kind": "network"}),
+    Data(
+        id="net",
+        data="connection refused by the upstream host",
+        metadata={"kind": "network"},
+    ),
     {"id": "disk", "data": "no space left on device"},
     ("tls", "certificate has expired"),
 ]
@@ -413,11 +529,18 @@ def test_text(client: Callable[[str], Any], name: str) -> None:
     """Text is embedded by an index's models when stored, queried and updated, on all three kinds."""
     index = client(name)
     index.upsert(vectors=TEXTS)
-    first = index.query(data="certificate expired", top_k=1, include_data=True, include_metadata=True)[0]
+    first = index.query(
+        data="certificate expired", top_k=1, include_data=True, include_metadata=True
+    )[0]
     assert (first.id, first.data) == ("tls", "certificate has expired")
-    many = [{"data": "connection refused", "top_k": 1}, {"data": "space left", "top_k": 1}]
+    many = [
+        {"data": "connection refused", "top_k": 1},
+        {"data": "space left", "top_k": 1},
+    ]
     assert [hits[0].id for hits in index.query_many(queries=many)] == ["net", "disk"]
-    assert index.query(data="refused", top_k=1, filter="kind = 'network'")[0].id == "net"
+    assert (
+        index.query(data="refused", top_k=1, filter="kind = 'network'")[0].id == "net"
+    )
     assert index.update("disk", data="certificate renewal failed") is True
     assert index.query(data="renewal failed", top_k=1)[0].id == "disk"
 
@@ -429,9 +552,13 @@ def test_query_modes_of_text(client: Callable[[str], Any]) -> None:
     dense = index.query(data="certificates", query_mode=QueryMode.DENSE)
     assert dense[0].id == "tls"  # its spelling is near
     assert all(0 <= hit.score <= 1 for hit in dense)
-    assert index.query(data="certificates", query_mode=QueryMode.SPARSE) == []  # and yet it is another word
+    assert (
+        index.query(data="certificates", query_mode=QueryMode.SPARSE) == []
+    )  # and yet it is another word
     sparse = index.query(
-        data="the certificate", query_mode=QueryMode.SPARSE, weighting_strategy=WeightingStrategy.IDF
+        data="the certificate",
+        query_mode=QueryMode.SPARSE,
+        weighting_strategy=WeightingStrategy.IDF,
     )
     assert {hit.id for hit in sparse} == {"tls", "net"}
     fused = index.query(data="certificate", query_mode=QueryMode.HYBRID)

@@ -50,14 +50,29 @@ class Application:
 
 
 @contextmanager
-def application(service: LocalService, log: Path, **variables: str) -> Iterator[Application]:
+def application(
+    service: LocalService, log: Path, **variables: str
+) -> Iterator[Application]:
     """Run the application against a service."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = os.environ | {"QSTASH_URL": service.url, "QSTASH_TOKEN": service.token} | variables
+    environment = (
+        os.environ
+        | {"QSTASH_URL": service.url, "QSTASH_TOKEN": service.token}
+        | variables
+    )
     folder = Path(__file__).parent / "applications"
-    command = [sys.executable, "-m", "uvicorn", "orders:app", "--app-dir", str(folder), "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "orders:app",
+        "--app-dir",
+        str(folder),
+        "--port",
+        str(port),
+    ]
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
         try:
@@ -83,7 +98,9 @@ def process_wait(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="module")
-def app(running: LocalService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+def app(
+    running: LocalService, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Application]:
     """The application without signing keys."""
     with application(running, tmp_path_factory.mktemp("application") / "log") as found:
         yield found
@@ -91,7 +108,9 @@ def app(running: LocalService, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def begin(app: Application, payload: Any) -> str:
     """Start a run as a caller of the application does."""
-    response = httpx.post(f"{app.url}/order", json=payload, headers={"X-Customer": "ann"}, timeout=10)
+    response = httpx.post(
+        f"{app.url}/order", json=payload, headers={"X-Customer": "ann"}, timeout=10
+    )
     assert response.status_code == 200, response.text
     run_id: str = response.json()["workflowRunId"]
     return run_id
@@ -99,16 +118,22 @@ def begin(app: Application, payload: Any) -> str:
 
 def run_of(http: httpx.Client, run_id: str) -> dict[str, Any]:
     """The run as the run log shows it."""
-    (found,) = http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
+    (found,) = http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()[
+        "runs"
+    ]
     run: dict[str, Any] = found
     return run
 
 
 def ended(http: httpx.Client, run_id: str) -> Callable[[], Any]:
-    return lambda: (run := run_of(http, run_id))["workflowState"] != "RUN_STARTED" and run
+    return lambda: (
+        (run := run_of(http, run_id))["workflowState"] != "RUN_STARTED" and run
+    )
 
 
-def test_a_workflow_of_five_steps_succeeds(app: Application, http: httpx.Client, wait_for: Wait) -> None:
+def test_a_workflow_of_five_steps_succeeds(
+    app: Application, http: httpx.Client, wait_for: Wait
+) -> None:
     """Run, sleep, sleep until, call and run: each once, results handed on, and the run is a success."""
     run_id = begin(app, app.payload())
     run = wait_for(ended(http, run_id))
@@ -119,7 +144,12 @@ def test_a_workflow_of_five_steps_succeeds(app: Application, http: httpx.Client,
         "sum": 12, "desk": {"asked": {"sum": 12}, "by": "orders"}, "said": 200,
     }  # fmt: skip
     assert app.ran(run_id) == STEPS
-    assert http.get("/v2/workflows/dlq", params={"workflowRunId": run_id}).json()["messages"] == []
+    assert (
+        http.get("/v2/workflows/dlq", params={"workflowRunId": run_id}).json()[
+            "messages"
+        ]
+        == []
+    )
 
 
 def test_a_run_continues_after_the_service_was_killed(
@@ -141,48 +171,66 @@ def test_a_run_continues_after_the_service_was_killed(
         run = wait_for(ended(http, run_id))
         assert run["workflowState"] == "RUN_SUCCESS"
         assert app.account()["finished"][run_id]["sum"] == 4 * price
-        counted = [step["stepName"] for group in run["steps"] for step in group["steps"]]
+        counted = [
+            step["stepName"] for group in run["steps"] for step in group["steps"]
+        ]
         assert (counted.count("total"), counted.count("book")) == (1, 1)
         assert app.ran(run_id).count("total") <= 1 + kills
 
 
-def fail(app: Application, http: httpx.Client, wait_for: Wait) -> tuple[str, dict[str, Any]]:
+def fail(
+    app: Application, http: httpx.Client, wait_for: Wait
+) -> tuple[str, dict[str, Any]]:
     """A run whose last step fails for good, and its DLQ entry once the failure function is through."""
     app.desk("closed")
     run_id = begin(app, app.payload(price=5))
     parameters = {"workflowRunId": run_id, "failureFunctionState": "CALLBACK_SUCCESS"}
-    (entry,) = wait_for(lambda: http.get("/v2/workflows/dlq", params=parameters).json()["messages"])
+    (entry,) = wait_for(
+        lambda: http.get("/v2/workflows/dlq", params=parameters).json()["messages"]
+    )
     app.desk("open")
     return run_id, entry
 
 
-def test_a_failing_step_is_retried_and_resumed(app: Application, http: httpx.Client, wait_for: Wait) -> None:
+def test_a_failing_step_is_retried_and_resumed(
+    app: Application, http: httpx.Client, wait_for: Wait
+) -> None:
     """Then the run is in the DLQ, the failure function was called, and resuming continues there."""
     run_id, entry = fail(app, http, wait_for)
     assert app.ran(run_id) == ["total", "book", "book"]
     assert (entry["maxRetries"], entry["responseStatus"]) == (1, 500)
     assert "the payment desk is closed" in entry["responseBody"]
     assert run_of(http, run_id)["workflowState"] == "RUN_FAILED"
-    (told,) = [failure for failure in app.account()["failures"] if failure["run"] == run_id]
+    (told,) = [
+        failure for failure in app.account()["failures"] if failure["run"] == run_id
+    ]
     assert (told["status"], told["reason"]) == (500, "the payment desk is closed")
     assert told["payload"] == app.payload(price=5)
 
-    resumed = http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()["workflowRunId"]
+    resumed = http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()[
+        "workflowRunId"
+    ]
     assert wait_for(ended(http, resumed))["workflowState"] == "RUN_SUCCESS"
     assert app.ran(resumed) == ["book"]
     assert app.account()["finished"][resumed]["sum"] == 20
 
 
-def test_restart_begins_anew(app: Application, http: httpx.Client, wait_for: Wait) -> None:
+def test_restart_begins_anew(
+    app: Application, http: httpx.Client, wait_for: Wait
+) -> None:
     """All steps again, with the payload of the failed run."""
     _, entry = fail(app, http, wait_for)
-    restarted = http.post(f"/v2/workflows/dlq/restart/{entry['dlqId']}").json()["workflowRunId"]
+    restarted = http.post(f"/v2/workflows/dlq/restart/{entry['dlqId']}").json()[
+        "workflowRunId"
+    ]
     assert wait_for(ended(http, restarted))["workflowState"] == "RUN_SUCCESS"
     assert app.ran(restarted) == STEPS
     assert app.account()["finished"][restarted]["sum"] == 20
 
 
-def test_a_sleeping_run_is_canceled(app: Application, http: httpx.Client, wait_for: Wait) -> None:
+def test_a_sleeping_run_is_canceled(
+    app: Application, http: httpx.Client, wait_for: Wait
+) -> None:
     """Nothing runs after the cancellation, and the run is listed as cancelled."""
     run_id = begin(app, app.payload())
     wait_for(lambda: app.ran(run_id))
@@ -218,15 +266,29 @@ def test_with_signing_keys_unsigned_requests_are_refused(
 ) -> None:
     """Started by a signed delivery, the run ends; started from outside, it is refused."""
     keys = dict(
-        zip(("QSTASH_CURRENT_SIGNING_KEY", "QSTASH_NEXT_SIGNING_KEY"), running.signing_keys, strict=True)
+        zip(
+            ("QSTASH_CURRENT_SIGNING_KEY", "QSTASH_NEXT_SIGNING_KEY"),
+            running.signing_keys,
+            strict=True,
+        )
     )
     with application(running, tmp_path / "log", **keys) as signed:
         refused = httpx.post(f"{signed.url}/order", json=signed.payload(), timeout=10)
         assert refused.status_code == 500
         assert "signature" in refused.text.lower()
-        assert http.post(f"/v2/publish/{signed.url}/order", json=signed.payload()).status_code == 200
+        assert (
+            http.post(
+                f"/v2/publish/{signed.url}/order", json=signed.payload()
+            ).status_code
+            == 200
+        )
         (result,) = wait_for(lambda: [*signed.account()["finished"].values()])
         assert result["sum"] == 12
-        triggered = http.post(f"/v2/trigger/{signed.url}/order", json=signed.payload(price=7)).json()
-        assert wait_for(ended(http, triggered["workflowRunId"]))["workflowState"] == "RUN_SUCCESS"
+        triggered = http.post(
+            f"/v2/trigger/{signed.url}/order", json=signed.payload(price=7)
+        ).json()
+        assert (
+            wait_for(ended(http, triggered["workflowRunId"]))["workflowState"]
+            == "RUN_SUCCESS"
+        )
         assert signed.account()["finished"][triggered["workflowRunId"]]["sum"] == 28

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from upstash_vector import Index
 from upstash_vector.errors import ClientError, UpstashError
@@ -19,7 +20,11 @@ from toolkit.errors import ToolkitError
 from toolkit_service.demo.local_service import LocalService
 
 IDS = ("a", "b / ü?#", "A")
-METADATA: tuple[dict[str, Any] | None, ...] = ({"n": 2**53 + 1, "x": [None, {"y": 0.1}]}, {}, None)
+METADATA: tuple[dict[str, Any] | None, ...] = (
+    {"n": 2**53 + 1, "x": [None, {"y": 0.1}]},
+    {},
+    None,
+)
 DATA = ("text\nof two lines", "=1+1", None)
 MATRIX = np.array([[0.1, 1 / 3], [3.4028235e38, 1e-45], [1, 0]], dtype=np.float32)
 SPARSE = (([3, 9], [0.1, -2.5]), ([0], [1e-45]), ([2**31 - 1], [1.0]))
@@ -66,7 +71,9 @@ def serving() -> Iterator[LocalService]:
 
 
 @pytest.fixture(params=["dense", "sparse", "hybrid"])
-def both(serving: LocalService, request: pytest.FixtureRequest) -> Iterator[tuple[str, tk.Service, Index]]:
+def both(
+    serving: LocalService, request: pytest.FixtureRequest
+) -> Iterator[tuple[str, tk.Service, Index]]:
     """One index by both clients, empty."""
     url = serving.vector_urls[request.param]
     service = tk.connect(vector_url=url, vector_token=serving.token, environ={})
@@ -77,7 +84,9 @@ def both(serving: LocalService, request: pytest.FixtureRequest) -> Iterator[tupl
     index._client.close()
 
 
-def test_what_upsert_vectors_stores_the_public_package_reads(both: tuple[str, tk.Service, Index]) -> None:
+def test_what_upsert_vectors_stores_the_public_package_reads(
+    both: tuple[str, tk.Service, Index],
+) -> None:
     """Ids, numbers to the last bit of float32, metadata and data."""
     kind, service, index = both
     rows = [
@@ -88,21 +97,31 @@ def test_what_upsert_vectors_stores_the_public_package_reads(both: tuple[str, tk
     ]
     assert tk.upsert_vectors(service, rows, namespace="ours") == 3
     read = index.fetch(
-        list(IDS), include_vectors=True, include_metadata=True, include_data=True, namespace="ours"
+        list(IDS),
+        include_vectors=True,
+        include_metadata=True,
+        include_data=True,
+        namespace="ours",
     )
     assert [row and row.id for row in read] == list(IDS)
     for n, row in enumerate(read):
         assert row is not None
         assert (row.metadata, row.data) == (METADATA[n], DATA[n])
         if kind != "sparse":
-            assert np.array(row.vector, dtype=np.float32).tobytes() == MATRIX[n].tobytes()
+            assert (
+                np.array(row.vector, dtype=np.float32).tobytes() == MATRIX[n].tobytes()
+            )
         if kind != "dense":
             assert row.sparse_vector is not None
             assert row.sparse_vector.indices == SPARSE[n][0]
-            assert np.array_equal(np.float32(row.sparse_vector.values), np.float32(SPARSE[n][1]))
+            assert np.array_equal(
+                np.float32(row.sparse_vector.values), np.float32(SPARSE[n][1])
+            )
 
 
-def test_what_the_public_package_stores_load_vectors_reads(both: tuple[str, tk.Service, Index]) -> None:
+def test_what_the_public_package_stores_load_vectors_reads(
+    both: tuple[str, tk.Service, Index],
+) -> None:
     """And upsert_vectors stores it again, so that the package reads what it wrote."""
     kind, service, index = both
     rows = [
@@ -116,11 +135,15 @@ def test_what_the_public_package_stores_load_vectors_reads(both: tuple[str, tk.S
     index.upsert(vectors=rows, namespace="theirs")  # type: ignore[arg-type]
     frame = tk.load_vectors(service, namespace="theirs", progress=False)
     assert frame["id"].tolist() == list(IDS)
-    assert [None if item != item else json.loads(item) for item in frame["metadata"]] == list(METADATA)  # noqa: PLR0124
+    assert [
+        None if pd.isna(item) else json.loads(item) for item in frame["metadata"]
+    ] == list(METADATA)
     assert frame["data"].fillna("none").tolist() == [item or "none" for item in DATA]
     if kind != "sparse":
         assert tk.as_matrix(frame).tobytes() == MATRIX.tobytes()
-    options: dict[str, Any] = dict.fromkeys(("include_vectors", "include_metadata", "include_data"), True)
+    options: dict[str, Any] = dict.fromkeys(
+        ("include_vectors", "include_metadata", "include_data"), True
+    )
     before = index.range(limit=10, namespace="theirs", **options).vectors
     tk.delete_vectors(service, frame, confirm=True)
     assert index.range(limit=10, namespace="theirs").vectors == []
@@ -129,23 +152,32 @@ def test_what_the_public_package_stores_load_vectors_reads(both: tuple[str, tk.S
     assert sorted(map(str, after)) == sorted(map(str, before))
 
 
-def test_updates_and_namespaces_are_seen_by_both(both: tuple[str, tk.Service, Index]) -> None:
+def test_updates_and_namespaces_are_seen_by_both(
+    both: tuple[str, tk.Service, Index],
+) -> None:
     """Updated here and read there; renamed here and listed there; reset here and counted there."""
     kind, service, index = both
     vectors: dict[str, Any] = {"vector": [1, 2]} if kind != "sparse" else {}
     vectors |= {"sparse": ([1], [2.0])} if kind != "dense" else {}
     tk.upsert_vectors(
-        service, [{"id": str(n), **vectors, "metadata": {"n": n}} for n in range(4)], namespace="one"
+        service,
+        [{"id": str(n), **vectors, "metadata": {"n": n}} for n in range(4)],
+        namespace="one",
     )
     row = {"id": "1", "metadata": {"seen": True}}
-    assert tk.update_vectors(service, row, namespace="one", metadata_update_mode="PATCH") == 1
+    assert (
+        tk.update_vectors(service, row, namespace="one", metadata_update_mode="PATCH")
+        == 1
+    )
     (read,) = index.fetch(["1"], include_metadata=True, namespace="one")
     assert read is not None
     assert read.metadata == {"n": 1, "seen": True}
     tk.rename_namespace(service, "one", "two / three")
     assert index.list_namespaces() == ["", "two / three"]
     assert index.delete(filter="n >= 2", namespace="two / three").deleted == 2
-    assert tk.load_vectors(service, namespace="two / three", progress=False)["id"].tolist() == ["0", "1"]
+    assert tk.load_vectors(service, namespace="two / three", progress=False)[
+        "id"
+    ].tolist() == ["0", "1"]
     assert tk.reset_namespace(service, "two / three", confirm=True) == 2
     assert index.info().namespaces["two / three"].vector_count == 0
 
@@ -166,14 +198,22 @@ def test_odd_rows_are_the_same_to_both(both: tuple[str, tk.Service, Index]) -> N
     """Ids, metadata and data as they were written, whoever wrote them and whoever reads."""
     kind, service, index = both
     ids = [row["id"] for row in ODD]
-    tk.upsert_vectors(service, [of_kind(kind, row) for row in ODD], namespace="odd, ours")
-    index.upsert([of_kind(kind, row, theirs=True) for row in ODD], namespace="odd, theirs")
+    tk.upsert_vectors(
+        service, [of_kind(kind, row) for row in ODD], namespace="odd, ours"
+    )
+    index.upsert(
+        [of_kind(kind, row, theirs=True) for row in ODD], namespace="odd, theirs"
+    )
     for name in ("odd, ours", "odd, theirs"):
-        read = index.fetch(ids, include_metadata=True, include_data=True, namespace=name)
+        read = index.fetch(
+            ids, include_metadata=True, include_data=True, namespace=name
+        )
         frame = tk.fetch_vectors(service, ids, namespace=name)
         assert frame["id"].tolist() == ids
         assert frame["vector_problem"].isna().all()
-        for row, theirs, metadata, data in zip(ODD, read, frame["metadata"], frame["data"], strict=True):
+        for row, theirs, metadata, data in zip(
+            ODD, read, frame["metadata"], frame["data"], strict=True
+        ):
             written = (row["id"], row.get("metadata"), row.get("data"))
             assert theirs is not None
             assert (theirs.id, theirs.metadata, theirs.data) == written
@@ -194,7 +234,9 @@ def test_odd_rows_are_the_same_to_both(both: tuple[str, tk.Service, Index]) -> N
     ],
     indirect=["both"],
 )
-def test_unusable_rows_are_stored_by_neither(both: tuple[str, tk.Service, Index], what: str) -> None:
+def test_unusable_rows_are_stored_by_neither(
+    both: tuple[str, tk.Service, Index], what: str
+) -> None:
     """An error of the toolkit, one of the package; and nothing is stored."""
     kind, service, index = both
     row = UNUSABLE[what]

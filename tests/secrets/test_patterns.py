@@ -48,8 +48,17 @@ SECRETS = {
         "curl -H 'Authorization: Token {}' https://a.example/",
         "Authorization: AWS4-HMAC-SHA256 Credential=a/b, Signature={}",
     ],
-    "cookies": ["Cookie: a=b; sid={}", "Set-Cookie: session={}; HttpOnly", "> cookie: {}"],
-    "header lines": ["X-Api-Key: {}", "  X-Vault-Token: {}", "* X-Deploy-Pat: {}", "X-Session-Ticket: {}"],
+    "cookies": [
+        "Cookie: a=b; sid={}",
+        "Set-Cookie: session={}; HttpOnly",
+        "> cookie: {}",
+    ],
+    "header lines": [
+        "X-Api-Key: {}",
+        "  X-Vault-Token: {}",
+        "* X-Deploy-Pat: {}",
+        "X-Session-Ticket: {}",
+    ],
     "user info": [
         "https:\\\\ann:{}@a.example\\x",
         "https:/ann:{}@a.example/x",
@@ -116,7 +125,12 @@ SECRETS = {
             "eyJhbGciOiJkaXIifQ..0a1b2c3d.{}.tag",
             "sntrys_{}x1",
         ),
-        *("dckr_pat_{}", "hvs.{}", "lin_api_abc{}", "shpat_0123456789abcdef0123456789abcdef {}"[:38]),
+        *(
+            "dckr_pat_{}",
+            "hvs.{}",
+            "lin_api_abc{}",
+            "shpat_0123456789abcdef0123456789abcdef {}"[:38],
+        ),
     ],
     "connection strings": [
         "Server=db;Database=x;User Id=sa;Password={};Encrypt=true",
@@ -240,20 +254,39 @@ def _escaped(text: str, sign: str) -> str:
 SPELLINGS = {
     "plain": (str, str),
     "JSON": (json.dumps, json.loads),
-    "JSON in JSON": (lambda text: json.dumps(json.dumps(text)), lambda text: json.loads(json.loads(text))),
-    "JSON with escaped slashes": (lambda text: json.dumps(text).replace("/", "\\/"), json.loads),
-    "JSON with every sign escaped": (lambda text: f'"{_escaped(text, chr(92) + "u{:04x}")}"', json.loads),
+    "JSON in JSON": (
+        lambda text: json.dumps(json.dumps(text)),
+        lambda text: json.loads(json.loads(text)),
+    ),
+    "JSON with escaped slashes": (
+        lambda text: json.dumps(text).replace("/", "\\/"),
+        json.loads,
+    ),
+    "JSON with every sign escaped": (
+        lambda text: f'"{_escaped(text, chr(92) + "u{:04x}")}"',
+        json.loads,
+    ),
     "the first letters of names escaped, too": (
         lambda text: (
             '"'
-            + re.sub(r"\b[A-Za-z](?=[a-z]{3})", lambda m: f"\\u{ord(m[0]):04X}", json.dumps(text)[1:-1])
+            + re.sub(
+                r"\b[A-Za-z](?=[a-z]{3})",
+                lambda m: f"\\u{ord(m[0]):04X}",
+                json.dumps(text)[1:-1],
+            )
             + '"'
         ),
         json.loads,
     ),
     "HTML": (html.escape, html.unescape),
-    "HTML with decimal references": (lambda text: _escaped(text, "&#{};"), html.unescape),
-    "HTML with hexadecimal references": (lambda text: _escaped(text, "&#x{:X};"), html.unescape),
+    "HTML with decimal references": (
+        lambda text: _escaped(text, "&#{};"),
+        html.unescape,
+    ),
+    "HTML with hexadecimal references": (
+        lambda text: _escaped(text, "&#x{:X};"),
+        html.unescape,
+    ),
     "HTML in HTML": (
         lambda text: html.escape(_escaped(text, "&#{};")),
         lambda text: html.unescape(html.unescape(text)),
@@ -276,7 +309,10 @@ MATRIX = [
 
 def is_likely(text):
     """Whether the closer test lets a text through, as a column's masker asks it."""
-    return re.search(LIKELY, plain_escapes_read(pa.array([text])).to_pylist()[0]) is not None
+    return (
+        re.search(LIKELY, plain_escapes_read(pa.array([text])).to_pylist()[0])
+        is not None
+    )
 
 
 @pytest.mark.parametrize(("text", "write", "read"), MATRIX)
@@ -296,7 +332,9 @@ def test_the_matrix_is_whole(capsys):
     """Every kind of secret in every spelling; the count is printed."""
     count = sum(map(len, SECRETS.values()))
     with capsys.disabled():
-        print(f"\n{count} secrets of {len(SECRETS)} kinds in {len(SPELLINGS)} spellings: {len(MATRIX)} cases")  # noqa: T201
+        print(  # noqa: T201
+            f"\n{count} secrets of {len(SECRETS)} kinds in {len(SPELLINGS)} spellings: {len(MATRIX)} cases"
+        )
     assert len(MATRIX) == count * len(SPELLINGS)
 
 
@@ -304,7 +342,9 @@ def test_equal_secrets_have_equal_masks_whatever_their_spelling():
     """The mask is of the secret as it is read, so that it can be compared."""
     plain = MASK.findall(REDACT.text("password=a/b/c/d&x=1"))
     assert MASK.findall(REDACT.text('{"password": "a\\/b\\/c\\/d", ')) == plain
-    assert MASK.findall(REDACT.text("<password>a&#47;b&#47;c&#47;d</password>")) == plain
+    assert (
+        MASK.findall(REDACT.text("<password>a&#47;b&#47;c&#47;d</password>")) == plain
+    )
 
 
 @pytest.mark.parametrize(
@@ -318,7 +358,15 @@ def test_equal_secrets_have_equal_masks_whatever_their_spelling():
             "X-Mfa",
             "X-Wallet-Seed-Phrase",
         ),
-        *("totp", "userPin", "mfaCode", "db.password", "connectionString", "code_verifier", "SAMLAssertion"),
+        *(
+            "totp",
+            "userPin",
+            "mfaCode",
+            "db.password",
+            "connectionString",
+            "code_verifier",
+            "SAMLAssertion",
+        ),
         *("x-sas", "sentry_dsn", "mnemonic", "refreshToken", "authorizer"),
     ],
 )
@@ -340,14 +388,29 @@ def test_more_names_that_say_secret(name):
             "conn_str",
             "dbConnStr",
         ),
-        *("pw", "db_pw", "creds", "cloudCreds", "cred", "connectionStrings", "connectionstring1"),
+        *(
+            "pw",
+            "db_pw",
+            "creds",
+            "cloudCreds",
+            "cred",
+            "connectionStrings",
+            "connectionstring1",
+        ),
         *(
             "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44",
             "S\uff45cret",
             "pa\u017f\u017fword",
             "p\xe4ssword",
         ),
-        *("pass\u200bword", "s\xadecret", "\u202esecret", "se\u0301cret", "\ufeffAPI_KEY", "to\u2060ken"),
+        *(
+            "pass\u200bword",
+            "s\xadecret",
+            "\u202esecret",
+            "se\u0301cret",
+            "\ufeffAPI_KEY",
+            "to\u2060ken",
+        ),
     ],
 )
 def test_names_in_any_spelling(name):
@@ -376,10 +439,43 @@ def test_names_in_any_spelling(name):
             "connected",
             "string",
         ),
-        *("author", "authors", "co-author", "author_name", "authored", "authority", ":authority", "keyboard"),
-        *("keywords", "monkey", "footprint", "max_tokens", "total_tokens", "prompt_tokens", "token_count"),
-        *("tokenizer", "path", "pattern", "shipping", "spinner", "inside", "X-Ticket-Id", "random_seed"),
-        *("KeyError", "TokenExpiredError", "AuthenticationFailure", "unauthorized", "seedling", "compatible"),
+        *(
+            "author",
+            "authors",
+            "co-author",
+            "author_name",
+            "authored",
+            "authority",
+            ":authority",
+            "keyboard",
+        ),
+        *(
+            "keywords",
+            "monkey",
+            "footprint",
+            "max_tokens",
+            "total_tokens",
+            "prompt_tokens",
+            "token_count",
+        ),
+        *(
+            "tokenizer",
+            "path",
+            "pattern",
+            "shipping",
+            "spinner",
+            "inside",
+            "X-Ticket-Id",
+            "random_seed",
+        ),
+        *(
+            "KeyError",
+            "TokenExpiredError",
+            "AuthenticationFailure",
+            "unauthorized",
+            "seedling",
+            "compatible",
+        ),
     ],
 )
 def test_more_names_that_do_not(name):
@@ -542,7 +638,9 @@ ORDINARY = [
 
 def test_ordinary_texts_stay_as_they_are(capsys):
     """Messages, traces, URLs and headers that speak of tokens and keys, and hold none; the count is printed."""
-    touched = {text: REDACT.text(text) for text in ORDINARY if REDACT.text(text) != text}
+    touched = {
+        text: REDACT.text(text) for text in ORDINARY if REDACT.text(text) != text
+    }
     with capsys.disabled():
         print(f"\n{len(touched)} of {len(ORDINARY)} ordinary texts masked")  # noqa: T201
     assert touched == {}
@@ -564,7 +662,14 @@ HOSTILE = [
         "/?",
         "?a=",
     ),
-    *("-----BEGIN A-----", "Bearer ", "AKIA", "AKIAIOSFODNN7EXAMPLE ", "a" * 39 + " ", "A" * 40 + " "),
+    *(
+        "-----BEGIN A-----",
+        "Bearer ",
+        "AKIA",
+        "AKIAIOSFODNN7EXAMPLE ",
+        "a" * 39 + " ",
+        "A" * 40 + " ",
+    ),
     *(
         "password",
         "password=",
@@ -727,9 +832,16 @@ def test_the_quick_tests_miss_nothing_in_mixtures(text):
 def test_everything_under_a_secret_name_is_masked():
     """Texts and numbers in lists and objects, however deep; names that look like secrets; the input stays."""
     given = {
-        "credentials": {"user": "ann", "value": CANARY, "more": [{"pin": 1234}, [CANARY, 5.5, True, None]]},
+        "credentials": {
+            "user": "ann",
+            "value": CANARY,
+            "more": [{"pin": 1234}, [CANARY, 5.5, True, None]],
+        },
         f"Bearer {CANARY}": 1,
-        "headers": [{"name": "X-Api-Key", "value": CANARY}, {"key": "cookie", "values": [CANARY]}],
+        "headers": [
+            {"name": "X-Api-Key", "value": CANARY},
+            {"key": "cookie", "values": [CANARY]},
+        ],
         "n": 17,
         "note": "plain",
     }
@@ -807,10 +919,16 @@ def test_every_secret_name_passes_the_quick_tests(name, sign):
 
 
 @given(
-    st.from_regex(r"[A-Za-z0-9]{0,3}([_.\-]?[A-Za-z0-9]{1,9}){0,3}", fullmatch=True), st.sampled_from(NAMES)
+    st.from_regex(r"[A-Za-z0-9]{0,3}([_.\-]?[A-Za-z0-9]{1,9}){0,3}", fullmatch=True),
+    st.sampled_from(NAMES),
 )
 def test_every_generated_secret_name_passes_the_closer_test(around, name):
     """A name with other words before or after it."""
-    for longer in (f"{around}{name}", f"{name}{around}", f"{name}_{around}", f"{around}-{name}"):
+    for longer in (
+        f"{around}{name}",
+        f"{name}{around}",
+        f"{name}_{around}",
+        f"{around}-{name}",
+    ):
         if is_secret_name(longer):
             assert is_likely(f"{longer}={CANARY}"), longer

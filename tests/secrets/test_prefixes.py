@@ -19,7 +19,11 @@ REDACT = Redactor(key=b"the key of these tests")
 SEED = 41
 VALUES = 20
 LETTERS = {
-    name: [character for character in string.printable if re.fullmatch(f"[{signs}]", character)]
+    name: [
+        character
+        for character in string.printable
+        if re.fullmatch(f"[{signs}]", character)
+    ]
     for name, signs in ALPHABETS.items()
 }
 OTHER_FORMS = {
@@ -67,7 +71,9 @@ def test_tokens_without_a_prefix_of_the_table_are_masked(name):
 
 def test_a_token_behind_a_letter_is_masked():
     """As in text that lost a line end: ``nghp_…``. Short prefixes begin words only."""
-    glued = [prefix for prefix in TOKEN_FORMS if prefix not in BLOCKS and len(prefix) > 4]
+    glued = [
+        prefix for prefix in TOKEN_FORMS if prefix not in BLOCKS and len(prefix) > 4
+    ]
     assert len(glued) > 120
     for prefix in glued:
         if prefix in {"p8e-", "v1.0-", "csk-", "sess-", "secret_"}:
@@ -119,8 +125,12 @@ def ordinary_lines(random: Random, count: int) -> list[str]:
         lambda: f"{random.choice(words)}_{random.getrandbits(64)}",
         lambda: hashlib.sha1(random.randbytes(8), usedforsecurity=False).hexdigest(),
         lambda: f"sha256:{hashlib.sha256(random.randbytes(8)).hexdigest()}",
-        lambda: f"wfr_{''.join(random.choices(string.ascii_letters + string.digits, k=21))}",
-        lambda: f"2026-{random.randint(1, 12):02}-03T10:00:00.{random.randint(0, 999):03}Z",
+        lambda: (
+            f"wfr_{''.join(random.choices(string.ascii_letters + string.digits, k=21))}"
+        ),
+        lambda: (
+            f"2026-{random.randint(1, 12):02}-03T10:00:00.{random.randint(0, 999):03}Z"
+        ),
         lambda: (
             f"data:image/png;base64,iVBORw0KGgo{base64.b64encode(random.randbytes(900) + bytes(99)).decode()}"
         ),
@@ -131,9 +141,15 @@ def ordinary_lines(random: Random, count: int) -> list[str]:
 def test_ordinary_words_hashes_ids_and_images_are_no_tokens(capsys):
     """None of 10,000 generated lines is masked; the count is printed."""
     lines = ordinary_lines(Random(SEED), 10_000)
-    alarms = [line[:80] for line in lines if any(token_spans(line)) or REDACT.text(line) != line]
+    alarms = [
+        line[:80]
+        for line in lines
+        if any(token_spans(line)) or REDACT.text(line) != line
+    ]
     with capsys.disabled():
-        print(f"\n{len(TOKEN_FORMS)} forms; {len(alarms)} of {len(lines):,} ordinary lines masked")  # noqa: T201
+        print(  # noqa: T201
+            f"\n{len(TOKEN_FORMS)} forms; {len(alarms)} of {len(lines):,} ordinary lines masked"
+        )
     assert alarms == []
 
 
@@ -147,7 +163,19 @@ def test_the_table_names_each_source_and_each_form_once():
 
 @pytest.mark.parametrize(
     "piece",
-    ["ghp_", "sk-", "glpat-", "dp.pt.", "SK", "EAAA", "pat", "xoxd-a", "A3-", "[['token','", "value:\n"],
+    [
+        "ghp_",
+        "sk-",
+        "glpat-",
+        "dp.pt.",
+        "SK",
+        "EAAA",
+        "pat",
+        "xoxd-a",
+        "A3-",
+        "[['token','",
+        "value:\n",
+    ],
 )
 def test_hostile_text_is_searched_in_linear_time(piece):
     """A prefix repeated 20,000 times takes less than a second."""

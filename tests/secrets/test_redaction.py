@@ -22,7 +22,14 @@ from toolkit.base import own_tokens
 from toolkit.errors import SettingsError, ToolkitError
 from toolkit.secrets.hints import SUSPICIOUS, SUSPICIOUS_URL
 from toolkit.secrets.names import is_secret_name
-from toolkit.secrets.redaction import Redactor, Secret, escape_attribute, escape_html, masking_key, visible
+from toolkit.secrets.redaction import (
+    Redactor,
+    Secret,
+    escape_attribute,
+    escape_html,
+    masking_key,
+    visible,
+)
 from toolkit.secrets.spans import text_spans
 
 CANARY = "Zq7canary9XtR4vLm2"
@@ -153,7 +160,9 @@ def test_values_that_look_like_secrets_are_masked_anywhere(text):
     assert re.search(SUSPICIOUS, filled)
 
 
-@pytest.mark.parametrize("around", ["{}", "token_{}", "0{}", '"{}"', "Bearer%20{}", "/x/{}", "a.{}", "-{}-"])
+@pytest.mark.parametrize(
+    "around", ["{}", "token_{}", "0{}", '"{}"', "Bearer%20{}", "/x/{}", "a.{}", "-{}-"]
+)
 def test_jwts_and_access_key_ids_are_masked_with_anything_around_them(around):
     """Letters, digits and underscores beside a token do not hide it."""
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
@@ -168,7 +177,9 @@ def test_jwts_and_access_key_ids_are_masked_with_anything_around_them(around):
 def test_access_key_ids_are_masked(around):
     """Twenty capitals and digits that start with AKIA or ASIA."""
     for start in ("AKIA", "ASIA"):
-        assert f"{start}IOSFODNN7" not in REDACT.text(around.format(f"{start}IOSFODNN7EXAMPLE"))
+        assert f"{start}IOSFODNN7" not in REDACT.text(
+            around.format(f"{start}IOSFODNN7EXAMPLE")
+        )
 
 
 @pytest.mark.parametrize(
@@ -193,7 +204,9 @@ def test_ordinary_text_stays_as_it_is(text):
 
 def test_a_url_keeps_what_is_needed_to_read_it():
     """Scheme, host, port, path and parameter names stay, letter by letter."""
-    masked = REDACT.url("HTTPS://ann:pw@App.example:8443/a/b;c?token=abc&empty=&x=1#frag")
+    masked = REDACT.url(
+        "HTTPS://ann:pw@App.example:8443/a/b;c?token=abc&empty=&x=1#frag"
+    )
     shape = MASK.sub("*", masked)
     assert shape == "HTTPS://*@App.example:8443/a/b;c?token=*&empty=&x=*#*"
 
@@ -257,7 +270,11 @@ def test_very_short_tokens_do_not_mask_ordinary_words():
 
 def test_header_maps_are_masked_by_name_and_by_looks():
     """Secret names whole, other values only where they look like a secret; the input stays."""
-    headers = {"Authorization": [CANARY, "b"], "Location": [f"/a?code={CANARY}"], "Accept": ["*/*"]}
+    headers = {
+        "Authorization": [CANARY, "b"],
+        "Location": [f"/a?code={CANARY}"],
+        "Accept": ["*/*"],
+    }
     before = copy.deepcopy(headers)
     masked = REDACT.headers(headers)
     assert CANARY not in repr(masked)
@@ -337,13 +354,21 @@ def test_a_mask_that_joins_two_parts_of_a_url_is_masked_as_one(text):
         assert mask(once) == once
 
 
-@given(st.from_regex(r"https://[a-z]{1,8}\.example(:\d{1,4})?(/[a-z0-9]{0,5}){0,3}", fullmatch=True))
+@given(
+    st.from_regex(
+        r"https://[a-z]{1,8}\.example(:\d{1,4})?(/[a-z0-9]{0,5}){0,3}", fullmatch=True
+    )
+)
 def test_urls_without_secrets_are_not_changed(url):
     """Host, port and path are not touched, in text or alone."""
     assert REDACT.url(url) == REDACT.text(url) == url
 
 
-@given(st.from_regex(r"[!-~]{3,30}", fullmatch=True).filter(lambda text: not MASK.search(text)))
+@given(
+    st.from_regex(r"[!-~]{3,30}", fullmatch=True).filter(
+        lambda text: not MASK.search(text)
+    )
+)
 def test_text_that_is_not_suspicious_is_not_changed(text):
     """The cheap test that decoders use misses nothing: without a match, the masker does nothing."""
     if not re.search(SUSPICIOUS, text):
@@ -355,7 +380,14 @@ def test_text_that_is_not_suspicious_is_not_changed(text):
 def test_a_secret_shows_itself_nowhere():
     """Not by repr, str, format, in a list, by vars, pickle or copy."""
     secret = Secret(CANARY)
-    shown = [repr(secret), str(secret), f"{secret}", f"{secret!s}", repr([secret]), repr({"a": secret})]
+    shown = [
+        repr(secret),
+        str(secret),
+        f"{secret}",
+        f"{secret!s}",
+        repr([secret]),
+        repr({"a": secret}),
+    ]
     assert CANARY not in "".join(shown)
     assert secret.reveal() == CANARY
     with pytest.raises(TypeError):
@@ -491,8 +523,13 @@ def test_invisible_characters_are_escaped(text, shown):
 
 def test_the_escaper_is_safe_in_content_and_in_both_kinds_of_quotes():
     """All five characters, and what is not text is made text first."""
-    assert escape_attribute("<a b='c' d=\"e\">&amp;") == escape_html("<a b='c' d=\"e\">&amp;")
-    assert escape_html("<a b='c' d=\"e\">&amp;") == "&lt;a b=&#39;c&#39; d=&quot;e&quot;&gt;&amp;amp;"
+    assert escape_attribute("<a b='c' d=\"e\">&amp;") == escape_html(
+        "<a b='c' d=\"e\">&amp;"
+    )
+    assert (
+        escape_html("<a b='c' d=\"e\">&amp;")
+        == "&lt;a b=&#39;c&#39; d=&quot;e&quot;&gt;&amp;amp;"
+    )
     assert escape_html(5) == "5"
 
 
@@ -512,7 +549,9 @@ def test_signs_that_begin_maths_are_alone_in_their_elements(text):
     parts = re.split("<(?:/|)span>", escape_html(text))
     assert "".join(parts) == escape_attribute(text)
     assert all(part in "$\\" or not {"$", "\\"} & {*part} for part in parts)
-    assert escape_html(text, inside="tspan") == escape_html(text).replace("span>", "tspan>")
+    assert escape_html(text, inside="tspan") == escape_html(text).replace(
+        "span>", "tspan>"
+    )
 
 
 def test_header_lists_of_json_are_masked_by_the_name_before():
@@ -534,7 +573,9 @@ def test_header_lists_of_json_are_masked_by_the_name_before():
 
 
 @pytest.mark.parametrize("form", ["digits", "file of digits", "file of bytes"])
-def test_the_masking_key_can_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str):
+def test_the_masking_key_can_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+):
     """Masks are equal in two homes that have the same key, and no key is made there."""
     key, path = bytes(range(32)), tmp_path / "secret"
     if form == "digits":
@@ -557,10 +598,16 @@ def test_the_masking_key_can_be_given(tmp_path: Path, monkeypatch: pytest.Monkey
         {"TOOLKIT_MASKING_KEY": "ab" * 32, "TOOLKIT_MASKING_KEY_FILE": "no-such-file"},
     ],
 )
-def test_a_masking_key_that_is_none_is_refused(given: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+def test_a_masking_key_that_is_none_is_refused(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
     """A short key would let others test guesses; the error does not show it."""
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError) as caught:
         masking_key()
-    assert not any(value in str(caught.value) for name, value in given.items() if name.endswith("KEY"))
+    assert not any(
+        value in str(caught.value)
+        for name, value in given.items()
+        if name.endswith("KEY")
+    )

@@ -22,19 +22,27 @@ def service(local_indexes) -> tk.Service:
 
 def orders(count: int, label: str) -> list[dict[str, object]]:
     """Messages that are not delivered while a test runs."""
-    return [{"url": LATER, "body": {"order": n}, "delay": "1h", "labels": [label]} for n in range(count)]
+    return [
+        {"url": LATER, "body": {"order": n}, "delay": "1h", "labels": [label]}
+        for n in range(count)
+    ]
 
 
 def test_messages_of_several_requests_are_published_in_order(service):
     """Each with its own body and settings; the same call again accepts none a second time."""
-    messages = [*orders(230, "batch"), {"url": LATER, "body": "plain", "delay": 60, "labels": "batch"}]
+    messages = [
+        *orders(230, "batch"),
+        {"url": LATER, "body": "plain", "delay": 60, "labels": "batch"},
+    ]
     sent = tk.publish_batch(service, messages, batch_id="one", confirm=True)
     assert len({published.message_id for published in sent}) == len(sent) == 231
     events = tk.load_events(service, label="batch", state="CREATED", progress=False)
     assert set(events["message_id"]) == {published.message_id for published in sent}
     with pytest.warns(UnexpectedResultWarning, match="batch_id='one'"):
         again = tk.publish_batch(service, messages, batch_id="one", confirm=True)
-    assert [published.message_id for published in again] == [published.message_id for published in sent]
+    assert [published.message_id for published in again] == [
+        published.message_id for published in sent
+    ]
     assert len(tk.load_events(service, label="batch", progress=False)) == len(events)
     other = tk.publish_batch(service, messages[:1], confirm=True)
     assert not other[0].deduplicated
@@ -46,7 +54,10 @@ def test_bodies_and_headers_arrive_as_of_publish(service, server):
     item = {"url": f"{server.url}/x", "retries": 0}
     tk.publish_batch(
         service,
-        [item | {"body": {"n": "ü"}, "headers": {"X-A": "1"}}, item | {"body": b"text", "method": "PUT"}],
+        [
+            item | {"body": {"n": "ü"}, "headers": {"X-A": "1"}},
+            item | {"body": b"text", "method": "PUT"},
+        ],
         confirm=True,
     )
     while len(server.requests) < 2:
@@ -69,8 +80,15 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(server):
     ):
         with pytest.raises(InputError, match=match) as caught:
             tk.publish_batch(service, [*good, wrong], confirm=True)
-        assert "position 150" in str(caught.value) + " ".join(getattr(caught.value, "__notes__", ()))
-    for messages, confirm in ((good, False), ([], True), ({"url": LATER}, True), ("text", True)):
+        assert "position 150" in str(caught.value) + " ".join(
+            getattr(caught.value, "__notes__", ())
+        )
+    for messages, confirm in (
+        (good, False),
+        ([], True),
+        ({"url": LATER}, True),
+        ("text", True),
+    ):
         with pytest.raises(InputError):
             tk.publish_batch(service, messages, confirm=confirm)
     assert server.requests == []
@@ -84,7 +102,9 @@ def test_an_error_says_how_far_it_came_and_the_same_call_goes_on(server):
         items = json.loads(asked.body)
         if len(server.requests) > 1 and not refused:
             return Reply(401, {}, b'{"error": "no"}')
-        ids = [{"messageId": item["headers"]["Service-Deduplication-Id"]} for item in items]
+        ids = [
+            {"messageId": item["headers"]["Service-Deduplication-Id"]} for item in items
+        ]
         return Reply(200, {}, json.dumps(ids).encode())
 
     server.respond = respond
@@ -96,12 +116,16 @@ def test_an_error_says_how_far_it_came_and_the_same_call_goes_on(server):
     )
     refused.append(True)
     sent = tk.publish_batch(service, orders(230, "x"), batch_id="b", confirm=True)
-    assert [published.message_id for published in sent] == [f"b-{n}" for n in range(230)]
+    assert [published.message_id for published in sent] == [
+        f"b-{n}" for n in range(230)
+    ]
     assert json.loads(server.requests[0].body) == json.loads(server.requests[2].body)
 
 
 @pytest.mark.usefixtures("no_backoff")
-@pytest.mark.parametrize("body", [b"[]", b"{}", b"no", b"[1, 2]", b'[{"messageId": "a"}, {}]'])
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{}", b"no", b"[1, 2]", b'[{"messageId": "a"}, {}]']
+)
 def test_a_response_of_another_shape_is_no_success(server, body):
     """Fewer results than messages, or others, are an error after retries; it is unknown what was accepted."""
     server.always(body)

@@ -19,7 +19,9 @@ from toolkit.service.responses import RetryPolicy
 from toolkit.service.transport import Request, Transport
 
 GET = Request(doing="reading a thing", method="GET", path="/thing")
-BODY = json.dumps({"messages": [{"dlqId": f"d{n}", "none": None} for n in range(200)], "cursor": ""}).encode()
+BODY = json.dumps(
+    {"messages": [{"dlqId": f"d{n}", "none": None} for n in range(200)], "cursor": ""}
+).encode()
 PACKED = gzip.compress(BODY)
 OK = b"HTTP/1.1 200 OK\r\n"
 RESET = struct.pack("ii", 1, 0)
@@ -42,7 +44,9 @@ HEAD = WHOLE.index(b"\r\n\r\n") + 4
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-@pytest.mark.parametrize("position", [0, 5, HEAD - 2, *(HEAD + len(BODY) * part // 16 for part in range(16))])
+@pytest.mark.parametrize(
+    "position", [0, 5, HEAD - 2, *(HEAD + len(BODY) * part // 16 for part in range(16))]
+)
 def test_a_response_truncated_anywhere_is_retried(position, orderly):
     """At byte 0, inside the head, at each sixteenth of the body; closed in order, or reset."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -75,7 +79,9 @@ def test_a_response_that_ends_with_its_connection_is_checked_by_its_json(server)
             assert (response.body, response.tries) == (BODY, 2)
 
 
-@pytest.mark.parametrize("body", [BODY, b"[NaN]", b'{"a": "\xff"}', b"<html>", b"plain text", b'"text"'])
+@pytest.mark.parametrize(
+    "body", [BODY, b"[NaN]", b'{"a": "\xff"}', b"<html>", b"plain text", b'"text"']
+)
 def test_a_complete_response_without_length_is_returned(server, body):
     """A complete response is returned unchanged, also when no strict reader accepts it."""
     server.raw(OK + b"\r\n" + body)
@@ -88,8 +94,13 @@ def test_a_complete_response_without_length_is_returned(server, body):
     [
         pytest.param(PACKED[:-8], id="no trailer"),
         pytest.param(PACKED[:-1], id="trailer cut"),
-        pytest.param(PACKED[:-8] + struct.pack("<II", zlib.crc32(BODY) ^ 1, len(BODY)), id="wrong CRC"),
-        pytest.param(PACKED[:-8] + struct.pack("<II", zlib.crc32(BODY), 1), id="wrong length"),
+        pytest.param(
+            PACKED[:-8] + struct.pack("<II", zlib.crc32(BODY) ^ 1, len(BODY)),
+            id="wrong CRC",
+        ),
+        pytest.param(
+            PACKED[:-8] + struct.pack("<II", zlib.crc32(BODY), 1), id="wrong length"
+        ),
         pytest.param(PACKED[:40] + bytes(9) + PACKED[49:], id="corrupt"),
         pytest.param(PACKED + b"more", id="more behind it"),
     ],
@@ -106,11 +117,20 @@ def test_damaged_gzip_is_retried(server, packed):
 def test_gzip_and_zstd_are_offered_and_read(server):
     """Both are named in the request; several gzip members and a zstd body are read, in chunks too."""
     zstd = pa.Codec("zstd").compress(BODY, asbytes=True)
-    chunked = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (zstd[:9], zstd[9:], b""))
-    server.raw(framed(gzip.compress(BODY[:100]) + gzip.compress(BODY[100:]), b"Content-Encoding: gzip"))
+    chunked = b"".join(
+        b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (zstd[:9], zstd[9:], b"")
+    )
+    server.raw(
+        framed(
+            gzip.compress(BODY[:100]) + gzip.compress(BODY[100:]),
+            b"Content-Encoding: gzip",
+        )
+    )
     server.raw(framed(zstd, b"Content-Encoding: zstd"))
     server.raw(
-        OK + b"Content-Encoding: zstd\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunked
+        OK
+        + b"Content-Encoding: zstd\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        + chunked
     )
     with door(server.url) as away:
         assert [away.send(GET).body for _ in range(3)] == [BODY] * 3
@@ -130,7 +150,11 @@ def test_a_truncated_zstd_body_is_retried(server):
 def test_bombs_end_in_an_error(server, encoding):
     """Neither compression can fill the memory: what is decoded is counted."""
     zeros = bytes(30_000_000)
-    packed = gzip.compress(zeros) if encoding == "gzip" else pa.Codec("zstd").compress(zeros, asbytes=True)
+    packed = (
+        gzip.compress(zeros)
+        if encoding == "gzip"
+        else pa.Codec("zstd").compress(zeros, asbytes=True)
+    )
     server.raw(framed(packed, b"Content-Encoding: " + encoding.encode()))
     with door(server.url, most_bytes=1_000_000) as away:
         with pytest.raises(errors.ProtocolError, match="more than 1,000,000 bytes"):
@@ -156,12 +180,16 @@ def test_ten_megabytes_arrive_completely(server):
     with door(server.url) as away:
         assert away.send(GET).body == body
         sizes = []
-        assert away.send(GET, watch=lambda so_far: sizes.append(len(so_far))).body == body
+        assert (
+            away.send(GET, watch=lambda so_far: sizes.append(len(so_far))).body == body
+        )
     assert sizes == sorted(sizes)
     assert sizes[-1] == len(body)
 
 
-@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nX-Long: ", WHOLE[: HEAD + 9]])
+@pytest.mark.parametrize(
+    "start", [b"", b"HTTP/1.1 200 OK\r\nX-Long: ", WHOLE[: HEAD + 9]]
+)
 def test_a_byte_now_and_then_meets_the_deadline(start):
     """The deadline is for the complete response, also when it drips before, inside or after the head."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -182,7 +210,9 @@ def test_a_byte_now_and_then_meets_the_deadline(start):
         thread.start()
         begun = time.monotonic()
         with (
-            door(f"http://127.0.0.1:{listener.getsockname()[1]}", tries=1, deadline=0.3) as away,
+            door(
+                f"http://127.0.0.1:{listener.getsockname()[1]}", tries=1, deadline=0.3
+            ) as away,
             pytest.raises(errors.DeadlineError, match="no end of the response within"),
         ):
             away.send(GET)

@@ -16,8 +16,14 @@ from toolkit.errors import SettingsError
 from toolkit.secrets.redaction import Secret
 from toolkit.service.settings import DIALECTS, make_service
 
-QUEUE = {"TOOLKIT_QUEUE_URL": "https://queue.example", "TOOLKIT_QUEUE_TOKEN": "own-queue-token"}
-VECTOR = {"TOOLKIT_VECTOR_URL": "https://vector.example", "TOOLKIT_VECTOR_TOKEN": "own-vector-token"}
+QUEUE = {
+    "TOOLKIT_QUEUE_URL": "https://queue.example",
+    "TOOLKIT_QUEUE_TOKEN": "own-queue-token",
+}
+VECTOR = {
+    "TOOLKIT_VECTOR_URL": "https://vector.example",
+    "TOOLKIT_VECTOR_TOKEN": "own-vector-token",
+}
 PUBLIC_QUEUE = {"QSTASH_TOKEN": "public-queue-token"}
 PUBLIC_VECTOR = {
     "UPSTASH_VECTOR_REST_URL": "https://index.upstash.example",
@@ -35,9 +41,16 @@ def endpoint(found):
 def test_arguments_configure_a_half():
     """Address and token from arguments; the other endpoint stays empty."""
     service = tk.connect(**ARGUMENTS, environ={})
-    assert endpoint(service.queue) == ("https://given.example", "given-queue-token", "service", "arguments")
+    assert endpoint(service.queue) == (
+        "https://given.example",
+        "given-queue-token",
+        "service",
+        "arguments",
+    )
     assert service.vector is None
-    service = tk.connect(vector_url="https://v.example/", vector_token="given-vector-token", environ={})
+    service = tk.connect(
+        vector_url="https://v.example/", vector_token="given-vector-token", environ={}
+    )
     assert service.queue is None
     assert service.vector.url == "https://v.example"
 
@@ -45,9 +58,36 @@ def test_arguments_configure_a_half():
 @pytest.mark.parametrize(
     ("environ", "queue", "vector"),
     [
-        (QUEUE, ("https://queue.example", "own-queue-token", "service", "TOOLKIT_QUEUE_URL"), None),
-        (VECTOR, None, ("https://vector.example", "own-vector-token", "service", "TOOLKIT_VECTOR_URL")),
-        (PUBLIC_QUEUE, ("https://qstash.upstash.io", "public-queue-token", "upstash", "QSTASH_TOKEN"), None),
+        (
+            QUEUE,
+            (
+                "https://queue.example",
+                "own-queue-token",
+                "service",
+                "TOOLKIT_QUEUE_URL",
+            ),
+            None,
+        ),
+        (
+            VECTOR,
+            None,
+            (
+                "https://vector.example",
+                "own-vector-token",
+                "service",
+                "TOOLKIT_VECTOR_URL",
+            ),
+        ),
+        (
+            PUBLIC_QUEUE,
+            (
+                "https://qstash.upstash.io",
+                "public-queue-token",
+                "upstash",
+                "QSTASH_TOKEN",
+            ),
+            None,
+        ),
         (
             PUBLIC_QUEUE | {"QSTASH_URL": "https://eu.example"},
             ("https://eu.example", "public-queue-token", "upstash", "QSTASH_URL"),
@@ -56,12 +96,27 @@ def test_arguments_configure_a_half():
         (
             PUBLIC_VECTOR,
             None,
-            ("https://index.upstash.example", "public-vector-token", "upstash", "UPSTASH_VECTOR_REST_URL"),
+            (
+                "https://index.upstash.example",
+                "public-vector-token",
+                "upstash",
+                "UPSTASH_VECTOR_REST_URL",
+            ),
         ),
         (
             QUEUE | PUBLIC_QUEUE | PUBLIC_VECTOR,
-            ("https://queue.example", "own-queue-token", "service", "TOOLKIT_QUEUE_URL"),
-            ("https://index.upstash.example", "public-vector-token", "upstash", "UPSTASH_VECTOR_REST_URL"),
+            (
+                "https://queue.example",
+                "own-queue-token",
+                "service",
+                "TOOLKIT_QUEUE_URL",
+            ),
+            (
+                "https://index.upstash.example",
+                "public-vector-token",
+                "upstash",
+                "UPSTASH_VECTOR_REST_URL",
+            ),
         ),
     ],
 )
@@ -83,7 +138,12 @@ def test_the_process_environment_is_read_when_nothing_else_is_given(monkeypatch)
 def test_arguments_win_over_variables_half_by_half():
     """A queue in the arguments replaces the configured one; the vector endpoint is from the variables."""
     service = tk.connect(**ARGUMENTS, environ=QUEUE | VECTOR)
-    assert endpoint(service.queue) == ("https://given.example", "given-queue-token", "service", "arguments")
+    assert endpoint(service.queue) == (
+        "https://given.example",
+        "given-queue-token",
+        "service",
+        "arguments",
+    )
     assert endpoint(service.vector)[0] == "https://vector.example"
 
 
@@ -93,36 +153,71 @@ def test_arguments_win_over_variables_half_by_half():
         ({"queue_url": "https://given.example"}, QUEUE, "queue_token"),
         ({"queue_token": "given-token"}, QUEUE, "queue_url"),
         ({"vector_url": "https://given.example"}, VECTOR, "vector_token"),
-        ({"queue_url": "https://given.example", "queue_token": ""}, QUEUE, "queue_token"),
-        ({}, {"TOOLKIT_QUEUE_URL": "https://queue.example"} | PUBLIC_QUEUE, "TOOLKIT_QUEUE_TOKEN"),
-        ({}, {"TOOLKIT_QUEUE_TOKEN": "own-queue-token"} | PUBLIC_QUEUE, "TOOLKIT_QUEUE_URL"),
-        ({}, {"QSTASH_URL": "https://eu.example"}, "QSTASH_TOKEN"),
-        ({}, {"UPSTASH_VECTOR_REST_TOKEN": "public-vector-token"}, "UPSTASH_VECTOR_REST_URL"),
+        (
+            {"queue_url": "https://given.example", "queue_token": ""},
+            QUEUE,
+            "queue_token",
+        ),
         (
             {},
-            {"UPSTASH_VECTOR_REST_URL": "https://v.example"} | VECTOR | {"TOOLKIT_VECTOR_URL": ""},
+            {"TOOLKIT_QUEUE_URL": "https://queue.example"} | PUBLIC_QUEUE,
+            "TOOLKIT_QUEUE_TOKEN",
+        ),
+        (
+            {},
+            {"TOOLKIT_QUEUE_TOKEN": "own-queue-token"} | PUBLIC_QUEUE,
+            "TOOLKIT_QUEUE_URL",
+        ),
+        ({}, {"QSTASH_URL": "https://eu.example"}, "QSTASH_TOKEN"),
+        (
+            {},
+            {"UPSTASH_VECTOR_REST_TOKEN": "public-vector-token"},
+            "UPSTASH_VECTOR_REST_URL",
+        ),
+        (
+            {},
+            {"UPSTASH_VECTOR_REST_URL": "https://v.example"}
+            | VECTOR
+            | {"TOOLKIT_VECTOR_URL": ""},
             "TOOLKIT_VECTOR_URL",
         ),
     ],
 )
-def test_half_a_pair_is_refused_and_never_completed_from_elsewhere(options, environ, missing):
+def test_half_a_pair_is_refused_and_never_completed_from_elsewhere(
+    options, environ, missing
+):
     """The error names what is missing, and no token."""
     with pytest.raises(SettingsError, match=missing) as caught:
         tk.connect(**options, environ=environ)
-    tokens = {value for value in (*options.values(), *environ.values()) if value.endswith("-token")}
+    tokens = {
+        value
+        for value in (*options.values(), *environ.values())
+        if value.endswith("-token")
+    }
     assert not [token for token in tokens if token in str(caught.value)]
 
 
 @given(
-    st.sets(st.sampled_from(sorted(QUEUE | VECTOR | PUBLIC_QUEUE | PUBLIC_VECTOR | {"QSTASH_URL": ""}))),
+    st.sets(
+        st.sampled_from(
+            sorted(QUEUE | VECTOR | PUBLIC_QUEUE | PUBLIC_VECTOR | {"QSTASH_URL": ""})
+        )
+    ),
     st.booleans(),
 )
 def test_a_token_is_only_ever_sent_to_its_own_address(names, given_queue):
     """For any variables, address and token of each endpoint are from one family, or there is an error."""
-    everything = QUEUE | VECTOR | PUBLIC_QUEUE | PUBLIC_VECTOR | {"QSTASH_URL": "https://eu.example"}
+    everything = (
+        QUEUE
+        | VECTOR
+        | PUBLIC_QUEUE
+        | PUBLIC_VECTOR
+        | {"QSTASH_URL": "https://eu.example"}
+    )
     try:
         service = tk.connect(
-            **(ARGUMENTS if given_queue else {}), environ={name: everything[name] for name in names}
+            **(ARGUMENTS if given_queue else {}),
+            environ={name: everything[name] for name in names},
         )
     except SettingsError:
         return
@@ -140,7 +235,12 @@ def test_a_token_is_only_ever_sent_to_its_own_address(names, given_queue):
 
 
 @pytest.mark.parametrize(
-    "environ", [{}, {"QSTASH_TOKEN": "", "TOOLKIT_QUEUE_URL": ""}, {"TOOLKIT_REGION": "us-east-1"}]
+    "environ",
+    [
+        {},
+        {"QSTASH_TOKEN": "", "TOOLKIT_QUEUE_URL": ""},
+        {"TOOLKIT_REGION": "us-east-1"},
+    ],
 )
 def test_nothing_configured_says_what_to_set(environ):
     """The error names the variables of both endpoints, the public service's and the embedded one's."""
@@ -160,12 +260,18 @@ def test_the_region_fills_the_address_template():
     """Default, variable and argument, in this order of strength; other regions are refused."""
     url = "https://queue-{region}.example"
     options = {"queue_url": url, "queue_token": "given-queue-token"}
-    assert tk.connect(**options, environ={}).queue.url == "https://queue-eu-central-1.example"
-    environ = {"TOOLKIT_REGION": "us-east-1"}
-    assert tk.connect(**options, environ=environ).queue.url == "https://queue-us-east-1.example"
-    assert tk.connect(**options, region="eu-central-1", environ=environ).queue.url.endswith(
-        "eu-central-1.example"
+    assert (
+        tk.connect(**options, environ={}).queue.url
+        == "https://queue-eu-central-1.example"
     )
+    environ = {"TOOLKIT_REGION": "us-east-1"}
+    assert (
+        tk.connect(**options, environ=environ).queue.url
+        == "https://queue-us-east-1.example"
+    )
+    assert tk.connect(
+        **options, region="eu-central-1", environ=environ
+    ).queue.url.endswith("eu-central-1.example")
     for wrong in ({"region": "mars"}, {"environ": {"TOOLKIT_REGION": "us-west-2"}}):
         with pytest.raises(SettingsError, match="eu-central-1"):
             tk.connect(**({"environ": {}} | options | wrong))
@@ -175,14 +281,25 @@ def test_the_dialect_is_the_sources_by_default():
     """TOOLKIT_DIALECT speaks for our own variables and arguments, the argument for everything."""
     environ = QUEUE | PUBLIC_VECTOR
     service = tk.connect(environ=environ | {"TOOLKIT_DIALECT": "upstash"})
-    assert (service.queue.dialect.prefix, service.vector.dialect.name) == ("Upstash-", "upstash")
+    assert (service.queue.dialect.prefix, service.vector.dialect.name) == (
+        "Upstash-",
+        "upstash",
+    )
     service = tk.connect(dialect="service", environ=environ)
-    assert (service.queue.dialect, service.vector.dialect) == (DIALECTS["service"], DIALECTS["service"])
+    assert (service.queue.dialect, service.vector.dialect) == (
+        DIALECTS["service"],
+        DIALECTS["service"],
+    )
     assert (
-        tk.connect(**ARGUMENTS, environ={"TOOLKIT_DIALECT": "upstash"}).queue.dialect.query_token
+        tk.connect(
+            **ARGUMENTS, environ={"TOOLKIT_DIALECT": "upstash"}
+        ).queue.dialect.query_token
         == "qstash_token"
     )
-    for wrong in ({"dialect": "klingon"}, {"environ": QUEUE | {"TOOLKIT_DIALECT": "klingon"}}):
+    for wrong in (
+        {"dialect": "klingon"},
+        {"environ": QUEUE | {"TOOLKIT_DIALECT": "klingon"}},
+    ):
         with pytest.raises(SettingsError, match="klingon"):
             tk.connect(**(ARGUMENTS | {"environ": {}} | wrong))
 
@@ -190,10 +307,17 @@ def test_the_dialect_is_the_sources_by_default():
 def test_signing_keys_are_from_the_source_of_the_queue():
     """From arguments with explicit addresses, from each family's variables, and never across."""
     given_keys = {"current_signing_key": KEYS[0], "next_signing_key": KEYS[1]}
-    assert tk.connect(**ARGUMENTS, **given_keys, environ={}).queue.signing_keys == tuple(map(Secret, KEYS))
-    own = {"TOOLKIT_QUEUE_CURRENT_SIGNING_KEY": KEYS[0], "TOOLKIT_QUEUE_NEXT_SIGNING_KEY": KEYS[1]}
+    assert tk.connect(
+        **ARGUMENTS, **given_keys, environ={}
+    ).queue.signing_keys == tuple(map(Secret, KEYS))
+    own = {
+        "TOOLKIT_QUEUE_CURRENT_SIGNING_KEY": KEYS[0],
+        "TOOLKIT_QUEUE_NEXT_SIGNING_KEY": KEYS[1],
+    }
     public = {"QSTASH_CURRENT_SIGNING_KEY": KEYS[1], "QSTASH_NEXT_SIGNING_KEY": KEYS[0]}
-    assert tk.connect(environ=QUEUE | own | public).queue.signing_keys == tuple(map(Secret, KEYS))
+    assert tk.connect(environ=QUEUE | own | public).queue.signing_keys == tuple(
+        map(Secret, KEYS)
+    )
     assert tk.connect(environ=PUBLIC_QUEUE | own | public).queue.signing_keys == tuple(
         map(Secret, KEYS[::-1])
     )
@@ -203,7 +327,9 @@ def test_signing_keys_are_from_the_source_of_the_queue():
         tk.connect(**given_keys, environ=QUEUE)
 
 
-@pytest.mark.parametrize("key", ["", "short", "x" * 31, "x" * 40 + "\n", "x" * 40 + "\udc80", "ü" * 40])
+@pytest.mark.parametrize(
+    "key", ["", "short", "x" * 31, "x" * 40 + "\n", "x" * 40 + "\udc80", "ü" * 40]
+)
 def test_signing_keys_that_could_be_guessed_or_sent_wrong_are_refused(key):
     """Empty, short, or with white space; the key is not in the error."""
     with pytest.raises(SettingsError, match="signing key") as caught:
@@ -236,7 +362,12 @@ def test_signing_keys_that_could_be_guessed_or_sent_wrong_are_refused(key):
 def test_an_address_that_cannot_be_is_refused_without_repeating_secrets(url):
     """Only scheme, host, port and path; what might be a secret is masked."""
     if url.endswith("\t"):  # white space at the ends of a pasted address is forgiven
-        assert tk.connect(queue_url=url, queue_token="given-queue-token", environ={}).queue.url == url.strip()
+        assert (
+            tk.connect(
+                queue_url=url, queue_token="given-queue-token", environ={}
+            ).queue.url
+            == url.strip()
+        )
         return
     with pytest.raises(SettingsError, match="workflow queue from arguments") as caught:
         tk.connect(queue_url=url, queue_token="given-queue-token", environ={})
@@ -244,7 +375,9 @@ def test_an_address_that_cannot_be_is_refused_without_repeating_secrets(url):
     assert "given-queue-token" not in str(caught.value)
 
 
-@pytest.mark.parametrize("token", ["with space", "line-end\n", "tab\t", "ümlaut-token", "\udc80surrogate"])
+@pytest.mark.parametrize(
+    "token", ["with space", "line-end\n", "tab\t", "ümlaut-token", "\udc80surrogate"]
+)
 def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token):
     """A line end from a file is the usual cause, and the error says so."""
     with pytest.raises(SettingsError, match="line end") as caught:
@@ -256,12 +389,16 @@ def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token):
 def test_http_to_another_machine_warns_where_connect_was_called():
     """Over http to another machine the token is sent in clear text; to this machine that is fine."""
     with pytest.warns(UserWarning, match="in clear text") as caught:
-        tk.connect(queue_url="http://app.example", queue_token="given-queue-token", environ={})
+        tk.connect(
+            queue_url="http://app.example", queue_token="given-queue-token", environ={}
+        )
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for host in ("127.0.0.1:1", "localhost", "a.localhost", "[::1]:8080"):
-            tk.connect(queue_url=f"http://{host}", queue_token="given-queue-token", environ={})
+            tk.connect(
+                queue_url=f"http://{host}", queue_token="given-queue-token", environ={}
+            )
 
 
 def test_only_local_is_a_name_of_a_service():

@@ -58,7 +58,9 @@ def test_a_service_responds_and_ends_with_its_block(sample_service):
     service.close()
     started = time.monotonic()
     for ask in (tk.load_failures, tk.load_vectors, tk.index_info):
-        with pytest.raises(LocalServiceError, match=r"was closed; .* tk\.connect\('local'\)"):
+        with pytest.raises(
+            LocalServiceError, match=r"was closed; .* tk\.connect\('local'\)"
+        ):
             ask(service)
     assert time.monotonic() - started < 1  # nothing is sent, so nothing is retried
 
@@ -93,7 +95,10 @@ def test_the_token_is_not_on_the_command_line(sample_service):
     """A list of processes shows neither the token nor the signing keys."""
     queue = sample_service.need("queue")
     mine = subprocess.run(
-        ["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
+        ["ps", "-o", "args", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert "serve" in mine
     assert queue.token.reveal() not in mine

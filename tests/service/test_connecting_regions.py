@@ -44,18 +44,34 @@ def keys(region: str) -> dict[str, str]:
             "token-of-none",
         ),
         ({}, US | {"QSTASH_REGION": "US_EAST_1"}, US_ADDRESS, "token-of-us"),
-        ({}, US | EU | TOKEN | {"QSTASH_REGION": "EU_CENTRAL_1"}, EU_ADDRESS, "token-of-eu"),
-        ({}, US | {"QSTASH_REGION": "us-east-1"}, US_ADDRESS, "token-of-us"),
-        ({"region": "eu-central-1"}, US | EU | {"QSTASH_REGION": "US_EAST_1"}, EU_ADDRESS, "token-of-eu"),
         (
             {},
-            US | {"QSTASH_REGION": "US_EAST_1", "US_EAST_1_QSTASH_URL": "https://queue.example/"},
+            US | EU | TOKEN | {"QSTASH_REGION": "EU_CENTRAL_1"},
+            EU_ADDRESS,
+            "token-of-eu",
+        ),
+        ({}, US | {"QSTASH_REGION": "us-east-1"}, US_ADDRESS, "token-of-us"),
+        (
+            {"region": "eu-central-1"},
+            US | EU | {"QSTASH_REGION": "US_EAST_1"},
+            EU_ADDRESS,
+            "token-of-eu",
+        ),
+        (
+            {},
+            US
+            | {
+                "QSTASH_REGION": "US_EAST_1",
+                "US_EAST_1_QSTASH_URL": "https://queue.example/",
+            },
             "https://queue.example",
             "token-of-us",
         ),
         (
             {},
-            TOKEN | US | {"QSTASH_URL": "https://plain.example", "QSTASH_REGION": "US_EAST_1"},
+            TOKEN
+            | US
+            | {"QSTASH_URL": "https://plain.example", "QSTASH_REGION": "US_EAST_1"},
             US_ADDRESS,
             "token-of-us",
         ),
@@ -76,23 +92,67 @@ def keys(region: str) -> dict[str, str]:
 def test_a_region_chooses_address_and_token(options, environ, address, token):
     """The argument, TOOLKIT_REGION or QSTASH_REGION; the address of another region is not kept."""
     queue = tk.connect(**options, environ=environ).queue
-    assert (queue.url, queue.token.reveal(), queue.dialect.name) == (address, token, "upstash")
+    assert (queue.url, queue.token.reveal(), queue.dialect.name) == (
+        address,
+        token,
+        "upstash",
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "environ", "named"),
     [
-        ({}, TOKEN | {"QSTASH_REGION": "US_EAST_1"}, ("US_EAST_1_QSTASH_TOKEN", "unset QSTASH_REGION")),
-        ({}, TOKEN | EU | {"QSTASH_REGION": "US_EAST_1"}, ("US_EAST_1_QSTASH_TOKEN",)),
-        ({}, US | {"QSTASH_REGION": "US_WEST_9"}, ("QSTASH_REGION", "US_WEST_9", "us-east-1, eu-central-1")),
-        ({}, US, ("US_EAST_1_QSTASH_TOKEN is set", "QSTASH_REGION=US_EAST_1", "region='us-east-1'")),
-        ({}, {"QSTASH_REGION": "US_EAST_1", "US_EAST_1_QSTASH_URL": US_ADDRESS}, ("US_EAST_1_QSTASH_TOKEN",)),
-        ({"region": "us-east-1"}, TOKEN | {"QSTASH_URL": PLAIN}, ("us-east-1", PLAIN, "QSTASH_URL")),
-        ({"region": "us-east-1"}, TOKEN | {"QSTASH_URL": EU_ADDRESS + "/"}, ("us-east-1", EU_ADDRESS)),
-        ({"region": "us-east-1"}, TOKEN | {"QSTASH_URL": PLAIN + ":443"}, ("us-east-1", PLAIN)),
-        ({"region": "us-east-1"}, TOKEN | {"QSTASH_URL": PLAIN.upper()}, ("us-east-1", PLAIN.upper())),
         (
-            {"region": "eu-central-1", "queue_url": US_ADDRESS, "queue_token": "token-given"},
+            {},
+            TOKEN | {"QSTASH_REGION": "US_EAST_1"},
+            ("US_EAST_1_QSTASH_TOKEN", "unset QSTASH_REGION"),
+        ),
+        ({}, TOKEN | EU | {"QSTASH_REGION": "US_EAST_1"}, ("US_EAST_1_QSTASH_TOKEN",)),
+        (
+            {},
+            US | {"QSTASH_REGION": "US_WEST_9"},
+            ("QSTASH_REGION", "US_WEST_9", "us-east-1, eu-central-1"),
+        ),
+        (
+            {},
+            US,
+            (
+                "US_EAST_1_QSTASH_TOKEN is set",
+                "QSTASH_REGION=US_EAST_1",
+                "region='us-east-1'",
+            ),
+        ),
+        (
+            {},
+            {"QSTASH_REGION": "US_EAST_1", "US_EAST_1_QSTASH_URL": US_ADDRESS},
+            ("US_EAST_1_QSTASH_TOKEN",),
+        ),
+        (
+            {"region": "us-east-1"},
+            TOKEN | {"QSTASH_URL": PLAIN},
+            ("us-east-1", PLAIN, "QSTASH_URL"),
+        ),
+        (
+            {"region": "us-east-1"},
+            TOKEN | {"QSTASH_URL": EU_ADDRESS + "/"},
+            ("us-east-1", EU_ADDRESS),
+        ),
+        (
+            {"region": "us-east-1"},
+            TOKEN | {"QSTASH_URL": PLAIN + ":443"},
+            ("us-east-1", PLAIN),
+        ),
+        (
+            {"region": "us-east-1"},
+            TOKEN | {"QSTASH_URL": PLAIN.upper()},
+            ("us-east-1", PLAIN.upper()),
+        ),
+        (
+            {
+                "region": "eu-central-1",
+                "queue_url": US_ADDRESS,
+                "queue_token": "token-given",
+            },
             {},
             ("eu-central-1", US_ADDRESS, "arguments"),
         ),
@@ -103,7 +163,9 @@ def test_a_region_chooses_address_and_token(options, environ, address, token):
         ),
     ],
 )
-def test_a_region_that_does_not_fit_is_an_error_that_names_what_to_set(options, environ, named):
+def test_a_region_that_does_not_fit_is_an_error_that_names_what_to_set(
+    options, environ, named
+):
     """A region without its token, an unknown one, and a public address of another region."""
     with pytest.raises(SettingsError) as caught:
         tk.connect(**options, environ=environ)
@@ -113,16 +175,24 @@ def test_a_region_that_does_not_fit_is_an_error_that_names_what_to_set(options, 
 
 def test_explicit_and_own_settings_override_the_public_region():
     """QSTASH_REGION is about the public service's own variables."""
-    own = {"TOOLKIT_QUEUE_URL": PLAIN, "TOOLKIT_QUEUE_TOKEN": "token-of-ours", "QSTASH_REGION": "US_EAST_1"}
+    own = {
+        "TOOLKIT_QUEUE_URL": PLAIN,
+        "TOOLKIT_QUEUE_TOKEN": "token-of-ours",
+        "QSTASH_REGION": "US_EAST_1",
+    }
     assert tk.connect(environ=own | US | keys("US_EAST_1")).queue.url == PLAIN
     assert tk.connect(environ=own | US | keys("US_EAST_1")).queue.secrets[1:] == ()
     given = {"queue_url": PLAIN, "queue_token": "token-given"}
-    assert tk.connect(**given, environ=US | {"QSTASH_REGION": "US_EAST_1"}).queue.url == PLAIN
+    assert (
+        tk.connect(**given, environ=US | {"QSTASH_REGION": "US_EAST_1"}).queue.url
+        == PLAIN
+    )
 
 
 @given(
     st.dictionaries(
-        st.sampled_from(["QSTASH_REGION", "TOOLKIT_REGION"]), st.sampled_from(["US_EAST_1", "EU_CENTRAL_1"])
+        st.sampled_from(["QSTASH_REGION", "TOOLKIT_REGION"]),
+        st.sampled_from(["US_EAST_1", "EU_CENTRAL_1"]),
     ),
     st.sets(st.sampled_from(sorted(TOKEN | US | EU))),
 )
@@ -130,7 +200,9 @@ def test_a_regions_token_is_only_ever_sent_to_its_region(regions, names):
     """Whatever is set, the token of one region never goes to the other's address."""
     everything = TOKEN | US | EU
     try:
-        queue = tk.connect(environ=regions | {name: everything[name] for name in names}).queue
+        queue = tk.connect(
+            environ=regions | {name: everything[name] for name in names}
+        ).queue
     except SettingsError:
         return
     home = {"token-of-us": "us-east-1", "token-of-eu": "eu-central-1"}
@@ -149,10 +221,19 @@ def test_signing_keys_are_those_of_the_region_that_a_delivery_names():
         return [key.reveal().split("_k")[0] for key in queue.keys_of(region)]
 
     assert shown(None) == ["sig_CURRENT_none", "sig_NEXT_none"]
-    assert shown("US_EAST_1") == shown("us-east-1") == ["sig_CURRENT_US_EAST_1", "sig_NEXT_US_EAST_1"]
-    assert shown("EU_CENTRAL_1") == ["sig_CURRENT_EU_CENTRAL_1", "sig_NEXT_EU_CENTRAL_1"]
+    assert (
+        shown("US_EAST_1")
+        == shown("us-east-1")
+        == ["sig_CURRENT_US_EAST_1", "sig_NEXT_US_EAST_1"]
+    )
+    assert shown("EU_CENTRAL_1") == [
+        "sig_CURRENT_EU_CENTRAL_1",
+        "sig_NEXT_EU_CENTRAL_1",
+    ]
     assert shown("AP_SOUTH_1") == shown("") == shown(None)
-    queue = tk.connect(environ=US | keys("US_EAST_1") | {"QSTASH_REGION": "US_EAST_1"}).queue
+    queue = tk.connect(
+        environ=US | keys("US_EAST_1") | {"QSTASH_REGION": "US_EAST_1"}
+    ).queue
     assert (
         shown(None)
         == shown("EU_CENTRAL_1")

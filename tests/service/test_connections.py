@@ -14,7 +14,12 @@ import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.service.connections import Connections, CorruptError, UnknownEncodingError, decoded
+from toolkit.service.connections import (
+    Connections,
+    CorruptError,
+    UnknownEncodingError,
+    decoded,
+)
 
 
 @pytest.fixture
@@ -33,7 +38,9 @@ class Interrupted(socket.socket):
         raise KeyboardInterrupt
 
 
-def test_a_response_that_was_interrupted_while_it_was_made_is_closed_quietly(response) -> None:
+def test_a_response_that_was_interrupted_while_it_was_made_is_closed_quietly(
+    response,
+) -> None:
     """Python closes what it drops, and from 3.13 on it says what went wrong: in a terminal, in a notebook."""
     half = response.__new__(response)
     with Interrupted() as sock, pytest.raises(KeyboardInterrupt):
@@ -42,9 +49,14 @@ def test_a_response_that_was_interrupted_while_it_was_made_is_closed_quietly(res
     assert half.closed
 
 
-PACK = {"gzip": gzip.compress, "zstd": lambda data: pa.Codec("zstd").compress(data, asbytes=True)}
+PACK = {
+    "gzip": gzip.compress,
+    "zstd": lambda data: pa.Codec("zstd").compress(data, asbytes=True),
+}
 encodings = pytest.mark.parametrize("encoding", sorted(PACK))
-bodies = st.binary(max_size=300) | st.builds(bytes.__mul__, st.binary(max_size=3), st.integers(0, 100_000))
+bodies = st.binary(max_size=300) | st.builds(
+    bytes.__mul__, st.binary(max_size=3), st.integers(0, 100_000)
+)
 
 
 def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -54,7 +66,10 @@ def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @encodings
-@given(members=st.lists(bodies, min_size=1, max_size=3), cuts=st.lists(st.integers(0), max_size=6))
+@given(
+    members=st.lists(bodies, min_size=1, max_size=3),
+    cuts=st.lists(st.integers(0), max_size=6),
+)
 def test_any_members_in_any_chunks_are_returned(encoding, members, cuts):
     """One member or several, however they arrive, yield all their data in chunks of bounded size."""
     packed = b"".join(PACK[encoding](member) for member in members)

@@ -21,9 +21,18 @@ from toolkit.service.responses import RetryPolicy
 from toolkit.service.settings import DIALECTS, Endpoint
 from toolkit.service.transport import Request, Transport
 
-GET = Request(doing="reading a thing", method="GET", path="/thing", query=(("a", "b c"),))
+GET = Request(
+    doing="reading a thing", method="GET", path="/thing", query=(("a", "b c"),)
+)
 ONCE = RetryPolicy(tries=1)
-_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_VARIABLES = (
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +45,12 @@ def bare_environment(monkeypatch):
 
 def door(url: str, policy: RetryPolicy = ONCE) -> Transport:
     """A transport with a token of its own."""
-    endpoint = Endpoint("queue", url, Secret("the-token"), DIALECTS["service"], "arguments")
-    return Transport(url, redactor=Redactor(key=b"test"), endpoint=endpoint, policy=policy)
+    endpoint = Endpoint(
+        "queue", url, Secret("the-token"), DIALECTS["service"], "arguments"
+    )
+    return Transport(
+        url, redactor=Redactor(key=b"test"), endpoint=endpoint, policy=policy
+    )
 
 
 def test_a_proxy_receives_the_whole_address(server, monkeypatch):
@@ -70,8 +83,13 @@ def test_a_proxy_for_https_makes_a_tunnel_and_sees_no_token(monkeypatch):
 
         thread = threading.Thread(target=refuse)
         thread.start()
-        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
-        with door("https://elsewhere.invalid") as away, pytest.raises(errors.TransportError, match="403"):
+        monkeypatch.setenv(
+            "https_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}"
+        )
+        with (
+            door("https://elsewhere.invalid") as away,
+            pytest.raises(errors.TransportError, match="403"),
+        ):
             away.send(GET)
         thread.join()
     assert heard[0].startswith(b"CONNECT elsewhere.invalid:443 ")
@@ -82,19 +100,25 @@ def test_no_proxy_is_followed(server, monkeypatch):
     """A host in NO_PROXY is contacted directly, which fails here because it does not exist."""
     monkeypatch.setenv("http_proxy", server.url)
     monkeypatch.setenv("no_proxy", "elsewhere.invalid")
-    with door("http://elsewhere.invalid") as away, pytest.raises(errors.TransportError, match="resolve"):
+    with (
+        door("http://elsewhere.invalid") as away,
+        pytest.raises(errors.TransportError, match="resolve"),
+    ):
         away.send(GET)
     assert server.requests == []
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("http_proxy", "http://:80"), ("REQUESTS_CA_BUNDLE", "/nowhere/bundle.pem")]
+    ("name", "value"),
+    [("http_proxy", "http://:80"), ("REQUESTS_CA_BUNDLE", "/nowhere/bundle.pem")],
 )
 def test_unusable_values_are_refused_at_once(monkeypatch, name, value):
     """A proxy or a bundle that cannot be used is an error before anything is sent."""
     monkeypatch.setenv(name, value)
     scheme = "http" if "proxy" in name else "https"
-    with pytest.raises(errors.SettingsError, match="REQUESTS_CA_BUNDLE in the environment"):
+    with pytest.raises(
+        errors.SettingsError, match="REQUESTS_CA_BUNDLE in the environment"
+    ):
         door(f"{scheme}://elsewhere.invalid")
 
 
@@ -128,7 +152,10 @@ def test_an_own_authority_is_trusted_through_the_environment(tmp_path, monkeypat
     thread.start()
     url = f"https://127.0.0.1:{http.server_address[1]}"
     try:
-        with door(url, RetryPolicy()) as stranger, pytest.raises(errors.ProtocolError, match="certificate"):
+        with (
+            door(url, RetryPolicy()) as stranger,
+            pytest.raises(errors.ProtocolError, match="certificate"),
+        ):
             stranger.send(GET)
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
         with door(url) as known:
@@ -146,7 +173,10 @@ def test_cookies_are_neither_kept_nor_sent(server):
     with door(server.url) as away:
         away.send(GET)
         away.send(GET)
-    assert [requested.headers.get("Cookie") for requested in server.requests] == [None, None]
+    assert [requested.headers.get("Cookie") for requested in server.requests] == [
+        None,
+        None,
+    ]
 
 
 def certificate(folder):
@@ -164,14 +194,19 @@ def certificate(folder):
         .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            ),
+            critical=False,
         )
         .sign(key, hashes.SHA256())
     )
     file = folder / "authority.pem"
     file.write_bytes(
         key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
         + made.public_bytes(serialization.Encoding.PEM)
     )

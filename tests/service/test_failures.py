@@ -9,9 +9,19 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.errors import InputError, ServerError, TransportError, UnexpectedResultWarning
+from toolkit.errors import (
+    InputError,
+    ServerError,
+    TransportError,
+    UnexpectedResultWarning,
+)
 
-ACTIONS = (tk.delete_failures, tk.resume_failures, tk.restart_failures, tk.rerun_failure_function)
+ACTIONS = (
+    tk.delete_failures,
+    tk.resume_failures,
+    tk.restart_failures,
+    tk.rerun_failure_function,
+)
 FRAME = pd.DataFrame({"workflow_url": ["u", "u", "u"], "dlq_id": ["a", "b", "a"]})
 
 
@@ -54,7 +64,10 @@ def test_ids_are_taken_from_whatever_holds_them(server, act, given):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (pd.DataFrame({"dlqid": ["a"]}), "without the column 'dlq_id'.*Did you mean 'dlqid'"),
+        (
+            pd.DataFrame({"dlqid": ["a"]}),
+            "without the column 'dlq_id'.*Did you mean 'dlqid'",
+        ),
         (pd.DataFrame({"dlq_id": ["a", None]}), "position 1"),
         (pd.DataFrame({"dlq_id": pd.Series([], dtype="str")}), "no ids"),
         ([], "no ids"),
@@ -88,16 +101,22 @@ def test_nothing_is_done_without_true_itself(server, act, confirm):
 @pytest.mark.parametrize("act", ACTIONS)
 def test_an_invalid_service_is_refused(act):
     """Forgetting the service is an error that says where one comes from."""
-    with pytest.raises(InputError, match=r"reading service: got DataFrame.*connect\(\)"):
+    with pytest.raises(
+        InputError, match=r"reading service: got DataFrame.*connect\(\)"
+    ):
         act(FRAME, "a", confirm=True)
 
 
 def test_deleting_nothing_is_a_warning(server):
     """0 comes with a warning that says what may be the reason, and which DLQ was searched."""
     server.always(b'{"deleted": 0}')
-    with pytest.warns(UnexpectedResultWarning, match="deleting 2 DLQ entries.*kind='messages'"):
+    with pytest.warns(
+        UnexpectedResultWarning, match="deleting 2 DLQ entries.*kind='messages'"
+    ):
         assert tk.delete_failures(server.service(), FRAME, confirm=True) == 0
-    with pytest.warns(UnexpectedResultWarning, match="failed messages.*kind='workflows'"):
+    with pytest.warns(
+        UnexpectedResultWarning, match="failed messages.*kind='workflows'"
+    ):
         tk.delete_failures(server.service(), FRAME, confirm=True, kind="messages")
 
 
@@ -113,7 +132,9 @@ def test_a_deletion_whose_first_response_was_lost_says_what_is_unknown(server):
     """The second try finds nothing to delete: the first one may have done it, and that is said."""
     server.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
     server.json(b'{"deleted": 0}')
-    with pytest.warns(UnexpectedResultWarning, match="2 more may have been deleted by a try"):
+    with pytest.warns(
+        UnexpectedResultWarning, match="2 more may have been deleted by a try"
+    ):
         assert tk.delete_failures(server.service(), FRAME, confirm=True) == 0
 
 
@@ -121,7 +142,9 @@ def test_a_deletion_whose_response_cannot_be_read_is_retried(server):
     """A success without a count: deleting twice is deleting once, and what is unknown is said."""
     server.json(b"{}")
     server.json(b'{"deleted": 0}')
-    with pytest.warns(UnexpectedResultWarning, match="2 more may have been deleted by a try"):
+    with pytest.warns(
+        UnexpectedResultWarning, match="2 more may have been deleted by a try"
+    ):
         assert tk.delete_failures(server.service(), FRAME, confirm=True) == 0
 
 
@@ -130,12 +153,16 @@ def test_a_later_batch_that_fails_says_what_was_done_before(server):
     server.json(b'{"deleted": 97}')
     server.always(b'{"error": "no"}', 400)
     with pytest.raises(tk.errors.BadRequestError) as raised:
-        tk.delete_failures(server.service(), [f"id-{number}" for number in range(150)], confirm=True)
+        tk.delete_failures(
+            server.service(), [f"id-{number}" for number in range(150)], confirm=True
+        )
     assert "97 of 150 entries were deleted" in raised.value.__notes__[0]
     assert "the 50 of this request" in raised.value.__notes__[0]
 
 
-@pytest.mark.parametrize("act", [tk.resume_failures, tk.restart_failures, tk.rerun_failure_function])
+@pytest.mark.parametrize(
+    "act", [tk.resume_failures, tk.restart_failures, tk.rerun_failure_function]
+)
 def test_a_run_that_fails_halfway_says_what_was_done_and_what_is_unknown(server, act):
     """The note names what was done, whether the one that failed may have been, and how many are left."""
     server.json(b'{"workflowRunId": "wfr_new"}')
@@ -155,8 +182,12 @@ def test_a_run_that_fails_halfway_says_what_was_done_and_what_is_unknown(server,
 @pytest.mark.parametrize("act", [tk.resume_failures, tk.restart_failures])
 def test_plain_messages_are_not_resumed_and_nothing_is_sent(server, act):
     """Where the frame shows that an entry has no run: it says what to call instead."""
-    mixed = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_run_id": ["wfr_a", None, np.nan]})
-    with pytest.raises(InputError, match=r"ing 3 DLQ entries: got 2 .*plain messages.*publish") as raised:
+    mixed = pd.DataFrame(
+        {"dlq_id": ["a", "b", "c"], "workflow_run_id": ["wfr_a", None, np.nan]}
+    )
+    with pytest.raises(
+        InputError, match=r"ing 3 DLQ entries: got 2 .*plain messages.*publish"
+    ) as raised:
         act(server.service(), mixed)
     assert 'kind="messages"' in str(raised.value)
     assert server.requests == []

@@ -52,7 +52,11 @@ READS = {
         partial(vectors.query_bytes, queries=[tk.VectorQuery(vector=[1.0])] * 2),
         b'{"result": [[' + HIT + b"], []]}",
     ),
-    "what the index is": ("vector", vectors.read_info, json.dumps({"result": INFO}).encode()),
+    "what the index is": (
+        "vector",
+        vectors.read_info,
+        json.dumps({"result": INFO}).encode(),
+    ),
 }
 UNREADABLE = {
     "HTML": b"<html><body>busy</body></html>",
@@ -67,7 +71,9 @@ UNREADABLE = {
 
 def opened(service: tk.Service, endpoint: str, tries: int) -> Transport:
     """A transport that does not wait before the next try."""
-    return Transport.to(service, endpoint, policy=RetryPolicy(tries=tries, first_delay=0.0))
+    return Transport.to(
+        service, endpoint, policy=RetryPolicy(tries=tries, first_delay=0.0)
+    )
 
 
 @pytest.mark.parametrize("name", READS)
@@ -76,7 +82,9 @@ def test_a_read_that_cannot_be_read_is_retried(server, name):
     endpoint, read, body = READS[name]
     bodies = [*UNREADABLE.values(), *(body[:size] for size in range(len(body)))]
     if name == "an entry":
-        bodies = [bad for bad in bodies if b'": ' not in bad or bad.startswith(body[:9])]
+        bodies = [
+            bad for bad in bodies if b'": ' not in bad or bad.startswith(body[:9])
+        ]
     with opened(server.service(), endpoint, len(bodies) + 1) as transport:
         server.json(body)
         whole = read(transport)
@@ -86,19 +94,27 @@ def test_a_read_that_cannot_be_read_is_retried(server, name):
         given = read(transport)
     assert len(server.requests) == len(bodies) + 2
     if name.startswith("a page"):
-        assert (given.rows, given.cursor, given.tries) == (whole.rows, whole.cursor, len(bodies) + 1)
+        assert (given.rows, given.cursor, given.tries) == (
+            whole.rows,
+            whole.cursor,
+            len(bodies) + 1,
+        )
     else:
         assert given == whole
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_permanently_unreadable_response_is_an_error_after_bounded_tries(server, name):
+def test_a_permanently_unreadable_response_is_an_error_after_bounded_tries(
+    server, name
+):
     """A web page at this address: as many tries as the policy has, then an error that says what came."""
     endpoint, read, _ = READS[name]
     server.always(UNREADABLE["HTML"])
     with (
         opened(server.service(), endpoint, 3) as transport,
-        pytest.raises(MalformedResponseError, match="30 bytes that are not JSON, starting '<html>"),
+        pytest.raises(
+            MalformedResponseError, match="30 bytes that are not JSON, starting '<html>"
+        ),
     ):
         read(transport)
     assert len(server.requests) == 3
@@ -126,7 +142,10 @@ TWICE = {
         b'{"result":{"nextCursor":"7","vectors":[]},"result":{"nextCursor":"8","vectors":[]}}',
         b'{"result":{"nextCursor":"","vectors":[{"id":"a"}]},"result":{"nextCursor":"","vectors":[]}}',
     ),
-    "vectors by ids": (b'{"result": [{"id": "a"}], "result": []}', b'{"result":[],"result":[{"id":"a"}]}'),
+    "vectors by ids": (
+        b'{"result": [{"id": "a"}], "result": []}',
+        b'{"result":[],"result":[{"id":"a"}]}',
+    ),
     "a query": (b'{"result": [], "result": []}',),
     "a batch of queries": (b'{"result": [[], []], "result": [[], []]}',),
     "what the index is": (
@@ -151,7 +170,8 @@ def test_a_repeated_name_in_an_envelope_is_malformed(server, name):
         with (
             opened(server.service(), endpoint, 2) as transport,
             pytest.raises(
-                MalformedResponseError, match=r"got '\w+' twice in one object; expected each name once"
+                MalformedResponseError,
+                match=r"got '\w+' twice in one object; expected each name once",
             ),
         ):
             read(transport)
@@ -160,7 +180,9 @@ def test_a_repeated_name_in_an_envelope_is_malformed(server, name):
 def test_a_repeated_name_in_a_small_response_is_malformed(server):
     """Two ids in one response are ambiguous."""
     server.always(b'{"workflowRunId": "a", "workflowRunId": "b"}')
-    with pytest.raises(MalformedResponseError, match="'workflowRunId' twice in one object"):
+    with pytest.raises(
+        MalformedResponseError, match="'workflowRunId' twice in one object"
+    ):
         tk.resume_failures(server.service(), "a", confirm=True)
 
 
@@ -203,13 +225,16 @@ def test_a_cursor_that_cannot_be_sent_is_malformed(server):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("names", "got"), [([5], "a number among"), ({"a": 1}, "an object under")])
+@pytest.mark.parametrize(
+    ("names", "got"), [([5], "a number among"), ({"a": 1}, "an object under")]
+)
 @pytest.mark.usefixtures("no_backoff")
 def test_namespaces_that_are_no_text_are_a_typed_error(server, names, got):
     """The error shows the value found where a name is expected."""
     server.always(json.dumps({"result": names}).encode())
     with pytest.raises(
-        MalformedResponseError, match=rf"listing namespaces .*got {got}.*expected an array of names"
+        MalformedResponseError,
+        match=rf"listing namespaces .*got {got}.*expected an array of names",
     ):
         tk.list_namespaces(server.service())
 
@@ -259,7 +284,10 @@ def test_a_write_that_is_idempotent_is_retried_and_one_that_is_not_is_not(server
     server.json(b'{"messageId": "msg_1"}')
     assert messages.publish(service, "https://app.example/orders").message_id == "msg_1"
     first, second = server.requests[-2:]
-    assert first.headers["Service-Deduplication-Id"] == second.headers["Service-Deduplication-Id"]
+    assert (
+        first.headers["Service-Deduplication-Id"]
+        == second.headers["Service-Deduplication-Id"]
+    )
     before = len(server.requests)
     server.json(b"{}")
     with pytest.raises(MalformedResponseError, match="no 'workflowRunId'"):
@@ -295,16 +323,26 @@ def test_a_malformed_info_is_a_typed_error(server, name):
     server.always(json.dumps({"result": ODD_INFO[name]}).encode())
     with (
         opened(server.service(), "vector", 2) as transport,
-        pytest.raises(MalformedResponseError, match=r"reading the index information .*got .*expected"),
+        pytest.raises(
+            MalformedResponseError,
+            match=r"reading the index information .*got .*expected",
+        ),
     ):
         vectors.read_info(transport)
 
 
 def test_an_integer_may_be_written_with_a_decimal_point(server):
     """256.0 is a dimension, and null or absent fields are none."""
-    server.json(b'{"result": {"dimension": 256.0, "denseIndex": null, "namespaces": null}}')
+    server.json(
+        b'{"result": {"dimension": 256.0, "denseIndex": null, "namespaces": null}}'
+    )
     info = tk.index_info(server.service())
-    assert (info.dimension, info.kind, info.vector_count, info.namespaces) == (256, "DENSE", 0, {})
+    assert (info.dimension, info.kind, info.vector_count, info.namespaces) == (
+        256,
+        "DENSE",
+        0,
+        {},
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -312,10 +350,19 @@ def test_hits_with_invalid_values_are_kept_alone_and_in_batches(server, count):
     """NaN, a lone surrogate and bytes that are not UTF-8 in a hit: each query keeps its own hits."""
     odd = [b'"\\ud800"', b"NaN", b'"\xff"']
     lists = [
-        b'[{"id": "h%d", "score": 0.5, "metadata": {"a": %s, "n": 1.10}}]' % (n, odd[n]) for n in range(count)
+        b'[{"id": "h%d", "score": 0.5, "metadata": {"a": %s, "n": 1.10}}]' % (n, odd[n])
+        for n in range(count)
     ]
-    server.json(b'{"result": ' + (lists[0] if count == 1 else b"[" + b", ".join(lists) + b"]") + b"}")
-    frame = tk.query(server.service(), vector=[[float(n)] for n in range(count)], include_metadata=True)
+    server.json(
+        b'{"result": '
+        + (lists[0] if count == 1 else b"[" + b", ".join(lists) + b"]")
+        + b"}"
+    )
+    frame = tk.query(
+        server.service(),
+        vector=[[float(n)] for n in range(count)],
+        include_metadata=True,
+    )
     assert frame["id"].tolist() == [f"h{n}" for n in range(count)]
     assert frame["query"].tolist() == list(range(count))
     assert all("1.10" in text for text in frame["metadata"])
@@ -328,7 +375,11 @@ def test_hits_with_invalid_values_are_kept_alone_and_in_batches(server, count):
 @pytest.mark.parametrize("name", [b"\xff", rb"\ud800"])
 def test_a_namespace_that_no_address_can_name_is_a_typed_error(server, name):
     """The index lists it, but no request can be made for it; the error says what can be read."""
-    info = json.dumps({"result": INFO | {"namespaces": {"ns": {"vectorCount": 1}}}}).encode()
+    info = json.dumps(
+        {"result": INFO | {"namespaces": {"ns": {"vectorCount": 1}}}}
+    ).encode()
     server.always(info.replace(b'"ns"', b'"' + name + b'"'))
-    with pytest.raises(ProtocolError, match=r"lone surrogate.*Name the other namespaces"):
+    with pytest.raises(
+        ProtocolError, match=r"lone surrogate.*Name the other namespaces"
+    ):
         tk.load_vectors(server.service(), namespace="all", progress=False)

@@ -109,7 +109,11 @@ def test_callback_settings_become_the_headers_of_the_specification(server, name)
 
 def test_both_callbacks_can_be_set_as_plain_urls(server):
     """A callback and a failure callback on the same message, without further settings."""
-    _, headers = published(server, callback="https://a.example/", failure_callback="http://b.example:8080/x")
+    _, headers = published(
+        server,
+        callback="https://a.example/",
+        failure_callback="http://b.example:8080/x",
+    )
     assert headers["service-callback"] == "https://a.example/"
     assert headers["service-failure-callback"] == "http://b.example:8080/x"
 
@@ -120,11 +124,17 @@ def test_the_dialect_decides_the_prefix(server):
     service = server.service(dialect="upstash")
     publish(service, DESTINATION, callback="https://a.example/", headers={"X-A": "1"})
     names = {name.lower() for name in server.requests[0].headers}
-    assert {"upstash-callback", "upstash-deduplication-id", "upstash-forward-x-a"} <= names
+    assert {
+        "upstash-callback",
+        "upstash-deduplication-id",
+        "upstash-forward-x-a",
+    } <= names
     assert not [name for name in names if name.startswith("service-")]
 
 
-def test_a_random_deduplication_id_is_always_sent_and_a_lost_publish_is_sent_again_with_it(server):
+def test_a_random_deduplication_id_is_always_sent_and_a_lost_publish_is_sent_again_with_it(
+    server,
+):
     """A 500 is tried again with the same id; another publish has another id."""
     server.json(b'{"error": "busy"}', status=500)
     server.json(b'{"messageId": "msg_1", "deduplicated": true}')
@@ -132,7 +142,9 @@ def test_a_random_deduplication_id_is_always_sent_and_a_lost_publish_is_sent_aga
     service = server.service()
     assert publish(service, DESTINATION).deduplicated
     publish(service, DESTINATION)
-    first, again, other = (request.headers["Service-Deduplication-Id"] for request in server.requests)
+    first, again, other = (
+        request.headers["Service-Deduplication-Id"] for request in server.requests
+    )
     assert first == again != other
     assert len(first) >= 32
 
@@ -150,7 +162,11 @@ def test_content_based_deduplication_goes_without_an_id(server):
         (b"\xff\x00", b"\xff\x00", "application/octet-stream"),
         ("Grüße", "Grüße".encode(), "text/plain; charset=utf-8"),
         ([1, None, "ü"], b'[1, null, "\\u00fc"]', "application/json"),
-        ({"n": np.int64(3), "ok": np.bool_(True)}, b'{"n": 3, "ok": true}', "application/json"),
+        (
+            {"n": np.int64(3), "ok": np.bool_(True)},
+            b'{"n": 3, "ok": true}',
+            "application/json",
+        ),
         ("", b"", "text/plain; charset=utf-8"),
     ],
 )
@@ -219,7 +235,10 @@ def test_not_before_is_unix_seconds_rounded_up(server, value, sent):
         ({"flow_control_key": "k", "rate": 0}, "Flow-Control-Value"),
         ({"flow_control_key": "k\n"}, "Flow-Control-Key"),
         ({"deduplication_id": "a\r"}, "Deduplication-Id"),
-        ({"deduplication_id": "a", "content_based_deduplication": True}, "Deduplication-Id"),
+        (
+            {"deduplication_id": "a", "content_based_deduplication": True},
+            "Deduplication-Id",
+        ),
         ({"content_type": "a\nb"}, "Content-Type"),
         ({"redact": "body,headers"}, "Redact-Fields"),
         ({"callback": "ftp://a.example/"}, "Callback"),
@@ -227,7 +246,9 @@ def test_not_before_is_unix_seconds_rounded_up(server, value, sent):
         ({"failure_callback": "https://"}, "Failure-Callback"),
     ],
 )
-def test_invalid_header_values_are_refused_with_the_headers_name(server, options, header):
+def test_invalid_header_values_are_refused_with_the_headers_name(
+    server, options, header
+):
     """Nothing is sent, and the error says which header it is about."""
     with pytest.raises(InputError, match=header):
         publish(server.service(), DESTINATION, "x", **options)
@@ -280,7 +301,11 @@ def test_a_destination_that_is_no_plain_http_url_is_refused(server, url):
 
 @pytest.mark.parametrize(
     "url",
-    ["https://app.example", "http://127.0.0.1:8080/a?x=1&y=%2F..%2F", "https://a.example/a;b=(1)/~c%20d"],
+    [
+        "https://app.example",
+        "http://127.0.0.1:8080/a?x=1&y=%2F..%2F",
+        "https://a.example/a;b=(1)/~c%20d",
+    ],
 )
 def test_a_destination_arrives_unchanged(server, url):
     """Query and percent-encoding of the destination are not rewritten on the way."""
@@ -316,14 +341,27 @@ def test_a_wrong_token_is_an_authentication_error(server):
 
 
 @pytest.mark.parametrize(
-    "response", [b"", b"{}", b"[]", b'{"messageId": 5}', b'{"messageId": ""}', b"<html>", b"[" * 9_999]
+    "response",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"messageId": 5}',
+        b'{"messageId": ""}',
+        b"<html>",
+        b"[" * 9_999,
+    ],
 )
 def test_a_response_without_a_message_id_is_retried(server, response):
     """Success without the id is not treated as success, but retried under the same id."""
     server.json(response)
     server.json(b'{"messageId": "msg_1", "deduplicated": true}')
-    assert publish(server.service(), DESTINATION) == Published(message_id="msg_1", deduplicated=True)
-    first, second = (requested.headers["Service-Deduplication-Id"] for requested in server.requests)
+    assert publish(server.service(), DESTINATION) == Published(
+        message_id="msg_1", deduplicated=True
+    )
+    first, second = (
+        requested.headers["Service-Deduplication-Id"] for requested in server.requests
+    )
     assert first == second
 
 
@@ -332,14 +370,18 @@ def test_a_response_without_a_message_id_is_retried(server, response):
 def test_publishing_to_another_server_is_a_protocol_error(server):
     """A web page under this address is an error in the end, never a message."""
     server.always(b"<html>")
-    with pytest.raises(ProtocolError, match=r"publishing .* not JSON, starting '<html>'"):
+    with pytest.raises(
+        ProtocolError, match=r"publishing .* not JSON, starting '<html>'"
+    ):
         publish(server.service(), DESTINATION)
     assert len(server.requests) == RetryPolicy().tries
 
 
 def test_publishing_needs_the_queue_half():
     """A service that knows the vector endpoint only says what to set."""
-    service = tk.connect(vector_url="http://127.0.0.1:1", vector_token="vector-token", environ={})
+    service = tk.connect(
+        vector_url="http://127.0.0.1:1", vector_token="vector-token", environ={}
+    )
     with pytest.raises(SettingsError, match="TOOLKIT_QUEUE_URL"):
         publish(service, DESTINATION)
 
@@ -349,8 +391,13 @@ def test_callback_settings_are_checked_when_made_and_show_no_secrets():
     with pytest.raises(InputError):
         CallbackSettings("https://")
     headers = {"Authorization": CANARY}
-    settings = CallbackSettings(f"https://a.example/x?key={CANARY}", retries=1, headers=headers)
-    assert repr(settings) == "CallbackSettings('https://a.example/x', retries=1, headers=['Authorization'])"
+    settings = CallbackSettings(
+        f"https://a.example/x?key={CANARY}", retries=1, headers=headers
+    )
+    assert (
+        repr(settings)
+        == "CallbackSettings('https://a.example/x', retries=1, headers=['Authorization'])"
+    )
     headers["Authorization"] = "changed later"
     assert settings.headers == {"Authorization": CANARY}
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 - our own value
@@ -367,12 +414,20 @@ def test_a_run_is_started_at_the_applications_own_endpoint_without_our_token(ser
     )
     assert result == "wfr_1"
     (request,) = server.requests
-    assert (request.method, request.path, request.query) == ("POST", "/flows/a", [("x", "1")])
+    assert (request.method, request.path, request.query) == (
+        "POST",
+        "/flows/a",
+        [("x", "1")],
+    )
     assert request.body == b'{"n": 1}'
-    assert {name.lower(): value for name, value in request.headers.items()}.get("authorization") is None
-    assert [value for name, value in request.headers.items() if name.lower() == "content-type"] == [
-        "application/ld+json"
-    ]
+    assert {name.lower(): value for name, value in request.headers.items()}.get(
+        "authorization"
+    ) is None
+    assert [
+        value
+        for name, value in request.headers.items()
+        if name.lower() == "content-type"
+    ] == ["application/ld+json"]
 
 
 def test_starting_a_run_is_not_repeated_once_it_may_have_arrived(server):
@@ -386,7 +441,9 @@ def test_starting_a_run_is_not_repeated_once_it_may_have_arrived(server):
     assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize("response", [b"", b"{}", b'{"workflowRunId": null}', b"<html>"])
+@pytest.mark.parametrize(
+    "response", [b"", b"{}", b'{"workflowRunId": null}', b"<html>"]
+)
 def test_a_response_without_a_run_id_is_a_protocol_error(server, response):
     """Another server's page is not treated as a workflow endpoint."""
     server.json(response)
@@ -409,11 +466,16 @@ def test_a_run_needs_a_service_and_a_valid_address(server):
 @given(st.integers(min_value=0, max_value=10**9))
 def test_whole_seconds_are_the_same_as_number_and_as_timedelta(seconds):
     """Both forms of a duration make the same header."""
-    assert duration("Delay", seconds) == duration("Delay", timedelta(seconds=seconds)) == f"{seconds}s"
+    assert (
+        duration("Delay", seconds)
+        == duration("Delay", timedelta(seconds=seconds))
+        == f"{seconds}s"
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "sent"), [("50s", "50s"), ("1d10h30m", "124200s"), ("2 minutes", "120s"), ("0s", "0s")]
+    ("text", "sent"),
+    [("50s", "50s"), ("1d10h30m", "124200s"), ("2 minutes", "120s"), ("0s", "0s")],
 )
 def test_duration_text_is_sent_as_whole_seconds(text, sent):
     """The service reads seconds, whatever units the duration was written in."""
@@ -445,7 +507,11 @@ def test_bytes_and_text_are_never_changed(body):
 def test_an_id_that_holds_our_token_is_masked(server, before):
     """Ids come from the service too: what echoes a token does not show it in a value."""
     token = "queue-token-of-the-test"
-    server.always(json.dumps({"messageId": before + token, "workflowRunId": before + token}).encode())
+    server.always(
+        json.dumps(
+            {"messageId": before + token, "workflowRunId": before + token}
+        ).encode()
+    )
     service = server.service()
     text = [
         publish(service, "https://a.example/").message_id,

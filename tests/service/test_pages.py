@@ -12,15 +12,27 @@ from hypothesis import strategies as st
 from toolkit.base.cut_vectors import CUT, cut_vectors, uncut
 from toolkit.base.members import elements, members
 from toolkit.errors import MalformedResponseError, ProtocolError
-from toolkit.service.pages import failures_page, head_cursor, range_page, result_bytes, runs_page
+from toolkit.service.pages import (
+    failures_page,
+    head_cursor,
+    range_page,
+    result_bytes,
+    runs_page,
+)
 from toolkit.service.transport import Request, Response
 from toolkit.tables.vectors import read_rows
 
 ASKED = Request(doing="listing", method="GET", path="/v2/workflows/dlq")
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -30,7 +42,11 @@ def response(body: bytes) -> Response:
     return Response(status=200, headers={}, body=body, tries=1)
 
 
-@given(st.lists(st.dictionaries(st.text(), values, max_size=4), max_size=4), st.text(), values)
+@given(
+    st.lists(st.dictionaries(st.text(), values, max_size=4), max_size=4),
+    st.text(),
+    values,
+)
 def test_rows_are_returned_as_they_were_sent(rows, cursor, other):
     """Whatever rows and other fields hold, the rows' JSON and the cursor survive the envelope."""
     body = json.dumps({"other": other, "messages": rows, "cursor": cursor}).encode()
@@ -45,13 +61,18 @@ cursors = st.none() | st.text(st.characters(codec="ascii"), max_size=8)
 
 @given(
     st.lists(st.dictionaries(st.text(), values, max_size=4), max_size=3),
-    st.dictionaries(st.text() | st.sampled_from(["messages", "cursor"]), values, max_size=3),
+    st.dictionaries(
+        st.text() | st.sampled_from(["messages", "cursor"]), values, max_size=3
+    ),
     cursors,
     st.sampled_from([(", ", ": "), (",", ":"), (" ,\n", " :\t")]),
 )
 def test_a_page_is_known_by_its_ends(rows, others, cursor, marks):
     """Whatever other members there are, cursor and rows are those of a complete parse."""
-    body = json.dumps({"messages": rows} | others | {"messages": rows, "cursor": cursor}, separators=marks)
+    body = json.dumps(
+        {"messages": rows} | others | {"messages": rows, "cursor": cursor},
+        separators=marks,
+    )
     page = failures_page(ASKED, response(body.encode()))
     assert page.cursor == (cursor or None)
     read = json.loads(page.rows)
@@ -138,7 +159,9 @@ def test_a_range_has_its_rows_under_result():
 def test_runs_and_results():
     """The run log's page and the value under result are found; their absence is an error."""
     assert runs_page(ASKED, response(b'{"runs": [1], "cursor": "c"}')).cursor == "c"
-    assert json.loads(result_bytes(ASKED, response(b'{"result": {"a": [1]}}'))) == {"a": [1]}
+    assert json.loads(result_bytes(ASKED, response(b'{"result": {"a": [1]}}'))) == {
+        "a": [1]
+    }
     for body in (b"{}", b'{"results": 1}', b'"x"'):
         with pytest.raises(ProtocolError):
             result_bytes(ASKED, response(body))
@@ -146,14 +169,27 @@ def test_runs_and_results():
             runs_page(ASKED, response(body))
 
 
-numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(), max_size=4)
-texts = st.text(max_size=12) | st.sampled_from(['"vector":[', '],"vector":[1', "[", CUT.decode(), "]}"])
-odd = st.recursive(texts | st.none() | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=4)
+numbers = st.lists(
+    st.floats(allow_nan=False, allow_infinity=False) | st.integers(), max_size=4
+)
+texts = st.text(max_size=12) | st.sampled_from(
+    ['"vector":[', '],"vector":[1', "[", CUT.decode(), "]}"]
+)
+odd = st.recursive(
+    texts | st.none() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
 metadata = st.dictionaries(texts | st.just("vector"), odd | numbers, max_size=3)
 rows = st.lists(
     st.fixed_dictionaries(
         {"id": st.text(min_size=1, max_size=5)},
-        optional={"vector": numbers | odd, "metadata": metadata, "data": texts, "other": odd},
+        optional={
+            "vector": numbers | odd,
+            "metadata": metadata,
+            "data": texts,
+            "other": odd,
+        },
     ),
     max_size=4,
 )
@@ -186,7 +222,11 @@ def test_a_range_reads_the_same_with_its_vectors_cut_out(some, separators, curso
         (item.id, item.metadata, item.data) for item in plain
     ]
     for row, vector in zip(some, [item.vector for item in result], strict=True):
-        value = json.loads(bytes(vector)) if isinstance(vector, bytes | memoryview) else vector
+        value = (
+            json.loads(bytes(vector))
+            if isinstance(vector, bytes | memoryview)
+            else vector
+        )
         assert value == row.get("vector")
 
 
@@ -207,7 +247,10 @@ def test_the_numbers_of_a_usual_page_are_all_cut_out():
         (b'{"result":{"nextCursor":"12', None),
         (b'{"result":{"nextCursor":"","vectors":[]}}', None),
         (b'{"result":{"nextCursor":null,"vectors":[]}}', None),
-        (b'{"result":{"vectors":[{"metadata":{"result":{"nextCursor":"9"}}}],"nextCursor":"3"}}', None),
+        (
+            b'{"result":{"vectors":[{"metadata":{"result":{"nextCursor":"9"}}}],"nextCursor":"3"}}',
+            None,
+        ),
         (b'{"result":{"nextCursor":"\\ud800","vectors":[]}}', None),
         (b'{"error":"no"}', None),
         (b"", None),
@@ -222,30 +265,43 @@ def test_the_cursor_at_the_head(body, cursor):
 @pytest.mark.parametrize("odd_bytes", [b'"\\ud800"', b'"\xff"', b"NaN", b"1e400"])
 def test_invalid_bytes_change_nothing_else_of_a_range(odd_bytes):
     """Bytes that a strict reader refuses stay as they are, and so does the spelling beside them."""
-    rows = b'[{"id": "a", "vector": [1.10, 2], "metadata": {"f": 1.10, "odd": %b}}]' % odd_bytes
+    rows = (
+        b'[{"id": "a", "vector": [1.10, 2], "metadata": {"f": 1.10, "odd": %b}}]'
+        % odd_bytes
+    )
     body = b'{"result": {"nextCursor": "b", "vectors": %b}}' % rows
     page = range_page(ASKED, Response(status=200, headers={}, body=body, tries=1))
     assert page.cursor == "b"
     assert uncut(page.rows, page.cut) == rows
 
 
-@given(st.lists(st.dictionaries(texts, odd | numbers | st.floats(), max_size=3), max_size=4), spaced)
+@given(
+    st.lists(
+        st.dictionaries(texts, odd | numbers | st.floats(), max_size=3), max_size=4
+    ),
+    spaced,
+)
 def test_members_and_elements_are_raw_texts(some, separators):
     """Every element, and every member of each, in its own spelling."""
     for text in (written(some, separators).decode(), json.dumps(some, indent=1)):
         parts = elements(text)
-        assert [json.dumps(json.loads(part)) for part in parts] == [json.dumps(row) for row in some]
+        assert [json.dumps(json.loads(part)) for part in parts] == [
+            json.dumps(row) for row in some
+        ]
         for part, row in zip(parts, some, strict=True):
             assert part in text
             found, end = members(part)
             assert end == len(part)
             assert list(found) == list(row)
             assert all(
-                json.dumps(json.loads(value)) == json.dumps(row[name]) for name, value in found.items()
+                json.dumps(json.loads(value)) == json.dumps(row[name])
+                for name, value in found.items()
             )
 
 
-@pytest.mark.parametrize("text", ["", "[", "1", '"a"', "[1", '{"a": ', '{"a" 1', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "[", "1", '"a"', "[1", '{"a": ', '{"a" 1', "[" * 100_000]
+)
 def test_anything_but_an_array_or_object_is_a_value_error(text):
     """Neither more nor less; the caller adds what was expected."""
     with pytest.raises(ValueError, match=r".+"):

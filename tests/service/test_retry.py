@@ -16,7 +16,21 @@ from toolkit.service.responses import RetryPolicy, daily_reset, retry_after
 
 odd = st.binary(max_size=40).map(lambda told: told.decode("latin-1")) | st.sampled_from(
     [
-        *("-1", "1e9", "NaN", "inf", "+5", "0x10", "٢", "6m5s", "5s6m", "m", "2 ", "9" * 20, "1767225603"),
+        *(
+            "-1",
+            "1e9",
+            "NaN",
+            "inf",
+            "+5",
+            "0x10",
+            "٢",
+            "6m5s",
+            "5s6m",
+            "m",
+            "2 ",
+            "9" * 20,
+            "1767225603",
+        ),
         "Thu, 01 Jan 99999 00:00:00 GMT",
         "Thu, 01 Jan 2026 00:00:00 +9999",
         "Thu, 01 Jan 2026 00:00:00 +99999999999999999999",
@@ -30,9 +44,11 @@ names = st.sampled_from(
     ["Retry-After", "Date", "Burst-RateLimit-Reset"]
     + [f"RateLimit-{what}" for what in ("Limit", "Remaining", "Reset")]
 )
-moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 - the strategy wants them so
-    lambda moment: moment.replace(microsecond=0)
-)
+moments = st.datetimes(
+    datetime(2000, 1, 1),  # noqa: DTZ001 - the strategy wants them so
+    datetime(2100, 1, 1),  # noqa: DTZ001 - the strategy wants them so
+    timezones=st.just(UTC),
+).map(lambda moment: moment.replace(microsecond=0))
 
 
 @given(st.dictionaries(names, odd))
@@ -47,7 +63,18 @@ def test_invalid_headers_give_a_delay_or_none(headers):
 @pytest.mark.parametrize(
     "told",
     [
-        *("-1", "", "soon", "1e9", "NaN", "-5s", "m", "99999d", "9" * 12, "9" * 400 + "d"),
+        *(
+            "-1",
+            "",
+            "soon",
+            "1e9",
+            "NaN",
+            "-5s",
+            "m",
+            "99999d",
+            "9" * 12,
+            "9" * 400 + "d",
+        ),
         "Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
     ],
 )
@@ -56,9 +83,14 @@ def test_an_invalid_delay_is_replaced_by_our_own_backoff(told):
     assert retry_after({"Retry-After": told}) is None
     limit = RateLimitError("asking", status=429, message="", wait=None)
     waits = [
-        RetryPolicy(first_delay=1.0, longest_delay=5.0).delay_before(n, limit, Random(1)) for n in (2, 3, 9)
+        RetryPolicy(first_delay=1.0, longest_delay=5.0).delay_before(
+            n, limit, Random(1)
+        )
+        for n in (2, 3, 9)
     ]
-    assert [0.5 <= waits[0] <= 1.0, 1.0 <= waits[1] <= 2.0, 2.5 <= waits[2] <= 5.0] == [True] * 3
+    assert [0.5 <= waits[0] <= 1.0, 1.0 <= waits[1] <= 2.0, 2.5 <= waits[2] <= 5.0] == [
+        True
+    ] * 3
 
 
 @given(server=moments, ahead=st.integers(-100_000, 100_000))
@@ -66,9 +98,13 @@ def test_dates_and_resets_are_measured_by_the_server_clock(server, ahead):
     """A date and a reset count from the response's Date, whatever the local clock says."""
     date = format_datetime(server, usegmt=True)
     then = server + timedelta(seconds=ahead)
-    assert retry_after({"Date": date, "Retry-After": format_datetime(then, usegmt=True)}) == max(0, ahead)
+    assert retry_after(
+        {"Date": date, "Retry-After": format_datetime(then, usegmt=True)}
+    ) == max(0, ahead)
     reset = str(int(then.timestamp()))
-    assert retry_after({"Date": date, "Burst-RateLimit-Reset": reset}) == min(60, max(0, ahead))
+    assert retry_after({"Date": date, "Burst-RateLimit-Reset": reset}) == min(
+        60, max(0, ahead)
+    )
 
 
 def test_the_longest_delay_is_the_last_one():

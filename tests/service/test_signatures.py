@@ -20,7 +20,11 @@ from toolkit.errors import InputError, SettingsError, SignatureError
 from toolkit.secrets.redaction import Secret
 from toolkit.service.signatures import ReplayGuard, signature_in, verify_signature
 
-CURRENT, NEXT, OTHER = ("sig_current_" + "a" * 32, "sig_next_" + "b" * 32, "sig_other_" + "c" * 32)
+CURRENT, NEXT, OTHER = (
+    "sig_current_" + "a" * 32,
+    "sig_next_" + "b" * 32,
+    "sig_other_" + "c" * 32,
+)
 URL = "https://app.example/done"
 BODY = b'{"status": 200, "body": "b2s="}'
 NOW = 1_767_225_600
@@ -46,10 +50,14 @@ def claims(**changed):
         "jti": "jwt_1",
         "body": body_hash(BODY),
     }
-    return {name: value for name, value in (whole | changed).items() if value is not None}
+    return {
+        name: value for name, value in (whole | changed).items() if value is not None
+    }
 
 
-def signed(payload, *, key: str = CURRENT, header: str = '{"alg": "HS256", "typ": "JWT"}') -> str:
+def signed(
+    payload, *, key: str = CURRENT, header: str = '{"alg": "HS256", "typ": "JWT"}'
+) -> str:
     """A token written by hand, so that any malformed one can be signed."""
     content = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     start = f"{encoded(header.encode())}.{encoded(content)}"
@@ -58,7 +66,9 @@ def signed(payload, *, key: str = CURRENT, header: str = '{"alg": "HS256", "typ"
 
 def verify(signature, body: bytes = BODY, **options):
     return verify_signature(
-        signature, body, **({"url": URL, "keys": [CURRENT, NEXT], "now": NOW + 1} | options)
+        signature,
+        body,
+        **({"url": URL, "keys": [CURRENT, NEXT], "now": NOW + 1} | options),
     )
 
 
@@ -66,7 +76,9 @@ def verify(signature, body: bytes = BODY, **options):
 @pytest.mark.parametrize("padded", [True, False])
 def test_either_key_verifies_and_padding_does_not_matter(key, padded):
     """The current and the next key verify, with the hash padded or not; the claims are returned."""
-    token = jwt.encode(claims(body=body_hash(BODY, padded=padded)), key, algorithm="HS256")
+    token = jwt.encode(
+        claims(body=body_hash(BODY, padded=padded)), key, algorithm="HS256"
+    )
     assert verify(token)["jti"] == "jwt_1"
     assert verify(token, now=datetime.fromtimestamp(NOW, UTC))["sub"] == URL
 
@@ -90,7 +102,10 @@ def test_the_keys_of_the_region_that_signed_are_used():
         (OTHER, "EU_CENTRAL_1", False),
     ):
         if fine:
-            assert verify(signed(claims(), key=key), keys=service, region=region)["jti"] == "jwt_1"
+            assert (
+                verify(signed(claims(), key=key), keys=service, region=region)["jti"]
+                == "jwt_1"
+            )
         else:
             with pytest.raises(SignatureError, match="none of"):
                 verify(signed(claims(), key=key), keys=service, region=region)
@@ -182,7 +197,17 @@ def test_a_claim_that_is_not_right_is_refused_and_named(changed, said):
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"[]", b"null", b"{", b"\xff", b"[" * 5_000, b'{"exp": NaN}', b'{"a": "\\ud800"}']
+    "payload",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{",
+        b"\xff",
+        b"[" * 5_000,
+        b'{"exp": NaN}',
+        b'{"a": "\\ud800"}',
+    ],
 )
 def test_claims_that_are_no_json_object_are_refused(payload):
     """Signed rubbish is still rubbish, and no traceback of a parser."""
@@ -218,7 +243,8 @@ def test_the_leeway_works_at_both_ends(now, leeway, fine):
 
 
 @pytest.mark.parametrize(
-    "keys", [[], [""], [CURRENT, ""], ["short"], [CURRENT, "x" * 31], [Secret("")], CURRENT]
+    "keys",
+    [[], [""], [CURRENT, ""], ["short"], [CURRENT, "x" * 31], [Secret("")], CURRENT],
 )
 def test_keys_that_could_be_guessed_are_refused(keys):
     """No key, an empty one, a short one, or text where a sequence is expected."""
@@ -226,7 +252,9 @@ def test_keys_that_could_be_guessed_are_refused(keys):
         verify(signed(claims()), keys=keys)
 
 
-@pytest.mark.parametrize("options", [{"leeway": -1}, {"leeway": 301}, {"leeway": float("nan")}, {"url": ""}])
+@pytest.mark.parametrize(
+    "options", [{"leeway": -1}, {"leeway": 301}, {"leeway": float("nan")}, {"url": ""}]
+)
 def test_options_that_cannot_be_are_refused(options):
     """A leeway without end would make expiry pointless; an empty address fits nothing."""
     with pytest.raises(InputError):
@@ -244,11 +272,26 @@ def test_the_body_must_be_raw_bytes():
 def test_a_body_that_was_parsed_and_written_again_does_not_verify():
     """One space less is another body."""
     with pytest.raises(SignatureError, match="another body"):
-        verify(signed(claims()), json.dumps(json.loads(BODY), separators=(",", ":")).encode())
+        verify(
+            signed(claims()),
+            json.dumps(json.loads(BODY), separators=(",", ":")).encode(),
+        )
 
 
 @pytest.mark.parametrize(
-    "signature", ["", "a", "a.b", "a.b.c.d", "é.é.é", "\ud800", None, b"a.b.c", "=.=.=", "a" * 8_193]
+    "signature",
+    [
+        "",
+        "a",
+        "a.b",
+        "a.b.c.d",
+        "é.é.é",
+        "\ud800",
+        None,
+        b"a.b.c",
+        "=.=.=",
+        "a" * 8_193,
+    ],
 )
 def test_an_invalid_token_is_refused(signature):
     """Any text, and no text, ends in a SignatureError."""
@@ -279,7 +322,10 @@ def test_a_signature_is_accepted_once_with_a_guard():
 def test_a_signature_that_does_not_verify_does_not_use_up_its_id():
     """An attacker who knows an id cannot make the service's own delivery look like a replay."""
     guard = ReplayGuard()
-    for token in (signed(claims(), key=OTHER), signed(claims(sub="https://other.example/"))):
+    for token in (
+        signed(claims(), key=OTHER),
+        signed(claims(sub="https://other.example/")),
+    ):
         with pytest.raises(SignatureError):
             verify(token, seen=guard)
     assert verify(signed(claims()), seen=guard)
@@ -319,7 +365,11 @@ def test_neither_signature_nor_keys_are_in_an_error_or_its_causes():
         caught = error
     assert caught.__cause__ is None
     assert caught.__context__ is None
-    shown = "".join(traceback.TracebackException.from_exception(caught, capture_locals=True).format())
+    shown = "".join(
+        traceback.TracebackException.from_exception(
+            caught, capture_locals=True
+        ).format()
+    )
     for secret in (CURRENT, NEXT):
         assert secret not in str(caught)
         # the test's own frame holds the keys as its arguments; those of the toolkit must not
@@ -332,7 +382,9 @@ def test_the_signature_is_found_under_each_name_and_only_when_there_is_one():
     for name in ("Upstash-Signature", "service-signature", "SIGNATURE"):
         assert signature_in([("Accept", "*/*"), (name, "a.b.c")]) == "a.b.c"
     assert signature_in([("Upstash-Signature", "a"), ("Service-Signature", "a")]) == "a"
-    assert signature_in([("Upstash-Signature", "a"), ("Upstash-Signature", "b")]) is None
+    assert (
+        signature_in([("Upstash-Signature", "a"), ("Upstash-Signature", "b")]) is None
+    )
     assert signature_in([("X-Hub-Signature", "a")]) is None
 
 
@@ -341,7 +393,9 @@ def test_any_changed_character_of_a_token_breaks_it(data):
     """Whatever is replaced in a valid token, it does not verify, and nothing but a SignatureError comes."""
     token = signed(claims())
     index = data.draw(st.integers(0, len(token) - 1))
-    character = data.draw(st.characters(codec="ascii").filter(lambda found: found != token[index]))
+    character = data.draw(
+        st.characters(codec="ascii").filter(lambda found: found != token[index])
+    )
     with pytest.raises(SignatureError):
         verify(token[:index] + character + token[index + 1 :])
 

@@ -31,7 +31,9 @@ def door_to(server, *, token_in="header", waits=None, **policy) -> Transport:
         endpoint.url,
         redactor=service.redactor,
         endpoint=endpoint,
-        policy=RetryPolicy(**{"tries": 4, "first_delay": 0.01, "deadline": 5.0, **policy}),
+        policy=RetryPolicy(
+            **{"tries": 4, "first_delay": 0.01, "deadline": 5.0, **policy}
+        ),
         sleep=([] if waits is None else waits).append,
         seed=1,
     )
@@ -42,7 +44,12 @@ def test_a_complete_response_is_returned(server):
     server.json(b'{"a": 1}', X_Kept="yes")
     with door_to(server) as door:
         response = door.send(GET)
-    assert (response.status, response.body, response.headers["x-kept"], response.tries) == (
+    assert (
+        response.status,
+        response.body,
+        response.headers["x-kept"],
+        response.tries,
+    ) == (
         200,
         b'{"a": 1}',
         "yes",
@@ -56,7 +63,9 @@ def test_the_token_can_travel_in_the_query(server):
     """With token_in="query" the parameter carries the token and the header is not sent."""
     server.json(b"{}")
     with door_to(server, token_in="query") as door:
-        door.send(Request(doing="x", method="GET", path="/thing", query=(("a", "b c"),)))
+        door.send(
+            Request(doing="x", method="GET", path="/thing", query=(("a", "b c"),))
+        )
     assert dict(server.requests[0].query) == {"a": "b c", "queue_token": TOKEN}
     assert "Authorization" not in server.requests[0].headers
 
@@ -91,7 +100,9 @@ def test_a_refused_token_of_the_public_service_names_its_region_and_the_other():
     for region, other in (("us-east-1", "eu-central-1"), ("eu-central-1", "us-east-1")):
         endpoint = tk.connect(region=region, environ={"QSTASH_TOKEN": TOKEN}).queue
         error = status_error(
-            Response(status=401, headers={}, body=b'{"error": "invalid token"}', tries=1),
+            Response(
+                status=401, headers={}, body=b'{"error": "invalid token"}', tries=1
+            ),
             doing="reading a thing",
             request=f"GET {endpoint.url}/thing",
             redactor=Redactor(key=b"test"),
@@ -105,7 +116,10 @@ def test_a_refused_token_of_the_public_service_names_its_region_and_the_other():
 def test_a_refused_token_of_another_service_names_no_region(server):
     """An address that is not the public service's has no region that is known; the address is named."""
     server.json(b'{"error": "invalid token"}', 401)
-    with door_to(server) as door, pytest.raises(errors.AuthenticationError, match="connect") as raised:
+    with (
+        door_to(server) as door,
+        pytest.raises(errors.AuthenticationError, match="connect") as raised,
+    ):
         door.send(GET)
     assert server.url in str(raised.value)
     assert "region" not in str(raised.value)
@@ -131,7 +145,8 @@ def test_a_transient_failure_is_retried_with_growing_delays(server):
         "429 Wait\r\nRetry-After: 999999999999",
         "429 Wait\r\nBurst-RateLimit-Reset: " + "9" * 5000,
         "429 Wait\r\nRetry-After: 5\r\nDate: Mon, 01 Jan 0001 00:00:00 +9999",
-        "429 Wait\r\nRateLimit-Limit: 1\r\nRateLimit-Remaining: 0\r\nRateLimit-Reset: " + "9" * 11,
+        "429 Wait\r\nRateLimit-Limit: 1\r\nRateLimit-Remaining: 0\r\nRateLimit-Reset: "
+        + "9" * 11,
         "429 Wait\r\nBurst-RateLimit-Limit: " + "9" * 5000,
         "503 Later\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 -9999",
         "200 OK\r\nContent-Length: " + "9" * 5000,
@@ -169,19 +184,55 @@ def test_any_head_is_a_typed_error(server, head):
         ({"Retry-After": "0"}, 0),
         ({"Retry-After": "2"}, 2),
         ({"Retry-After": "6m5s"}, 365),
-        ({"Retry-After": "Thu, 01 Jan 2026 00:00:07 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 7),
-        ({"Retry-After": "Thu, 01 Jan 2020 00:00:00 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0),
-        ({"Retry-After": "3", "Date": "Mon, 01 Jan 2024 00:00:00 +99999999999999999999"}, 3),
-        ({"Burst-RateLimit-Reset": "1767225603", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 3),
-        ({"Burst-RateLimit-Reset": "1767229999", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 60),
+        (
+            {
+                "Retry-After": "Thu, 01 Jan 2026 00:00:07 GMT",
+                "Date": "Thu, 01 Jan 2026 00:00:00 GMT",
+            },
+            7,
+        ),
+        (
+            {
+                "Retry-After": "Thu, 01 Jan 2020 00:00:00 GMT",
+                "Date": "Thu, 01 Jan 2026 00:00:00 GMT",
+            },
+            0,
+        ),
+        (
+            {
+                "Retry-After": "3",
+                "Date": "Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
+            },
+            3,
+        ),
+        (
+            {
+                "Burst-RateLimit-Reset": "1767225603",
+                "Date": "Thu, 01 Jan 2026 00:00:00 GMT",
+            },
+            3,
+        ),
+        (
+            {
+                "Burst-RateLimit-Reset": "1767229999",
+                "Date": "Thu, 01 Jan 2026 00:00:00 GMT",
+            },
+            60,
+        ),
         ({"Burst-RateLimit-Reset": "1", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0),
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
-def test_the_delay_that_the_service_requests_is_kept_exactly(server, headers, wait, status):
+def test_the_delay_that_the_service_requests_is_kept_exactly(
+    server, headers, wait, status
+):
     """Seconds, durations, dates and resets are followed, measured by the server's clock and not by ours."""
     server.respond = None
-    server.json(b"{}", status, **{name.replace("-", "_"): value for name, value in headers.items()})
+    server.json(
+        b"{}",
+        status,
+        **{name.replace("-", "_"): value for name, value in headers.items()},
+    )
     server.json(b"{}")
     waits = []
     with door_to(server, waits=waits, total=1000.0) as door:
@@ -189,8 +240,12 @@ def test_the_delay_that_the_service_requests_is_kept_exactly(server, headers, wa
     assert waits == [wait]
 
 
-@pytest.mark.parametrize(("status", "kind"), [(429, errors.RateLimitError), (503, errors.ServerError)])
-def test_a_delay_beyond_the_total_timeout_is_an_error_without_sleeping(server, status, kind):
+@pytest.mark.parametrize(
+    ("status", "kind"), [(429, errors.RateLimitError), (503, errors.ServerError)]
+)
+def test_a_delay_beyond_the_total_timeout_is_an_error_without_sleeping(
+    server, status, kind
+):
     """A delay of thirty years is an error at once."""
     server.always(b'{"error": "slow down"}', status, Retry_After="1000000000")
     waits = []
@@ -203,8 +258,17 @@ def test_a_delay_beyond_the_total_timeout_is_an_error_without_sleeping(server, s
 
 def test_a_used_up_day_stops_and_names_the_reset(server):
     """A daily limit is not retried; the error says when it is renewed."""
-    server.always(b"{}", 429, RateLimit_Limit="500", RateLimit_Remaining="0", RateLimit_Reset="1767225600")
-    with door_to(server) as door, pytest.raises(errors.DailyLimitError, match="2026-01-01T00:00:00"):
+    server.always(
+        b"{}",
+        429,
+        RateLimit_Limit="500",
+        RateLimit_Remaining="0",
+        RateLimit_Reset="1767225600",
+    )
+    with (
+        door_to(server) as door,
+        pytest.raises(errors.DailyLimitError, match="2026-01-01T00:00:00"),
+    ):
         door.send(GET)
     assert len(server.requests) == 1
 
@@ -299,7 +363,9 @@ def test_netrc_does_not_override_the_token(server, tmp_path, monkeypatch):
         door.send(GET)
     with Transport(server.url, redactor=_redactor()) as door:
         door.send(GET)
-    assert [requested.headers.get("Authorization") for requested in server.requests] == [
+    assert [
+        requested.headers.get("Authorization") for requested in server.requests
+    ] == [
         f"Bearer {TOKEN}",
         None,
     ]
@@ -315,7 +381,9 @@ def test_this_machine_is_not_reached_through_a_proxy(server, monkeypatch):
     with door_to(server) as door:
         assert door.send(GET).body == b"{}"
     policy = RetryPolicy(tries=1)
-    away = Transport("http://elsewhere.invalid", redactor=Redactor(key=b"test"), policy=policy)
+    away = Transport(
+        "http://elsewhere.invalid", redactor=Redactor(key=b"test"), policy=policy
+    )
     with away, pytest.raises(errors.TransportError, match="refused"):
         away.send(GET)
 
@@ -339,12 +407,19 @@ def test_the_token_reaches_no_log_error_cause_or_traceback(server, caplog, token
         for error in seen[:2]
         for link in (error, error.__cause__, error.__context__)
         if link is not None
-        for text in (str(link), repr(link), repr(vars(link)), "".join(traceback.format_exception(link)))
+        for text in (
+            str(link),
+            repr(link),
+            repr(vars(link)),
+            "".join(traceback.format_exception(link)),
+        )
     ]
     pickled = [pickle.dumps(error).decode("latin-1") for error in seen[:2]]
     assert seen[0].__cause__ is None
     assert seen[0].__context__ is None
-    assert all(TOKEN not in text for text in [*chain, *pickled, repr(seen[2]), caplog.text])
+    assert all(
+        TOKEN not in text for text in [*chain, *pickled, repr(seen[2]), caplog.text]
+    )
     assert any("/thing" in record.getMessage() for record in caplog.records)
 
 
@@ -353,8 +428,14 @@ def test_locals_of_the_traceback_do_not_show_the_token(server):
     server.raw(b"")
     with door_to(server, tries=1) as door, pytest.raises(errors.ServiceError) as raised:
         door.send(GET)
-    stack = traceback.TracebackException.from_exception(raised.value, capture_locals=True).stack
-    ours = [repr(frame.locals) for frame in stack if "toolkit" in frame.filename and frame.locals]
+    stack = traceback.TracebackException.from_exception(
+        raised.value, capture_locals=True
+    ).stack
+    ours = [
+        repr(frame.locals)
+        for frame in stack
+        if "toolkit" in frame.filename and frame.locals
+    ]
     assert any("reading a thing" in shown for shown in ours)
     assert all(TOKEN not in shown for shown in ours)
 

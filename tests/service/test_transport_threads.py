@@ -19,7 +19,9 @@ from toolkit.service.transport import Request, Transport
 
 GET = Request(doing="reading a thing", method="GET", path="/thing")
 TOKEN = "queue-token-of-the-test"
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
 
 
 class Recorder:
@@ -35,7 +37,9 @@ class Recorder:
     def end(self, error: errors.ServiceError | None, seconds: float) -> None:
         """A try has ended."""
         assert seconds >= 0
-        self.heard.append(error and (type(error).__name__, getattr(error, "wait", None)))
+        self.heard.append(
+            error and (type(error).__name__, getattr(error, "wait", None))
+        )
 
 
 @contextmanager
@@ -70,11 +74,17 @@ def test_many_threads_share_one_transport(server):
     """Each of 16 threads gets the responses to its own requests, over at most 16 connections."""
     server.responding(lambda asked: asked.path.encode() * 5000)
     service = server.service()
-    with Transport.to(service, "queue", connections=16) as door, ThreadPoolExecutor(16) as pool:
+    with (
+        Transport.to(service, "queue", connections=16) as door,
+        ThreadPoolExecutor(16) as pool,
+    ):
 
         def ask(number: int) -> bool:
             path = f"/thing/{number}"
-            return door.send(Request(doing="x", method="GET", path=path)).body == path.encode() * 5000
+            return (
+                door.send(Request(doing="x", method="GET", path=path)).body
+                == path.encode() * 5000
+            )
 
         assert all(pool.map(ask, range(200)))
         assert door._pool.num_connections <= 16
@@ -175,7 +185,9 @@ def test_each_try_is_paced_and_its_end_reported(server):
     server.raw(b"")
     server.json(b"{}")
     limiter, waits = Recorder(), []
-    with Transport.to(server.service(), "queue", limiter=limiter, sleep=waits.append) as door:
+    with Transport.to(
+        server.service(), "queue", limiter=limiter, sleep=waits.append
+    ) as door:
         assert door.send(GET).tries == 3
     assert limiter.heard == [
         "start",
@@ -199,12 +211,18 @@ def test_waiting_for_the_pace_is_not_counted(server):
     server.json(b"{}", 503)
     server.json(b"{}")
     with Transport.to(
-        server.service(), "queue", limiter=Slow(), sleep=lambda _: None, monotonic=lambda: now[0]
+        server.service(),
+        "queue",
+        limiter=Slow(),
+        sleep=lambda _: None,
+        monotonic=lambda: now[0],
     ) as door:
         assert door.send(GET).tries == 2
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", HEAD % 100, HEAD % 100 + b"the start"])
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.1 200", HEAD % 100, HEAD % 100 + b"the start"]
+)
 def test_closing_ends_the_requests_of_other_threads(said):
     """Threads that wait for a head or a body get an error at once when the transport is closed."""
     with silent(said) as (url, came), ThreadPoolExecutor(4) as pool:
@@ -259,7 +277,9 @@ def test_an_interrupt_ends_the_exchange_and_shows_no_token(server):
     finally:
         signal.signal(signal.SIGINT, before)
         give.set()
-    stack = traceback.TracebackException.from_exception(raised.value, capture_locals=True).stack
+    stack = traceback.TracebackException.from_exception(
+        raised.value, capture_locals=True
+    ).stack
     # the test's own frame knows what the server was sent
     inner = [repr(frame.locals) for frame in stack if frame.filename != __file__]
     assert any("reading a thing" in shown for shown in inner)

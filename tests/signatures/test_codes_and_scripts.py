@@ -27,7 +27,10 @@ STATES = ("57014", "40P01", "25P02", "23505", "42P01")
             f"rpc error: code = {code} desc = node {n}"
             for n, code in enumerate(("Internal", "Aborted", "NotFound"))
         ],
-        [f'10.0.0.{n} "POST /carts/{n} HTTP/1.1" {status} 12{n}' for n, status in enumerate((500, 502, 429))],
+        [
+            f'10.0.0.{n} "POST /carts/{n} HTTP/1.1" {status} 12{n}'
+            for n, status in enumerate((500, 502, 429))
+        ],
         [f'{{"code": "{state}", "message": "the query ended"}}' for state in STATES],
         ["결제 오류(코드 4001): 주문 12", "결제 오류(코드 4002): 주문 12"],
         ["支付失败，错误码4001，订单7", "支付失败，错误码4002，订单7"],

@@ -29,9 +29,7 @@ def express(error: str, function: str) -> str:
 
 def node(error: str, after: str = "") -> str:
     """An error as Node prints it."""
-    return (
-        f"{error}\n    at refund (/srv/shop/src/refund.js:4:9)\n    at run (/srv/shop/src/run.js:8:2){after}"
-    )
+    return f"{error}\n    at refund (/srv/shop/src/refund.js:4:9)\n    at run (/srv/shop/src/run.js:8:2){after}"
 
 
 def python(error: str) -> str:
@@ -41,7 +39,9 @@ def python(error: str) -> str:
 
 def problem(kind: str, title: str, detail: str) -> str:
     """Problem details."""
-    return text(type=f"https://shop.example.com/{kind}", title=title, status=409, detail=detail)
+    return text(
+        type=f"https://shop.example.com/{kind}", title=title, status=409, detail=detail
+    )
 
 
 def soap(code: str, reason: str) -> str:
@@ -54,7 +54,12 @@ def soap(code: str, reason: str) -> str:
 
 def php(file: str, line: int) -> str:
     """An exception of Laravel."""
-    return text(message="Undefined variable $vat", exception="ErrorException", file=file, line=line)
+    return text(
+        message="Undefined variable $vat",
+        exception="ErrorException",
+        file=file,
+        line=line,
+    )
 
 
 ZOD = '[\n  {{\n    "code": "too_small",\n    "path": [\n      "{}"\n    ],\n    "message": "{}"\n  }}\n]'

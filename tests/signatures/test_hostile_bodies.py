@@ -101,4 +101,6 @@ def test_time_per_character_is_bounded(name):
     ):
         begun = time.process_time()
         read_all(long_body)
-        assert time.process_time() - begun < SECONDS_PER_CHARACTER * len(long_body) + 0.5
+        assert (
+            time.process_time() - begun < SECONDS_PER_CHARACTER * len(long_body) + 0.5
+        )

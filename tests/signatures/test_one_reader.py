@@ -27,7 +27,11 @@ DECODE_SOMETHING_ELSE = {
 
 def names(tree: ast.AST) -> set[str]:
     """Return the dotted names in a module, and the names that it imports."""
-    found = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)}
+    found = {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute | ast.Name)
+    }
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     return found | {alias.name for node in imports for alias in node.names}
 
@@ -40,31 +44,47 @@ def decoding_modules() -> set[str]:
         if module.startswith("signatures/"):
             continue
         source = path.read_text("utf-8")
-        if any(name in source for name in BODIES) and names(ast.parse(source)) & DECODERS:
+        if (
+            any(name in source for name in BODIES)
+            and names(ast.parse(source)) & DECODERS
+        ):
             found.add(module)
     return found
 
 
 def test_no_other_module_parses_bodies():
     """A module that decodes something and names the response body is listed with a reason."""
-    assert decoding_modules() <= set(DECODE_SOMETHING_ELSE), "use toolkit.signatures.reading.read_document"
+    assert decoding_modules() <= set(DECODE_SOMETHING_ELSE), (
+        "use toolkit.signatures.reading.read_document"
+    )
 
 
 def imported_parts(path: Path) -> set[str]:
     """Return the names that a module imports from the forms of bodies."""
     imports = [
-        node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)
+        node
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
     ]
-    forms = [node for node in imports if (node.module or "").removeprefix("toolkit.signatures.") in FORMS]
+    forms = [
+        node
+        for node in imports
+        if (node.module or "").removeprefix("toolkit.signatures.") in FORMS
+    ]
     return {alias.name for node in forms for alias in node.names}
 
 
 def test_only_the_reader_uses_its_forms():
     """Other packages read bodies by `read_document`, `read_details` and `error_text`, not by a form."""
-    others = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "signatures"]
+    others = [
+        path for path in PACKAGE.rglob("*.py") if path.parent.name != "signatures"
+    ]
     users = {path.stem: parts for path in others if (parts := imported_parts(path))}
     # similar failures compare the frames of traces with one another; signed rows use the same cache
-    assert users == {"text_index": {"StackTrace", "stack_trace"}, "signed_rows": {"cached"}}
+    assert users == {
+        "text_index": {"StackTrace", "stack_trace"},
+        "signed_rows": {"cached"},
+    }
 
 
 def test_the_list_has_no_other_modules():

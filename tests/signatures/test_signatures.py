@@ -96,10 +96,15 @@ def test_line_numbers_and_paths_are_not_part_of_a_signature(language: str) -> No
     """The same trace from another build and folder has the same signature; another function has another."""
     text, _ = TRACES[language]
     moved = (
-        text.replace(":10", ":4711").replace("line 10", "line 4711").replace("/app/", "/srv/releases/17/app/")
+        text.replace(":10", ":4711")
+        .replace("line 10", "line 4711")
+        .replace("/app/", "/srv/releases/17/app/")
     )
     other = (
-        text.replace("load", "store").replace("Load", "Save").replace("bar(", "baz(").replace("Pool", "Line")
+        text.replace("load", "store")
+        .replace("Load", "Save")
+        .replace("bar(", "baz(")
+        .replace("Pool", "Line")
     )
     first, second, third = error_signatures([text, moved, other])
     assert moved != text
@@ -114,7 +119,9 @@ def test_traces_of_different_python_faults_get_different_signatures() -> None:
     assert found.grouping >= 0.95
 
 
-def test_traces_of_different_node_faults_get_different_signatures(tmp_path: Path) -> None:
+def test_traces_of_different_node_faults_get_different_signatures(
+    tmp_path: Path,
+) -> None:
     """40 faulty programs in 10 variations each, minified ones among them."""
     texts, labels = javascript_traces(10, tmp_path, seed=11)
     found = agreement(error_signatures(texts), labels)
@@ -143,18 +150,43 @@ def test_system_logs_are_grouped_by_their_template() -> None:
 @pytest.mark.parametrize(
     "texts",
     [
-        ["sent to queue 17, 3 left", "sent to queue 0x1f, 40000000 left"],  # kinds of values differ
-        [f"no rows for [{names}] in the index" for names in ("north", "north, east", "a, b, c", "west, up")],
-        [f'task "{name}" has no owner yet' for name in ("write report", "plan", "call her back")],
+        [
+            "sent to queue 17, 3 left",
+            "sent to queue 0x1f, 40000000 left",
+        ],  # kinds of values differ
+        [
+            f"no rows for [{names}] in the index"
+            for names in ("north", "north, east", "a, b, c", "west, up")
+        ],
+        [
+            f'task "{name}" has no owner yet'
+            for name in ("write report", "plan", "call her back")
+        ],
         ["closed after <1 sec", "closed after 00:12", "closed after 3 days, 01:02:03"],
         ["sent 12 bytes over tcp", "sent 123456 bytes (120.6 KB) over tcp"],
         ["drawn= true, moved = false", "drawn= false, moved = true"],
-        [f"{one} does not respond to {two} since noon" for one in _NAMES for two in _NAMES if one < two],
-        ["closed by 10.0.0.5:51034", "closed by 10.0.0.5:6379", "closed by 10.0.0.5:9200"],  # clients
+        [
+            f"{one} does not respond to {two} since noon"
+            for one in _NAMES
+            for two in _NAMES
+            if one < two
+        ],
+        [
+            "closed by 10.0.0.5:51034",
+            "closed by 10.0.0.5:6379",
+            "closed by 10.0.0.5:9200",
+        ],  # clients
         [f"upload returned error {number} to the caller" for number in range(100, 130)],
         ["refused: redis://10.0.0.5/0", "refused: rediss://:p@cache-7.internal:6380/1"],
-        ["refused: postgresql+psycopg://a:b@c/d", "refused: postgres://e", "refused: jobs-pgsql.internal"],
-        ["GET http://a.example.com/1 failed", "GET https://b.example.org:8443/x?y=z failed"],
+        [
+            "refused: postgresql+psycopg://a:b@c/d",
+            "refused: postgres://e",
+            "refused: jobs-pgsql.internal",
+        ],
+        [
+            "GET http://a.example.com/1 failed",
+            "GET https://b.example.org:8443/x?y=z failed",
+        ],
     ],
 )
 def test_values_of_many_shapes_are_one_failure(texts: list[str]) -> None:
@@ -178,8 +210,14 @@ def test_many_kinds_of_services_stay_apart() -> None:
         "mqtt",
         "sftp",
     )
-    texts = [f"connection refused: {scheme}://10.0.0.{n}/{n}" for scheme in schemes for n in range(20)]
-    found = agreement(error_signatures(texts), [text.partition("//")[0] for text in texts])
+    texts = [
+        f"connection refused: {scheme}://10.0.0.{n}/{n}"
+        for scheme in schemes
+        for n in range(20)
+    ]
+    found = agreement(
+        error_signatures(texts), [text.partition("//")[0] for text in texts]
+    )
     assert found.precision == 1
     assert len(set(error_signatures(texts))) == len(schemes)
 
@@ -191,8 +229,13 @@ def test_signatures_stay_when_more_texts_come() -> None:
     assert sum(one == two for one, two in zip(before, after, strict=True)) >= 950
 
 
-@given(st.lists(st.one_of(st.none(), st.text(max_size=60)), max_size=12), st.randoms(use_true_random=False))
-def test_the_order_of_texts_does_not_matter(texts: list[str | None], rng: random.Random) -> None:
+@given(
+    st.lists(st.one_of(st.none(), st.text(max_size=60)), max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_texts_does_not_matter(
+    texts: list[str | None], rng: random.Random
+) -> None:
     """Every text gets one id, and the same one in any order."""
     found = dict(zip(texts, error_signatures(texts), strict=True))
     shuffled = list(texts)
@@ -205,20 +248,38 @@ def test_the_order_of_texts_does_not_matter(texts: list[str | None], rng: random
     [
         ("Request failed with status code 500", "Request failed with status code 502"),
         ("exited with code 137", "exited with code 1"),
-        ("ORA-00942: table or view does not exist", "ORA-01555: table or view does not exist"),
-        ('{"code": "no_user", "message": "not found"}', '{"code": "no_order", "message": "not found"}'),
+        (
+            "ORA-00942: table or view does not exist",
+            "ORA-01555: table or view does not exist",
+        ),
+        (
+            '{"code": "no_user", "message": "not found"}',
+            '{"code": "no_order", "message": "not found"}',
+        ),
         ("KeyError: 'order'", "KeyError: 'user'"),
         ("connect ECONNREFUSED 10.0.0.1:80", "connect ETIMEDOUT 10.0.0.1:80"),
-        ("<html><title>502 Bad Gateway</title></html>", "<html><title>504 Gateway Timeout</title></html>"),
-        ("connection refused: redis://10.0.0.5:6379/0", "connection refused: postgres://10.0.0.5:5432/shop"),
-        ("connection refused: redis://u:[masked len=8 tag=5d1c09ab]@h/0", "connection refused: amqp://h/0"),
+        (
+            "<html><title>502 Bad Gateway</title></html>",
+            "<html><title>504 Gateway Timeout</title></html>",
+        ),
+        (
+            "connection refused: redis://10.0.0.5:6379/0",
+            "connection refused: postgres://10.0.0.5:5432/shop",
+        ),
+        (
+            "connection refused: redis://u:[masked len=8 tag=5d1c09ab]@h/0",
+            "connection refused: amqp://h/0",
+        ),
         ("connect ECONNREFUSED 10.0.0.5:6379", "connect ECONNREFUSED 10.0.0.5:5432"),
         ("connect ECONNREFUSED 127.0.0.1:6379", "connect ECONNREFUSED 127.0.0.1:8080"),
         (
             "dial tcp: lookup orders-postgres.internal: no such host",
             "dial tcp: lookup redis-2.internal: no such host",
         ),
-        ("dial tcp 10.0.0.5:5432: connect: refused", "dial tcp 10.0.0.5:6379: connect: refused"),
+        (
+            "dial tcp 10.0.0.5:5432: connect: refused",
+            "dial tcp 10.0.0.5:6379: connect: refused",
+        ),
     ],
 )
 def test_codes_types_and_keys_make_two_failures(one: str, two: str) -> None:
@@ -270,7 +331,9 @@ def test_a_class_named_in_a_message_is_not_the_type() -> None:
         "java.lang.ClassNotFoundException: com.mysql.cj.jdbc.Driver\n\tat com.acme.db.Pool.get(Pool.java:7)"
     )
     assert found is not None
-    assert found.errors == (("java.lang.ClassNotFoundException", "com.mysql.cj.jdbc.Driver"),)
+    assert found.errors == (
+        ("java.lang.ClassNotFoundException", "com.mysql.cj.jdbc.Driver"),
+    )
 
 
 @pytest.mark.parametrize("language", list(WRITTEN))
@@ -301,7 +364,11 @@ def test_errors_by_field_are_read() -> None:
         json.dumps({"errors": {field: [f"is not {said}"], "id": 7}})
         for field, said in (("email", "valid"), ("email", "valid"), ("name", "valid"))
     )
-    assert error_signatures([one])[0] == error_signatures([same])[0] != error_signatures([other])[0]
+    assert (
+        error_signatures([one])[0]
+        == error_signatures([same])[0]
+        != error_signatures([other])[0]
+    )
     assert read_document(one).facts == ("email",)
     assert read_document(one).messages == ("is not valid",)
 
@@ -316,9 +383,16 @@ def test_only_the_frames_of_the_error_count_in_native_reports() -> None:
     )
     trace = stack_trace(report)
     assert trace is not None
-    assert (trace.language, trace.errors, trace.frame) == ("native", (("heap-use-after-free", ""),), "parse")
+    assert (trace.language, trace.errors, trace.frame) == (
+        "native",
+        (("heap-use-after-free", ""),),
+        "parse",
+    )
     assert (
-        stack_trace("==7==ERROR: AddressSanitizer: SEGV on x\n" + "    #0 0x4f in f /a.c:1\n" * 100_000)
+        stack_trace(
+            "==7==ERROR: AddressSanitizer: SEGV on x\n"
+            + "    #0 0x4f in f /a.c:1\n" * 100_000
+        )
         is not None
     )
     assert stack_trace("==7== nothing\n==8==    at 0x1: f\n") is None
@@ -346,7 +420,10 @@ def test_an_exception_that_only_carries_another_does_not_count() -> None:
     cause = "com.acme.RuleException: no rule 7\n\tat com.acme.Rules.find(Rules.java:12)"
     ways = [cause] + [
         f"{kind}: com.acme.RuleException: no rule 7\n\tat java.util.x.Y.get(Y.java:1)\nCaused by: {cause}"
-        for kind in ("java.util.concurrent.CompletionException", "java.lang.RuntimeException")
+        for kind in (
+            "java.util.concurrent.CompletionException",
+            "java.lang.RuntimeException",
+        )
     ]
     assert len(set(error_signatures(ways))) == 1
     own = f"com.acme.OrderException: order 7\n\tat com.acme.Orders.add(Orders.java:1)\nCaused by: {cause}"

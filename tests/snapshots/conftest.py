@@ -66,13 +66,29 @@ def load_of(
         if error is not None:
             raise error
 
-    plan = Plan(what="failures", source=source, scope=scope or {"kind": "workflows"}, schema=schema, key=key)
+    plan = Plan(
+        what="failures",
+        source=source,
+        scope=scope or {"kind": "workflows"},
+        schema=schema,
+        key=key,
+    )
     return Load(plan, tables, lambda: ProgressBar(False, title="", unit=""))
 
 
-PAGES = ([entry("b", body="new"), *entries("c")], [entry("c", body="later"), *entries("d")])
-VECTORS = tuple([{"namespace": "", "id": f"{page}{row}", "data": "x"} for row in "ab"] for page in range(2))
-VECTORS_ARE: dict[str, Any] = {"schema": vectors(), "key": ("namespace", "id"), "scope": {"prefix": None}}
+PAGES = (
+    [entry("b", body="new"), *entries("c")],
+    [entry("c", body="later"), *entries("d")],
+)
+VECTORS = tuple(
+    [{"namespace": "", "id": f"{page}{row}", "data": "x"} for row in "ab"]
+    for page in range(2)
+)
+VECTORS_ARE: dict[str, Any] = {
+    "schema": vectors(),
+    "key": ("namespace", "id"),
+    "scope": {"prefix": None},
+}
 
 
 def stop_at(number: int, stop: Callable[[], None]) -> Callable[[str], None]:

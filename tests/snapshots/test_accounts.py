@@ -39,7 +39,11 @@ class Queues:
         ids = self.tokens[asked.headers["Authorization"].removeprefix("Bearer ")]
         *_, last = asked.path.split("/")
         if last != "dlq":
-            return self._reply(200, _entry(last)) if last in ids else self._reply(404, {"error": "none"})
+            return (
+                self._reply(200, _entry(last))
+                if last in ids
+                else self._reply(404, {"error": "none"})
+            )
         self.limit -= 1
         if self.limit < 0:
             return self._reply(400, {"error": "no more"})
@@ -54,7 +58,12 @@ class Queues:
 
 
 def _entry(name: str) -> dict[str, Any]:
-    return {"dlqId": name, "url": "https://example.com/", "createdAt": 1_767_225_600_000, "body": name}
+    return {
+        "dlqId": name,
+        "url": "https://example.com/",
+        "createdAt": 1_767_225_600_000,
+        "body": name,
+    }
 
 
 def _named(stem: str, count: int) -> list[str]:
@@ -66,7 +75,12 @@ def queues(server: Any) -> Queues:
     """Two accounts: `ours` with 30 entries, which `ours-rotated` reads, too, and `theirs` with 4."""
     found = Queues(server)
     ours = _named("ours", 30)
-    found.tokens = {"ours": ours, "ours-rotated": ours, "theirs": _named("theirs", 4), "empty": []}
+    found.tokens = {
+        "ours": ours,
+        "ours-rotated": ours,
+        "theirs": _named("theirs", 4),
+        "empty": [],
+    }
     return found
 
 
@@ -75,7 +89,9 @@ def sync(queues: Queues, tmp_path: Path) -> Callable[..., Any]:
     """Sync the snapshot with a token."""
 
     def run(token: str, **options: Any) -> Any:
-        return tk.sync_failures(queues.connect(token), tmp_path / "kept", progress=False, **options)
+        return tk.sync_failures(
+            queues.connect(token), tmp_path / "kept", progress=False, **options
+        )
 
     return run
 
@@ -87,7 +103,11 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _files(path: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".lock"}
+    return {
+        file: file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.name != ".lock"
+    }
 
 
 def _fresh_home(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +115,9 @@ def _fresh_home(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("other", ["theirs", "empty"])
-def test_another_account_is_refused_and_nothing_is_written(sync: Any, tmp_path: Path, other: str) -> None:
+def test_another_account_is_refused_and_nothing_is_written(
+    sync: Any, tmp_path: Path, other: str
+) -> None:
     """The token of another account, with other entries or none, changes no byte; the right one goes on."""
     sync("ours")
     before = _files(tmp_path / "kept")
@@ -105,18 +127,24 @@ def test_another_account_is_refused_and_nothing_is_written(sync: Any, tmp_path: 
     assert sync("ours").counts == {"added": 0, "changed": 0, "gone": 0}
 
 
-def test_a_rotated_token_is_accepted_with_a_note(sync: Any, queues: Queues, tmp_path: Path) -> None:
+def test_a_rotated_token_is_accepted_with_a_note(
+    sync: Any, queues: Queues, tmp_path: Path
+) -> None:
     """Entries that are stored show that the queue is the same; then the snapshot has the new token."""
     sync("ours")
     queues.tokens["ours-rotated"] = _named("ours", 30)[25:] + _named("later", 20)
     changes = sync("ours-rotated")
     assert changes.counts == {"added": 20, "changed": 0, "gone": 25}
     assert [note for note in changes.receipt.notes if note.startswith(ROTATED)]
-    assert not [note for note in sync("ours-rotated").receipt.notes if note.startswith(ROTATED)]
+    assert not [
+        note for note in sync("ours-rotated").receipt.notes if note.startswith(ROTATED)
+    ]
     assert len(_manifest(tmp_path).accounts) == 1
 
 
-def test_a_rotated_token_without_entries_to_compare_needs_rebind(sync: Any, queues: Queues) -> None:
+def test_a_rotated_token_without_entries_to_compare_needs_rebind(
+    sync: Any, queues: Queues
+) -> None:
     """If all entries have left the queue, the entries do not show whose token it is: the user has to."""
     sync("ours")
     queues.tokens["ours-rotated"] = _named("later", 3)
@@ -161,7 +189,9 @@ def test_a_fresh_home_compares_entries(
 
 
 @pytest.mark.usefixtures("no_backoff")
-def test_a_stopped_load_of_another_account_is_not_resumed(sync: Any, queues: Queues, tmp_path: Path) -> None:
+def test_a_stopped_load_of_another_account_is_not_resumed(
+    sync: Any, queues: Queues, tmp_path: Path
+) -> None:
     """What a load read with another account's token, before it stopped, does not get into the snapshot."""
     queues.tokens["theirs"] = _named("theirs", 30)
     queues.limit = 2

@@ -20,7 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import _MockFileSystem
 
-from toolkit.errors import AuthenticationError, SnapshotBindingError, SnapshotError, TransportError
+from toolkit.errors import (
+    AuthenticationError,
+    SnapshotBindingError,
+    SnapshotError,
+    TransportError,
+)
 from toolkit.loading.load import Batch, Load
 from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.merging import RowComparison
@@ -58,15 +63,28 @@ class Seconds:
 
 @pytest.mark.parametrize(
     "error",
-    [_ERROR, KeyboardInterrupt(), SystemExit(), AuthenticationError("reading", status=401, message="no")],
+    [
+        _ERROR,
+        KeyboardInterrupt(),
+        SystemExit(),
+        AuthenticationError("reading", status=401, message="no"),
+    ],
 )
 def test_a_sync_resumes_where_it_was_stopped(
-    store: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], error: BaseException
+    store: SnapshotStore,
+    clock: Any,
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    error: BaseException,
 ) -> None:
     """After any orderly end, pages that were read are not read again, and the snapshot is as it would be."""
     sync(made.entries("a", "b"))
     clock.forward(days=1)
-    pages = [[*made.entries("a"), made.entry("b", body="new")], made.entries("c"), made.entries("d")]
+    pages = [
+        [*made.entries("a"), made.entry("b", body="new")],
+        made.entries("c"),
+        made.entries("d"),
+    ]
     with pytest.raises(type(error)):
         sync(*pages[:2], error=error)
     assert read_snapshot(store.path)["dlq_id"].tolist() == ["a", "b"]
@@ -77,7 +95,11 @@ def test_a_sync_resumes_where_it_was_stopped(
     load = made.load(*pages)
     changes = sync_load(load, store, clock=clock)
     assert changes.counts == {"added": 2, "changed": 1, "gone": 0}
-    assert (changes.receipt.rows, changes.receipt.pages, changes.receipt.resumed) == (4, 3, 1)
+    assert (changes.receipt.rows, changes.receipt.pages, changes.receipt.resumed) == (
+        4,
+        3,
+        1,
+    )
     assert changes.receipt.complete
     assert changes.receipt.notes == ()
     assert changes.added["first_seen_at"].tolist() == [pd.Timestamp(began)] * 2
@@ -85,14 +107,19 @@ def test_a_sync_resumes_where_it_was_stopped(
     assert verify_snapshot(store.path).unlisted == ()
 
 
-def test_an_export_resumes_where_it_was_stopped(store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_an_export_resumes_where_it_was_stopped(
+    store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """Finished files are kept, and the rows are those of an export that never stopped."""
     pages = [
-        [{"namespace": "", "id": f"{page}-{row}", "data": "x" * 50} for row in range(9)] for page in range(6)
+        [{"namespace": "", "id": f"{page}-{row}", "data": "x" * 50} for row in range(9)]
+        for page in range(6)
     ]
 
     def load(count: int, error: BaseException | None = None) -> Load:
-        return made.load(*pages[:count], error=error, schema=vectors(), key=("namespace", "id"))
+        return made.load(
+            *pages[:count], error=error, schema=vectors(), key=("namespace", "id")
+        )
 
     for count in (2, 4):
         with pytest.raises(TransportError):
@@ -102,7 +129,9 @@ def test_an_export_resumes_where_it_was_stopped(store: SnapshotStore, made: Simp
     resumed = load(6)
     receipt = export_load(resumed, store)
     assert (receipt.rows, receipt.pages, receipt.resumed) == (54, 6, 2)
-    assert read_snapshot(store.path)["id"].tolist() == [row["id"] for page in pages for row in page]
+    assert read_snapshot(store.path)["id"].tolist() == [
+        row["id"] for page in pages for row in page
+    ]
     assert verify_snapshot(store.path).files == 3
     assert verify_snapshot(store.path).unlisted == ()
 
@@ -113,32 +142,52 @@ def test_a_load_into_an_object_store_resumes_as_well(made: SimpleNamespace) -> N
     pages = [made.entries("a", "b"), made.entries("c"), [made.entry("a", body="later")]]
     for number, cut in enumerate((1, 2)):
         with pytest.raises(TransportError):
-            sync_load(made.load(*pages[:cut], error=_ERROR), open_store("bucket/sync", store))
+            sync_load(
+                made.load(*pages[:cut], error=_ERROR), open_store("bucket/sync", store)
+            )
         with pytest.raises(TransportError):
             export_load(
                 made.load(*made.vectors[:cut], error=_ERROR, **made.vectors_are),
                 open_store("bucket/export", store),
             )
-        assert len(_checkpoint_files(open_store("bucket/sync", store))) == 4 + 2 * number
+        assert (
+            len(_checkpoint_files(open_store("bucket/sync", store))) == 4 + 2 * number
+        )
     changes = sync_load(made.load(*pages), open_store("bucket/sync", store))
-    assert (changes.counts["added"], changes.receipt.resumed, changes.receipt.changed) == (3, 2, 1)
-    receipt = export_load(made.load(*made.vectors, **made.vectors_are), open_store("bucket/export", store))
+    assert (
+        changes.counts["added"],
+        changes.receipt.resumed,
+        changes.receipt.changed,
+    ) == (3, 2, 1)
+    receipt = export_load(
+        made.load(*made.vectors, **made.vectors_are), open_store("bucket/export", store)
+    )
     assert (receipt.rows, receipt.resumed) == (4, 2)
     for name in ("sync", "export"):
         assert verify_snapshot(f"bucket/{name}", filesystem=store).unlisted == ()
-    found = read_snapshot("bucket/sync", filesystem=store).set_index("dlq_id")["body"].to_dict()
+    found = (
+        read_snapshot("bucket/sync", filesystem=store)
+        .set_index("dlq_id")["body"]
+        .to_dict()
+    )
     assert found == {"a": "later", "b": "body of b", "c": "body of c"}
 
 
-def test_a_short_load_writes_no_checkpoint(store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_a_short_load_writes_no_checkpoint(
+    store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """No checkpoint is stored while a load takes less than the time between checkpoints."""
     seen: list[str] = []
-    step = SnapshotStore(store.path, step=lambda _: seen.extend(_checkpoint_files(store)))
+    step = SnapshotStore(
+        store.path, step=lambda _: seen.extend(_checkpoint_files(store))
+    )
     sync_load(made.load(made.entries("a"), made.entries("b")), step)
     assert seen == []
 
 
-def test_a_long_load_writes_one_now_and_then(store: SnapshotStore, clock: Any, made: SimpleNamespace) -> None:
+def test_a_long_load_writes_one_now_and_then(
+    store: SnapshotStore, clock: Any, made: SimpleNamespace
+) -> None:
     """By the clock, a checkpoint holds everything read until then: what a kill at that time leaves."""
     left: list[dict[str, Any]] = []
     pages = [made.entries(str(number)) for number in range(8)]
@@ -146,7 +195,11 @@ def test_a_long_load_writes_one_now_and_then(store: SnapshotStore, clock: Any, m
     def tables(work: Any) -> Iterator[pa.Table]:
         for number, page in enumerate(pages):
             path = store.path / "_checkpoint.json"
-            left.append(json.loads(path.read_bytes().partition(b"\n")[2]) if path.exists() else {})
+            left.append(
+                json.loads(path.read_bytes().partition(b"\n")[2])
+                if path.exists()
+                else {}
+            )
             work.position = {"pages": number + 1}
             yield made.failures(page)
 
@@ -175,7 +228,12 @@ def test_a_long_load_writes_one_now_and_then(store: SnapshotStore, clock: Any, m
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_cleared_away(
-    store: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], what: str, note: str
+    store: SnapshotStore,
+    clock: Any,
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    what: str,
+    note: str,
 ) -> None:
     """It is not resumed, the receipt says why, and nothing of it is left."""
     with pytest.raises(TransportError):
@@ -206,12 +264,17 @@ def test_a_checkpoint_that_does_not_fit_is_cleared_away(
 
 def _edit(path: Path, **values: Any) -> None:
     """Change a checkpoint as another version of the toolkit would have written it."""
-    body = json.dumps(json.loads(path.read_bytes().partition(b"\n")[2]) | values).encode()
+    body = json.dumps(
+        json.loads(path.read_bytes().partition(b"\n")[2]) | values
+    ).encode()
     path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def test_a_checkpoint_cannot_lead_elsewhere(
-    store: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], tmp_path: Path
+    store: SnapshotStore,
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
     """Names outside the folder, and links in a file's place, are not followed or removed."""
     outside = tmp_path / "outside.arrow"
@@ -240,7 +303,10 @@ def test_another_call_leaves_the_checkpoint_of_a_bound_snapshot(
         sync(made.entries("a"), made.entries("b"), error=_ERROR)
     with pytest.raises(SnapshotBindingError):
         sync(made.entries("z"), scope={"kind": "messages"})
-    assert sync(made.entries("a"), made.entries("b"), made.entries("c")).receipt.resumed == 1
+    assert (
+        sync(made.entries("a"), made.entries("b"), made.entries("c")).receipt.resumed
+        == 1
+    )
 
 
 def test_a_checkpoint_of_an_earlier_generation_is_forgotten_quietly(
@@ -258,7 +324,9 @@ def test_a_checkpoint_of_an_earlier_generation_is_forgotten_quietly(
     assert _checkpoint_files(store) == []
 
 
-def test_a_write_of_a_frame_clears_a_checkpoint_away(store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_a_write_of_a_frame_clears_a_checkpoint_away(
+    store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """A folder that an unfinished first load was begun in can be used for something else."""
     with pytest.raises(TransportError):
         sync_load(made.load(made.entries("a"), error=_ERROR), store)
@@ -282,7 +350,11 @@ def test_a_checkpoint_lists_only_what_is_on_the_disk(
 
     def watched_replace(old: str, new: str, **options: Any) -> None:
         if os.fspath(new) == "_checkpoint.json":
-            files = [store.path / name for name in _checkpoint_files(store) if name != os.fspath(new)]
+            files = [
+                store.path / name
+                for name in _checkpoint_files(store)
+                if name != os.fspath(new)
+            ]
             assert {path.stat().st_ino for path in (*files, store.path)} <= on_disk
             named.append(len(files))
         on_disk.discard(store.path.stat().st_ino)
@@ -291,16 +363,24 @@ def test_a_checkpoint_lists_only_what_is_on_the_disk(
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(os, "replace", watched_replace)
     with pytest.raises(TransportError):
-        sync_load(made.load(made.entries("a"), made.entries("b"), error=_ERROR), store, every=0)
+        sync_load(
+            made.load(made.entries("a"), made.entries("b"), error=_ERROR),
+            store,
+            every=0,
+        )
     assert len(named) == 3
     assert store.path.stat().st_ino in on_disk
 
 
-def test_files_of_a_checkpoint_are_for_this_user_only(store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_files_of_a_checkpoint_are_for_this_user_only(
+    store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """Every one is 0600."""
     with pytest.raises(TransportError):
         sync_load(made.load(made.entries("a"), error=_ERROR), store)
-    assert {(store.path / name).stat().st_mode & 0o777 for name in _checkpoint_files(store)} == {0o600}
+    assert {
+        (store.path / name).stat().st_mode & 0o777 for name in _checkpoint_files(store)
+    } == {0o600}
 
 
 def test_the_later_version_of_an_entry_is_written(
@@ -308,7 +388,11 @@ def test_the_later_version_of_an_entry_is_written(
 ) -> None:
     """An entry that changed while it was read is kept as it was last, wherever it was first stored."""
     sync_load(made.load(made.entries("same", "old", "back")), store, clock=clock)
-    before = [*made.entries("same", "new"), made.entry("old", body="2"), made.entry("back", body="2")]
+    before = [
+        *made.entries("same", "new"),
+        made.entry("old", body="2"),
+        made.entry("back", body="2"),
+    ]
     after = [
         made.entry("same", body="3"),
         made.entry("new", body="3"),
@@ -317,22 +401,37 @@ def test_the_later_version_of_an_entry_is_written(
     ]
     for stop in (None, _ERROR):
         path = store.path.with_name(f"copy-{stop}")
-        sync_load(made.load(made.entries("same", "old", "back")), SnapshotStore(path), clock=clock)
+        sync_load(
+            made.load(made.entries("same", "old", "back")),
+            SnapshotStore(path),
+            clock=clock,
+        )
         if stop:
             with pytest.raises(TransportError):
-                sync_load(made.load(before, after, error=stop), SnapshotStore(path), clock=clock)
+                sync_load(
+                    made.load(before, after, error=stop),
+                    SnapshotStore(path),
+                    clock=clock,
+                )
         changes = sync_load(made.load(before, after), SnapshotStore(path), clock=clock)
-        bodies = dict(zip(*(_rows(path)[name] for name in ("dlq_id", "body")), strict=True))
+        bodies = dict(
+            zip(*(_rows(path)[name] for name in ("dlq_id", "body")), strict=True)
+        )
         assert bodies == {"same": "3", "new": "3", "old": "3", "back": "body of back"}
         assert changes.counts == {"added": 1, "changed": 2, "gone": 0}
         assert changes.receipt.changed == 4
         assert changes.receipt.duplicates == 0
 
 
-def test_the_later_version_of_a_vector_is_written(store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_the_later_version_of_a_vector_is_written(
+    store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """In its position, in whichever file it is stored, after a stop as well."""
     schema, key = vectors(), ("namespace", "id")
-    pages = [[{"namespace": "", "id": f"{page}-{row}", "data": "1"} for row in range(9)] for page in range(3)]
+    pages = [
+        [{"namespace": "", "id": f"{page}-{row}", "data": "1"} for row in range(9)]
+        for page in range(3)
+    ]
     later = [{**pages[0][4], "data": "2"}, {**pages[2][0], "data": "2"}]
     with pytest.raises(TransportError):
         export_load(made.load(*pages[:2], error=_ERROR, schema=schema, key=key), store)
@@ -346,10 +445,17 @@ def test_the_later_version_of_a_vector_is_written(store: SnapshotStore, made: Si
 
 @pytest.mark.parametrize("number", range(1, 6))
 def test_an_interrupt_as_a_batch_is_yielded_loses_no_later_version(
-    store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: int
+    store: SnapshotStore,
+    made: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
 ) -> None:
     """The load has yielded the batch, and nobody has it: no checkpoint may say that it was written."""
-    pages = [made.entries("a", "b"), [made.entry("a", body="new")], [made.entry("b", body="new")]]
+    pages = [
+        made.entries("a", "b"),
+        [made.entry("a", body="new")],
+        [made.entry("b", body="new")],
+    ]
     enter, entered = DelayedSignals.__enter__, []
 
     def interrupted(hold: DelayedSignals) -> Any:
@@ -394,7 +500,9 @@ def test_repeated_rows_do_not_accumulate_in_memory(
 ) -> None:
     """It is added by the batch, like what is new, however often everything is read again."""
     taken: list[int] = []
-    monkeypatch.setattr(RowComparison, "add_later", lambda _, table: taken.append(table.num_rows))
+    monkeypatch.setattr(
+        RowComparison, "add_later", lambda _, table: taken.append(table.num_rows)
+    )
     load = made.load(*[made.entries("a", "b")] * 20)
     assert len(sync_load(load, store, batch_bytes=1).added) == 2
     assert taken == [2] * 19
@@ -408,7 +516,11 @@ def test_a_second_pass_that_finds_the_same_changes_nothing(
     changes = sync_load(made.load(*pages, *pages), store, batch_bytes=1, spool_bytes=1)
     assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
     assert (changes.receipt.changed, changes.receipt.duplicates) == (0, 3)
-    assert sync_load(made.load(*pages, *pages), store).counts == {"added": 0, "changed": 0, "gone": 0}
+    assert sync_load(made.load(*pages, *pages), store).counts == {
+        "added": 0,
+        "changed": 0,
+        "gone": 0,
+    }
     export, rows = SnapshotStore(store.path.with_name("export")), made.vectors[0]
     done: list[str] = []
     watched = SnapshotStore(export.path, step=done.append)
@@ -449,7 +561,10 @@ def test_an_interrupt_waits_for_the_end_of_a_batch(
             monotonic=Seconds(WriteOptions.every),
         )
     changes = sync_load(made.load(*pages), store, clock=clock)
-    assert (changes.receipt.resumed, sorted(changes.added["dlq_id"])) == (1, ["a", "b", "c"])
+    assert (changes.receipt.resumed, sorted(changes.added["dlq_id"])) == (
+        1,
+        ["a", "b", "c"],
+    )
 
 
 def test_interrupts_are_held_and_then_let_go() -> None:
@@ -487,7 +602,11 @@ def test_another_thread_has_no_signals_to_hold() -> None:
     assert found == [signal.default_int_handler]
 
 
-_PAGES = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=4), min_size=1, max_size=5)
+_PAGES = st.lists(
+    st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=4),
+    min_size=1,
+    max_size=5,
+)
 
 
 @pytest.mark.slow
@@ -513,11 +632,15 @@ def test_any_number_of_stops_ends_as_none(
     for number, cuts in enumerate(([], sorted(stops))):
         clock = made.clock(made.start)
         store = SnapshotStore(tmp_path_factory.mktemp(f"stops{number}"))
-        sync_load(made.load([made.entry(name, body="x") for name in base]), store, clock=clock)
+        sync_load(
+            made.load([made.entry(name, body="x") for name in base]), store, clock=clock
+        )
         for cut in cuts:
             load = made.load(*rows[:cut], error=_ERROR)
             with pytest.raises(TransportError):
-                sync_load(load, store, clock=clock, batch_bytes=1 if cut % 2 else 4 << 20)
+                sync_load(
+                    load, store, clock=clock, batch_bytes=1 if cut % 2 else 4 << 20
+                )
         changes = sync_load(made.load(*rows), store, clock=clock)
         frame = _rows(store.path)
         gone = frame.pop("gone_before").notna()
@@ -537,7 +660,9 @@ def test_a_checkpoint_is_not_written_where_counts_differ(
     def more(self: Load) -> Any:
         found = original(self)
         return type(found)(
-            position=found.position, identities=found.identities + b"\0" * 16, receipt=found.receipt
+            position=found.position,
+            identities=found.identities + b"\0" * 16,
+            receipt=found.receipt,
         )
 
     monkeypatch.setattr(Load, "checkpoint", more)
@@ -569,14 +694,22 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(
     assert _checkpoint_files(store) == []
 
 
-def test_rows_beyond_memory_are_spooled_to_files(store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_rows_beyond_memory_are_spooled_to_files(
+    store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """Rows that do not fit wait on the disk, and end in the snapshot in their order."""
-    pages = [[made.entry(f"{page}-{row}", body="x" * 1000) for row in range(50)] for page in range(8)]
+    pages = [
+        [made.entry(f"{page}-{row}", body="x" * 1000) for row in range(50)]
+        for page in range(8)
+    ]
     waiting: list[int] = []
     watched = SnapshotStore(
-        store.path, step=lambda _: waiting.append(len(list(store.path.glob("_checkpoint*.arrow"))))
+        store.path,
+        step=lambda _: waiting.append(len(list(store.path.glob("_checkpoint*.arrow")))),
     )
     sync_load(made.load(*pages), watched, batch_bytes=1, spool_bytes=100_000)
     assert max(waiting) > 2
-    assert read_snapshot(store.path)["dlq_id"].tolist() == [row["dlq_id"] for page in pages for row in page]
+    assert read_snapshot(store.path)["dlq_id"].tolist() == [
+        row["dlq_id"] for page in pages for row in page
+    ]
     assert verify_snapshot(store.path).unlisted == ()

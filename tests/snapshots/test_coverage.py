@@ -38,7 +38,9 @@ def _manifest(store: SnapshotStore) -> Manifest:
 def _last_complete(path: Path, age: timedelta) -> None:
     """Change the manifest as if the last complete sync had begun so long ago."""
     manifest = json.loads((path / "_manifest.json").read_text())["manifest"]
-    manifest["complete_at"] = (datetime.now(UTC) - age).isoformat(timespec="milliseconds")
+    manifest["complete_at"] = (datetime.now(UTC) - age).isoformat(
+        timespec="milliseconds"
+    )
     body = json.dumps(manifest, separators=(",", ":"))
     digest = hashlib.sha256(body.encode()).hexdigest()
     (path / "_manifest.json").write_text(f'{{"sha256":"{digest}","manifest":{body}}}\n')
@@ -55,7 +57,9 @@ def _length(gap: Gap) -> float:
     return (end - start) / _DAY
 
 
-def _synced(made: SimpleNamespace, store: SnapshotStore, *rows: Any, **options: Any) -> Changes:
+def _synced(
+    made: SimpleNamespace, store: SnapshotStore, *rows: Any, **options: Any
+) -> Changes:
     return sync_load(made.load(list(rows)), store, **options)
 
 
@@ -78,7 +82,10 @@ def test_a_pause_longer_than_the_retention_is_a_gap(
     again = _synced(made, store, row, retention=retention)
     assert again.receipt.gaps == (gap,)
     assert OVERDUE not in again.receipt.verdict
-    for stored in (tk.receipt(tk.read_snapshot(path)), tk.verify_snapshot(path).receipt):
+    for stored in (
+        tk.receipt(tk.read_snapshot(path)),
+        tk.verify_snapshot(path).receipt,
+    ):
         assert stored is not None
         assert stored.gaps == (gap,)
     assert len(_manifest(store).receipts) == 3
@@ -95,7 +102,9 @@ def test_an_entry_that_is_still_there_shows_that_nothing_expired(
     assert (found.receipt.gaps, found.receipt.overdue) == ((), ())
 
 
-def test_a_load_that_is_not_complete_ends_no_gap(made: SimpleNamespace, store: SnapshotStore) -> None:
+def test_a_load_that_is_not_complete_ends_no_gap(
+    made: SimpleNamespace, store: SnapshotStore
+) -> None:
     """Only a complete load shows what the queue still keeps; the gap is counted from the last one."""
     _synced(made, store, _failed(made, "a", _days(1)))
     _last_complete(Path(str(store)), _days(8))
@@ -114,7 +123,9 @@ def test_hourly_syncs_of_sixty_days_keep_a_compact_record() -> None:
         began = _NOW + timedelta(hours=hour)
         if 10 <= hour / 24 < 15 or 30 <= hour / 24 < 36:
             continue
-        sync = SyncTimes(began=began, last=last, oldest=began, kept=timedelta(), overlaps=False)
+        sync = SyncTimes(
+            began=began, last=last, oldest=began, kept=timedelta(), overlaps=False
+        )
         coverage, _ = extended(coverage, sync, _days(3))
         last = began
     assert coverage is not None
@@ -126,7 +137,13 @@ def test_gaps_without_end_are_joined() -> None:
     coverage = Coverage(since=_NOW.isoformat())
     for week in range(600):
         began = _NOW + _days(7 * (week + 1))
-        sync = SyncTimes(began=began, last=began - _days(7), oldest=began, kept=_days(0), overlaps=False)
+        sync = SyncTimes(
+            began=began,
+            last=began - _days(7),
+            oldest=began,
+            kept=_days(0),
+            overlaps=False,
+        )
         coverage, _ = extended(coverage, sync, None)
     assert len(coverage.gaps) == 500
     assert coverage.gaps[0].bounds[0] == _NOW
@@ -141,7 +158,11 @@ def test_a_gap_lies_between_the_two_syncs(
 ) -> None:
     """A gap begins with the last complete sync, and ends before what the queue is known to keep."""
     sync = SyncTimes(
-        began=_NOW, last=_NOW - _days(pause), oldest=_NOW - _days(oldest), kept=_days(kept), overlaps=overlaps
+        began=_NOW,
+        last=_NOW - _days(pause),
+        oldest=_NOW - _days(oldest),
+        kept=_days(kept),
+        overlaps=overlaps,
     )
     before = Coverage(since=(_NOW - _days(400)).isoformat())
     after, gap = extended(before, sync, None if retention is None else _days(retention))
@@ -154,8 +175,19 @@ def test_a_gap_lies_between_the_two_syncs(
 
 def test_a_receipt_with_gaps_is_read_back() -> None:
     """Gaps travel with a frame as plain values, and edited ones are refused."""
-    gap = Gap(start="2026-03-01T00:00:00.000+00:00", end="2026-03-06T00:00:00.000+00:00", is_certain=True)
-    done = Receipt(what="failures", source="", scope={}, started_at=gap.start, ended_at=gap.end, gaps=(gap,))
+    gap = Gap(
+        start="2026-03-01T00:00:00.000+00:00",
+        end="2026-03-06T00:00:00.000+00:00",
+        is_certain=True,
+    )
+    done = Receipt(
+        what="failures",
+        source="",
+        scope={},
+        started_at=gap.start,
+        ended_at=gap.end,
+        gaps=(gap,),
+    )
     values = json.loads(json.dumps(done.to_dict()))
     assert Receipt.from_dict(values) == done
     values["gaps"][0]["end"] = "yesterday"
@@ -181,10 +213,16 @@ def test_a_snapshot_stores_the_retention_that_a_sync_was_told(
         assert tk.retry_outcomes(frame).frame["expires_at"].notna().all()
         _synced(made, store, row)
     _last_complete(path, _days(8))
-    assert [gap.is_certain for gap in _synced(made, store, _failed(made, "b", _days(1))).receipt.gaps] == [
-        True
-    ]
-    assert tk.failure_report(tk.read_snapshot(path), retention="5d").to_dict()["expiry"]["retention"] == "5d"
+    assert [
+        gap.is_certain
+        for gap in _synced(made, store, _failed(made, "b", _days(1))).receipt.gaps
+    ] == [True]
+    assert (
+        tk.failure_report(tk.read_snapshot(path), retention="5d").to_dict()["expiry"][
+            "retention"
+        ]
+        == "5d"
+    )
 
 
 def test_a_sync_that_is_told_nothing_stores_the_variable(
@@ -197,19 +235,26 @@ def test_a_sync_that_is_told_nothing_stores_the_variable(
     monkeypatch.setenv("TOOLKIT_RETENTION", "30d")
     _synced(made, store, row)
     monkeypatch.delenv("TOOLKIT_RETENTION")
-    assert tk.failure_report(tk.read_snapshot(str(store))).to_dict()["expiry"]["retention"] == "30d"
+    assert (
+        tk.failure_report(tk.read_snapshot(str(store))).to_dict()["expiry"]["retention"]
+        == "30d"
+    )
 
 
 def test_a_stored_retention_that_is_no_duration_is_refused() -> None:
     """A receipt of an edited file is checked."""
     now = datetime.now(UTC).isoformat()
-    facts = Receipt(what="failures", source="s", scope={}, started_at=now, ended_at=now).to_dict()
+    facts = Receipt(
+        what="failures", source="s", scope={}, started_at=now, ended_at=now
+    ).to_dict()
     for bad in (0, -5, 1e12, "7d"):
         with pytest.raises(InputError, match="receipt"):
             Receipt.from_dict(facts | {"retention_seconds": bad})
 
 
-@pytest.mark.parametrize(("retention", "gaps"), [("2d", [6, 3]), ("6d", [2]), ("30d", [])])
+@pytest.mark.parametrize(
+    ("retention", "gaps"), [("2d", [6, 3]), ("6d", [2]), ("30d", [])]
+)
 def test_a_report_finds_the_gaps_of_the_retention_that_it_is_told(
     made: SimpleNamespace, store: SnapshotStore, retention: str, gaps: list[float]
 ) -> None:
@@ -226,11 +271,15 @@ def test_a_report_finds_the_gaps_of_the_retention_that_it_is_told(
         lengths = [_length(Gap(**gap)) for gap in report["completeness"]["gaps"]]
         assert lengths == pytest.approx(gaps, abs=0.01)
         assert all(gap["is_certain"] for gap in report["completeness"]["gaps"])
-        assert (OVERDUE in report["completeness"]["sentence"].lower()) is bool(gaps and retention != "6d")
+        assert (OVERDUE in report["completeness"]["sentence"].lower()) is bool(
+            gaps and retention != "6d"
+        )
     assert [round(_length(gap)) for gap in tk.receipt(stored).gaps] == [5, 2]
 
 
-def test_pauses_are_kept_once_and_carried_by_every_sync(made: SimpleNamespace, store: SnapshotStore) -> None:
+def test_pauses_are_kept_once_and_carried_by_every_sync(
+    made: SimpleNamespace, store: SnapshotStore
+) -> None:
     """The manifest has pauses in one receipt; syncs without one, complete or not, carry them along."""
     path = Path(str(store))
     _synced(made, store, _failed(made, "a", _days(1)))
@@ -242,4 +291,9 @@ def test_pauses_are_kept_once_and_carried_by_every_sync(made: SimpleNamespace, s
     assert sync_load(load, store).receipt.pauses == (pause,)
     assert _synced(made, store, row).receipt.pauses == (pause,)
     assert tk.receipt(tk.read_snapshot(path)).pauses == (pause,)
-    assert [len(receipt["pauses"]) for receipt in _manifest(store).receipts] == [0, 0, 0, 1]
+    assert [len(receipt["pauses"]) for receipt in _manifest(store).receipts] == [
+        0,
+        0,
+        0,
+        1,
+    ]

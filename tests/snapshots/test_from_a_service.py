@@ -23,7 +23,9 @@ from toolkit.errors import (
 
 
 def _page(*rows: dict[str, Any], cursor: str | None = None) -> bytes:
-    return json.dumps({"messages": rows, **({"cursor": cursor} if cursor else {})}).encode()
+    return json.dumps(
+        {"messages": rows, **({"cursor": cursor} if cursor else {})}
+    ).encode()
 
 
 def _entry(name: str, **values: Any) -> dict[str, Any]:
@@ -45,7 +47,10 @@ def test_syncs_of_a_service_report_what_happened(server: Any, tmp_path: Path) ->
     assert first.added["dlq_id"].tolist() == ["a", "b", "c"]
     server.json(_page(_entry("c", responseStatus=503), _entry("b"), _entry("d")))
     second = tk.sync_failures(service, tmp_path / "kept", progress=False)
-    found = [frame["dlq_id"].tolist() for frame in (second.added, second.changed, second.gone)]
+    found = [
+        frame["dlq_id"].tolist()
+        for frame in (second.added, second.changed, second.gone)
+    ]
     assert found == [["d"], ["c"], ["a"]]
     assert tk.receipt(second.gone) == replace(second.receipt, frame_rows=1)
     kept = tk.read_snapshot(tmp_path / "kept").set_index("dlq_id")
@@ -59,20 +64,42 @@ def test_no_secret_reaches_a_file(server: Any, tmp_path: Path) -> None:
     url = "https://user:canary-user@example.com/x?key=canary-key"
     rows = [
         _entry(
-            "a", url=url, header={"Authorization": ["Bearer canary-header"]}, body="queue-token-of-the-test"
+            "a",
+            url=url,
+            header={"Authorization": ["Bearer canary-header"]},
+            body="queue-token-of-the-test",
         )
     ]
     server.json(_page(*rows))
-    tk.sync_failures(service, tmp_path / "kept", filter=tk.FailureFilter(workflow_url=url), progress=False)
+    tk.sync_failures(
+        service,
+        tmp_path / "kept",
+        filter=tk.FailureFilter(workflow_url=url),
+        progress=False,
+    )
     server.json(_page(*rows))
     changes = tk.sync_failures(
-        service, tmp_path / "kept", filter=tk.FailureFilter(workflow_url=url), progress=False
+        service,
+        tmp_path / "kept",
+        filter=tk.FailureFilter(workflow_url=url),
+        progress=False,
     )
     # masks are the same each time, so nothing seems to have changed
     assert changes.counts == {"added": 0, "changed": 0, "gone": 0}
-    plain = str(tk.read_snapshot(tmp_path / "kept").to_dict()) + repr(changes) + changes._repr_html_()
-    texts = [path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()]
-    for secret in (b"canary-user", b"canary-key", b"canary-header", b"queue-token-of-the-test"):
+    plain = (
+        str(tk.read_snapshot(tmp_path / "kept").to_dict())
+        + repr(changes)
+        + changes._repr_html_()
+    )
+    texts = [
+        path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()
+    ]
+    for secret in (
+        b"canary-user",
+        b"canary-key",
+        b"canary-header",
+        b"queue-token-of-the-test",
+    ):
         assert not [text for text in (*texts, plain.encode()) if secret in text]
 
 
@@ -82,7 +109,9 @@ def test_an_incomplete_sync_warns(server: Any, tmp_path: Path) -> None:
     server.json(_page(_entry("a"), _entry("b")))
     tk.sync_failures(service, tmp_path, progress=False)
     first, second = _page(_entry("b"), cursor="next"), _page(_entry("b"), _entry("c"))
-    server.responding(lambda asked: second if dict(asked.query).get("cursor") else first)
+    server.responding(
+        lambda asked: second if dict(asked.query).get("cursor") else first
+    )
     with pytest.warns(IncompleteLoadWarning, match="nothing was marked gone"):
         changes = tk.sync_failures(service, tmp_path, progress=False)
     assert changes.counts == {"added": 1, "changed": 0, "gone": 0}
@@ -95,13 +124,17 @@ def test_another_filter_is_refused_without_asking(server: Any, tmp_path: Path) -
     tk.sync_failures(service, tmp_path, progress=False)
     asked = len(server.requests)
     with pytest.raises(SnapshotBindingError):
-        tk.sync_failures(service, tmp_path, filter=tk.FailureFilter(label="x"), progress=False)
+        tk.sync_failures(
+            service, tmp_path, filter=tk.FailureFilter(label="x"), progress=False
+        )
     with pytest.raises(SnapshotBindingError):
         tk.sync_failures(service, tmp_path, kind="messages", progress=False)
     assert len(server.requests) == asked
 
 
-def test_an_error_of_the_service_keeps_the_snapshot(server: Any, tmp_path: Path) -> None:
+def test_an_error_of_the_service_keeps_the_snapshot(
+    server: Any, tmp_path: Path
+) -> None:
     """A token that expires between two pages raises, and the snapshot is as it was."""
     service = server.service()
     server.json(_page(_entry("a")))
@@ -159,7 +192,12 @@ def test_an_export_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None
         number = int(json.loads(asked.body)["cursor"])
         vectors = [{"id": f"{number}-{row}", "vector": [1.0, 2.0]} for row in range(10)]
         return json.dumps(
-            {"result": {"nextCursor": str(number + 1) if number < 5 else "", "vectors": vectors}}
+            {
+                "result": {
+                    "nextCursor": str(number + 1) if number < 5 else "",
+                    "vectors": vectors,
+                }
+            }
         ).encode()
 
     _expiring(server, respond, after=4)
@@ -173,12 +211,25 @@ def test_an_export_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None
 
 def test_an_index_is_exported(server: Any, tmp_path: Path) -> None:
     """Every namespace with its vectors, from info and ranges."""
-    info = {"vectorCount": 2, "dimension": 2, "namespaces": {"": {"vectorCount": 1}, "b": {"vectorCount": 1}}}
+    info = {
+        "vectorCount": 2,
+        "dimension": 2,
+        "namespaces": {"": {"vectorCount": 1}, "b": {"vectorCount": 1}},
+    }
     server.json(json.dumps({"result": info}).encode())
     for name in ("x", "y"):
-        vector = {"id": name, "vector": [1.0, 2.0], "metadata": {"n": 1}, "data": "text"}
-        server.json(json.dumps({"result": {"nextCursor": "", "vectors": [vector]}}).encode())
-    receipt = tk.export_vectors(server.service(), tmp_path, namespace="all", progress=False)
+        vector = {
+            "id": name,
+            "vector": [1.0, 2.0],
+            "metadata": {"n": 1},
+            "data": "text",
+        }
+        server.json(
+            json.dumps({"result": {"nextCursor": "", "vectors": [vector]}}).encode()
+        )
+    receipt = tk.export_vectors(
+        server.service(), tmp_path, namespace="all", progress=False
+    )
     assert receipt.complete
     frame = tk.read_snapshot(tmp_path)
     # namespaces are read side by side

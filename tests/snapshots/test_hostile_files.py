@@ -20,7 +20,12 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, TransportError
+from toolkit.errors import (
+    InputError,
+    SnapshotDamagedError,
+    SnapshotError,
+    TransportError,
+)
 from toolkit.secrets.redaction import Redactor
 from toolkit.snapshots.manifest import CHECKPOINT, MANIFEST
 from toolkit.snapshots.store import SnapshotStore
@@ -48,7 +53,16 @@ RECEIPT = {
     "notes": "texts",
     "reasons": "texts",
     **dict.fromkeys(
-        ("windows", "pages", "requests", "retries", "rows", "duplicates", "changed", "filtered_here"),
+        (
+            "windows",
+            "pages",
+            "requests",
+            "retries",
+            "rows",
+            "duplicates",
+            "changed",
+            "filtered_here",
+        ),
         "number",
     ),
     **dict.fromkeys(("reread", "resumed", "bytes", "limit", "frame_rows"), "number"),
@@ -109,10 +123,16 @@ def _uses(path: Path, made: SimpleNamespace) -> list[Callable[[], object]]:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [(field, value) for field, kind in RECEIPT.items() for value in _wrong(field, kind)],
+    [
+        (field, value)
+        for field, kind in RECEIPT.items()
+        for value in _wrong(field, kind)
+    ],
     ids=repr,
 )
-def test_a_receipt_of_other_types_is_refused(copy: Path, field: str, value: Any) -> None:
+def test_a_receipt_of_other_types_is_refused(
+    copy: Path, field: str, value: Any
+) -> None:
     """No value of a receipt is read from a manifest, or from a frame's attrs, as another type."""
     receipt = tk.read_snapshot(copy).attrs["receipt"] | {field: value}
     with pytest.raises(InputError):
@@ -125,7 +145,11 @@ def test_a_receipt_of_other_types_is_refused(copy: Path, field: str, value: Any)
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [(field, value) for field, kind in MANIFEST_FIELDS.items() for value in _wrong(field, kind)],
+    [
+        (field, value)
+        for field, kind in MANIFEST_FIELDS.items()
+        for value in _wrong(field, kind)
+    ],
     ids=repr,
 )
 def test_a_manifest_of_other_types_is_refused(
@@ -143,19 +167,24 @@ def test_a_manifest_of_other_types_is_refused(
     [
         NESTED,
         b'{"manifest":' + NESTED + b',"sha256":"x"}',
-        b'{"sha256":"%b","manifest":%b}' % (hashlib.sha256(NESTED).hexdigest().encode(), NESTED),
+        b'{"sha256":"%b","manifest":%b}'
+        % (hashlib.sha256(NESTED).hexdigest().encode(), NESTED),
         b"",
         b"\0" * 5_000,
         b"\xff\xfe{}",
         b"null",
         b"[]",
         b'{"sha256": 1, "manifest": {}}',
-        b'{"sha256":"' + hashlib.sha256(b"[]").hexdigest().encode() + b'","manifest":[]}',
+        b'{"sha256":"'
+        + hashlib.sha256(b"[]").hexdigest().encode()
+        + b'","manifest":[]}',
         b"9" * 100_000,
     ],
     ids=lambda content: f"{content[:20]!r} of {len(content)}",
 )
-def test_a_malformed_manifest_is_a_snapshot_error(copy: Path, made: SimpleNamespace, content: bytes) -> None:
+def test_a_malformed_manifest_is_a_snapshot_error(
+    copy: Path, made: SimpleNamespace, content: bytes
+) -> None:
     """Nested 100,000 deep, empty, binary, or another JSON value: never an untyped error."""
     (copy / MANIFEST).write_bytes(content)
     for use in _uses(copy, made):
@@ -163,7 +192,9 @@ def test_a_malformed_manifest_is_a_snapshot_error(copy: Path, made: SimpleNamesp
             use()
 
 
-def test_values_nested_deep_within_a_manifest_are_refused(copy: Path, made: SimpleNamespace) -> None:
+def test_values_nested_deep_within_a_manifest_are_refused(
+    copy: Path, made: SimpleNamespace
+) -> None:
     """A scope that only a recursion could follow is none; a file is listed once."""
     deep: Any = "x"
     for _ in range(900):
@@ -188,7 +219,9 @@ def test_a_snapshot_cannot_put_code_into_a_report(copy: Path, value: Any) -> Non
         tk.failure_report(tk.read_snapshot(copy))
 
 
-@pytest.mark.parametrize("part", ["label", "workflow_url", "response_status", "since", "until", "error"])
+@pytest.mark.parametrize(
+    "part", ["label", "workflow_url", "response_status", "since", "until", "error"]
+)
 @pytest.mark.parametrize("value", [CODE, [CODE], [[CODE]], {"a": CODE}, 7.5], ids=repr)
 def test_a_filter_from_a_receipt_is_printed_as_values(
     made: SimpleNamespace, copy: Path, part: str, value: Any
@@ -203,7 +236,9 @@ def test_a_filter_from_a_receipt_is_printed_as_values(
         return
     assert _calls(code) - _calls(plain) == 1
     assert "system" not in {
-        node.attr for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)
+        node.attr
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Attribute)
     }
 
 
@@ -242,7 +277,9 @@ def test_masks_in_code_end_where_their_text_ends() -> None:
         assert _calls(shown) == 1, (first, second)
         evaluated = eval(shown, {"tk": tk})  # noqa: S307 - that it can be run is what is shown
         assert evaluated.workflow_url == (redactor.text(first),)
-        panel = tk.FailureFilterWidget(pd.DataFrame({"workflow_url": [first]}), value=chosen)
+        panel = tk.FailureFilterWidget(
+            pd.DataFrame({"workflow_url": [first]}), value=chosen
+        )
         assert repr(panel) == f"FailureFilterWidget({shown})"
 
 
@@ -262,11 +299,18 @@ def test_masks_in_code_end_where_their_text_ends() -> None:
     ],
 )
 def test_a_checkpoint_of_other_types_is_cleared_away(
-    store: SnapshotStore, made: SimpleNamespace, clock: Any, change: Callable[[dict[str, Any]], object]
+    store: SnapshotStore,
+    made: SimpleNamespace,
+    clock: Any,
+    change: Callable[[dict[str, Any]], object],
 ) -> None:
     """It is damaged, whatever its hash says: the next sync reads everything, and says so."""
     with pytest.raises(TransportError):
-        sync_load(made.load(made.entries("a"), error=TransportError("reading")), store, clock=clock)
+        sync_load(
+            made.load(made.entries("a"), error=TransportError("reading")),
+            store,
+            clock=clock,
+        )
     found = json.loads(store.content(CHECKPOINT).partition(b"\n")[2])
     change(found)
     body = json.dumps(found).encode()
@@ -282,10 +326,17 @@ def test_columns_that_contradict_their_statistics_are_refused(tmp_path: Path) ->
     tk.write_snapshot(pd.DataFrame({"dlq_id": ["a", "b"], "body": ["x", None]}), path)
     (file,) = path.glob("*.parquet")
     # in the footer: whether a column is required (25 00) or optional (25 02), and its name
-    written = file.read_bytes().replace(b"\x25\x02\x18\x04body", b"\x25\x00\x18\x04body")
+    written = file.read_bytes().replace(
+        b"\x25\x02\x18\x04body", b"\x25\x00\x18\x04body"
+    )
     assert written != file.read_bytes()
     file.write_bytes(written)
-    _rewrite(path, lambda manifest: manifest["files"][0].update(sha256=hashlib.sha256(written).hexdigest()))
+    _rewrite(
+        path,
+        lambda manifest: manifest["files"][0].update(
+            sha256=hashlib.sha256(written).hexdigest()
+        ),
+    )
     code = (
         "import sys, pyarrow.dataset as ds, toolkit as tk\n"
         "from toolkit.errors import SnapshotDamagedError\n"
@@ -294,7 +345,9 @@ def test_columns_that_contradict_their_statistics_are_refused(tmp_path: Path) ->
         "    try:\n        use(sys.argv[1])\n"
         "    except SnapshotDamagedError as error:\n        print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("histogram size mismatch") == 2
 
@@ -312,7 +365,10 @@ def test_any_bit_of_a_footer_may_be_wrong(tmp_path: Path) -> None:
         written[bit // 8] ^= 1 << bit % 8
         file.write_bytes(written)
         sha256 = hashlib.sha256(written).hexdigest()
-        _rewrite(path, lambda manifest, sha256=sha256: manifest["files"][0].update(sha256=sha256))
+        _rewrite(
+            path,
+            lambda manifest, sha256=sha256: manifest["files"][0].update(sha256=sha256),
+        )
         for use in (tk.read_snapshot, tk.verify_snapshot, tk.scan_snapshot):
             try:
                 use(path)

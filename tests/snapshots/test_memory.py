@@ -26,7 +26,9 @@ from toolkit.snapshots.manifest import FORMAT, MANIFEST, SCHEMA_VERSION, read_ma
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="limits of Linux"
+)
 
 _LIMITED = """
 import resource, sys
@@ -49,7 +51,10 @@ _BEFORE = 600_000
 
 def _limited(*arguments: str) -> tuple[str, int]:
     """What a process with little memory says of a call, and the kilobytes it used at most."""
-    environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, *arguments],
         check=False, capture_output=True, text=True, timeout=300, env=environment,
@@ -64,7 +69,11 @@ def _snapshot(path: Path, table: pa.Table, groups: int) -> Path:
     path.mkdir()
     name = "part-000001-0123456789abcdef.parquet"
     with pq.ParquetWriter(
-        path / name, table.schema, compression="zstd", store_schema=False, dictionary_pagesize_limit=1 << 30
+        path / name,
+        table.schema,
+        compression="zstd",
+        store_schema=False,
+        dictionary_pagesize_limit=1 << 30,
     ) as writer:
         for _ in range(groups):
             writer.write_table(table, row_group_size=len(table))
@@ -97,14 +106,21 @@ def _write_manifest(path: Path, manifest: dict[str, Any]) -> None:
 
 
 def _repeated(text: str, times: int) -> pa.Table:
-    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(times, dtype=np.int32)), pa.array([text]))
+    column = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(times, dtype=np.int32)), pa.array([text])
+    )
     return pa.table({"text": column})
 
 
 @pytest.mark.slow
 def test_a_hundred_million_rows_in_a_small_file(tmp_path: Path) -> None:
     """Their number is enough to refuse a frame of them; verifying decodes none."""
-    table = pa.table({"time": np.zeros(10_000_000, dtype="datetime64[ms]"), "count": np.zeros(10_000_000)})
+    table = pa.table(
+        {
+            "time": np.zeros(10_000_000, dtype="datetime64[ms]"),
+            "count": np.zeros(10_000_000),
+        }
+    )
     path = _snapshot(tmp_path / "rows", table, groups=10)
     assert sum(file.stat().st_size for file in path.iterdir()) < 6_400_000
     output, peak = _limited("read_snapshot", str(path))
@@ -144,7 +160,10 @@ def test_vectors_of_a_huge_dimension_that_are_not_there(tmp_path: Path) -> None:
     name = "part-000001-0123456789abcdef.parquet"
     schema = pa.schema([("id", pa.string()), ("vector", kind)])
     plain = pa.schema([("id", pa.string()), ("vector", pa.list_(pa.float32()))])
-    written = pa.table({"id": [str(row) for row in range(1_000)], "vector": [None] * 1_000}, schema=plain)
+    written = pa.table(
+        {"id": [str(row) for row in range(1_000)], "vector": [None] * 1_000},
+        schema=plain,
+    )
     lied = plain.with_metadata({"ARROW:schema": _encoded(schema)})
     with pq.ParquetWriter(path / name, lied, store_schema=False) as writer:
         writer.write_table(written.cast(lied))
@@ -178,7 +197,9 @@ def test_a_manifest_of_twenty_gigabytes(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_index_of_many_rows_that_is_not_on_the_disk(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_an_index_of_many_rows_that_is_not_on_the_disk(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
     """A sparse index of 100 million rows is refused by its size."""
     store = SnapshotStore(tmp_path / "snapshot")
     sync_load(made.load(made.entries("a")), store)
@@ -188,7 +209,11 @@ def test_an_index_of_many_rows_that_is_not_on_the_disk(tmp_path: Path, made: Sim
     rows = 100_000_000
     os.truncate(store.path / manifest.index.path, 57 * rows)
     name = "part-000001-0123456789abcdef.parquet"
-    base = _snapshot(tmp_path / "base", pa.table({"count": np.zeros(10_000_000, dtype=np.int8)}), groups=10)
+    base = _snapshot(
+        tmp_path / "base",
+        pa.table({"count": np.zeros(10_000_000, dtype=np.int8)}),
+        groups=10,
+    )
     (base / name).rename(store.path / name)
     forged = json.loads((store.path / MANIFEST).read_text())["manifest"]
     forged["index"] |= {"rows": rows, "bytes": 57 * rows}

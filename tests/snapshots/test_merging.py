@@ -22,7 +22,11 @@ Sync = Callable[..., Any]
 
 def _files(store: SnapshotStore) -> dict[str, int]:
     """Data files by day."""
-    return dict(Counter(name.split("/")[1] for name in store.names() if name.endswith(".parquet")))
+    return dict(
+        Counter(
+            name.split("/")[1] for name in store.names() if name.endswith(".parquet")
+        )
+    )
 
 
 def test_a_day_under_way_has_few_files_and_ends_as_one(
@@ -75,12 +79,19 @@ def test_added_changed_and_gone_rows_of_one_file_are_separated(
     sync(made.entries("stays", "changes", "goes"))
     changes = sync([*made.entries("stays", "comes"), made.entry("changes", body="new")])
     assert _files(store) == {"2026-03-01": 1}
-    found = [getattr(changes, name)["dlq_id"].tolist() for name in ("added", "changed", "gone")]
+    found = [
+        getattr(changes, name)["dlq_id"].tolist()
+        for name in ("added", "changed", "gone")
+    ]
     assert found == [["comes"], ["changes"], ["goes"]]
 
 
 def test_large_files_are_not_merged(
-    sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    sync: Sync,
+    store: SnapshotStore,
+    clock: Any,
+    made: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A large file is left alone until a row in it changes, and a full one is followed by another."""
     monkeypatch.setattr("toolkit.snapshots.merging.SMALL_BYTES", 1)
@@ -101,11 +112,17 @@ def test_a_year_of_daily_syncs_is_opened_file_by_file(
     tmp_path: Path, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One file a day, whatever came and went; counting reads no rows."""
-    monkeypatch.setattr("os.fsync", lambda _: None)  # a year of waiting for the disk shows nothing more
+    monkeypatch.setattr(
+        "os.fsync", lambda _: None
+    )  # a year of waiting for the disk shows nothing more
     store, clock = SnapshotStore(tmp_path / "year"), made.clock(made.start)
     days = 60
     for day in range(days):
-        ids = [f"{earlier}-{number}" for earlier in range(max(0, day - 6), day + 1) for number in range(3)]
+        ids = [
+            f"{earlier}-{number}"
+            for earlier in range(max(0, day - 6), day + 1)
+            for number in range(3)
+        ]
         sync_load(made.load(made.entries(*ids)), store, clock=clock)
         clock.forward(days=1)
     assert _files(store).keys() == {
@@ -122,15 +139,26 @@ def test_a_merge_that_stops_changes_nothing(
     """Readers see the small files until the manifest lists the merged one."""
     for hour in range(MOST_FILES):
         sync(made.entries(*"abcdefgh"[: hour + 1]))
-    before = {name: (store.path / name).read_bytes() for name in store.names() if "part" in name}
+    before = {
+        name: (store.path / name).read_bytes()
+        for name in store.names()
+        if "part" in name
+    }
 
     def full(operation: str) -> None:
         if operation == "rename":
             raise OSError(28, "No space left on device")
 
     with pytest.raises(SnapshotError):
-        sync_load(made.load(made.entries(*"abcdefghi")), SnapshotStore(store.path, step=full), clock=clock)
+        sync_load(
+            made.load(made.entries(*"abcdefghi")),
+            SnapshotStore(store.path, step=full),
+            clock=clock,
+        )
     assert len(read_snapshot(store.path)) == 8
-    assert before.items() <= {name: (store.path / name).read_bytes() for name in store.names()}.items()
+    assert (
+        before.items()
+        <= {name: (store.path / name).read_bytes() for name in store.names()}.items()
+    )
     assert sync(made.entries(*"abcdefghi")).counts["added"] == 1
     assert _files(store) == {"2026-03-01": 1}

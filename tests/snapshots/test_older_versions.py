@@ -36,7 +36,9 @@ _SNAPSHOTS = [
     if path.is_dir()
 ]
 _OLDER = [path for path in _VERSIONS if path.name != f"version-{SCHEMA_VERSION}"]
-_WITH_FRAMES = [path for path in _OLDER if (path / "failures-frame").exists()]  # not kept of versions 1 to 3
+_WITH_FRAMES = [
+    path for path in _OLDER if (path / "failures-frame").exists()
+]  # not kept of versions 1 to 3
 
 
 @pytest.fixture
@@ -47,7 +49,9 @@ def source() -> Iterator[Any]:
 
 
 def _expected(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = json.loads(
+        path.with_suffix(".json").read_text(encoding="utf-8")
+    )
     return rows
 
 
@@ -72,7 +76,11 @@ def _copy(path: Path, target: Path, source: Any = None) -> Path:
 
 
 def _files(path: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".lock"}
+    return {
+        file: file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.name != ".lock"
+    }
 
 
 def test_every_version_from_now_on_has_its_snapshots() -> None:
@@ -90,13 +98,17 @@ def test_a_snapshot_reads_as_it_was_written(path: Path) -> None:
     dataset = tk.scan_snapshot(path)
     assert dataset.count_rows() == len(expected)
     scanned = dataset.to_table().to_pandas(types_mapper=None)
-    stored = [name for name in scanned.columns if name in frame.columns or name != "signature"]
+    stored = [
+        name for name in scanned.columns if name in frame.columns or name != "signature"
+    ]
     assert stored == [name for name in frame.columns if name != "error"]
     assert _files(path) == before
 
 
 @pytest.mark.parametrize(
-    "version", sorted(_DATA.glob("version-*/callbacks")), ids=lambda path: path.parent.name
+    "version",
+    sorted(_DATA.glob("version-*/callbacks")),
+    ids=lambda path: path.parent.name,
 )
 def test_older_callbacks_have_the_columns_of_today(version: Path) -> None:
     """Those that their version had not are there, and missing."""
@@ -125,7 +137,11 @@ def test_a_sync_into_an_older_snapshot_finds_what_changed_and_nothing_else(
     path = _copy(version / "failures", tmp_path / "kept", source)
     service = snapshots.connected(source)
     source.failures = snapshots.NOW
-    assert tk.sync_failures(service, path, progress=False).counts == {"added": 0, "changed": 0, "gone": 0}
+    assert tk.sync_failures(service, path, progress=False).counts == {
+        "added": 0,
+        "changed": 0,
+        "gone": 0,
+    }
     upgraded = tk.read_snapshot(path)
     assert upgraded["signature"].str.match(rf"s{RULES_VERSION}-[0-9a-f]{{12}}$").all()
     rules_of_that_time = ["signature", "failed_at", "stated_failed_at"]
@@ -133,7 +149,9 @@ def test_a_sync_into_an_older_snapshot_finds_what_changed_and_nothing_else(
         {name: value for name, value in row.items() if name not in rules_of_that_time}
         for row in _expected(version / "failures")
     ]
-    assert snapshots.meaning(upgraded.drop(columns=rules_of_that_time)) == _sorted(unsigned)
+    assert snapshots.meaning(upgraded.drop(columns=rules_of_that_time)) == _sorted(
+        unsigned
+    )
     impossible = upgraded.dropna(subset="stated_failed_at")
     assert impossible["dlq_id"].tolist() == ["added"]
     assert (impossible["failed_at"] >= impossible["created_at"]).all()
@@ -149,12 +167,19 @@ def test_a_sync_into_an_older_snapshot_finds_what_changed_and_nothing_else(
 
 
 @pytest.mark.parametrize("version", _OLDER, ids=lambda path: path.name)
-def test_a_sync_that_upgrades_tells_changes_of_its_own(version: Path, source: Any, tmp_path: Path) -> None:
+def test_a_sync_that_upgrades_tells_changes_of_its_own(
+    version: Path, source: Any, tmp_path: Path
+) -> None:
     """In the sync that upgrades, too, what is new, changed, gone or back is recognised."""
     path = _copy(version / "failures", tmp_path / "kept", source)
     before = tk.read_snapshot(path).set_index("dlq_id")
     changed = {**snapshots.NOW[0], "responseStatus": 418}
-    source.failures = [changed, *snapshots.NOW[2:], {"dlqId": "goes"}, {"dlqId": "unseen"}]
+    source.failures = [
+        changed,
+        *snapshots.NOW[2:],
+        {"dlqId": "goes"},
+        {"dlqId": "unseen"},
+    ]
     found = tk.sync_failures(snapshots.connected(source), path, progress=False)
     assert found.added["dlq_id"].tolist() == ["unseen"]
     assert sorted(found.changed["dlq_id"]) == ["goes", "plain-0"]
@@ -193,10 +218,14 @@ def test_frames_and_exports_replace_those_of_an_older_version(
     with pytest.raises(SnapshotBindingError):
         tk.write_snapshot(tk.explode_labels(failures), path)
     tk.write_snapshot(failures, path)
-    assert snapshots.meaning(tk.read_snapshot(path)) == _expected(version / "failures-frame")
+    assert snapshots.meaning(tk.read_snapshot(path)) == _expected(
+        version / "failures-frame"
+    )
     path = _copy(version / "vectors-dense", tmp_path / "vectors", source)
     assert tk.export_vectors(service, path, progress=False).complete
-    assert snapshots.meaning(tk.read_snapshot(path)) == _expected(version / "vectors-dense")
+    assert snapshots.meaning(tk.read_snapshot(path)) == _expected(
+        version / "vectors-dense"
+    )
     assert tk.verify_snapshot(path).unlisted == ()
 
 
@@ -206,9 +235,14 @@ def test_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     _edited(path, schema_version=SCHEMA_VERSION + 1)
     before = _files(path)
     for function in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
-        with pytest.raises(SnapshotError, match=f"schema version {SCHEMA_VERSION + 1}") as caught:
+        with pytest.raises(
+            SnapshotError, match=f"schema version {SCHEMA_VERSION + 1}"
+        ) as caught:
             function(path)
-        assert f"schema version {SCHEMA_VERSION}, as toolkit {tk.__version__} reads" in str(caught.value)
+        assert (
+            f"schema version {SCHEMA_VERSION}, as toolkit {tk.__version__} reads"
+            in str(caught.value)
+        )
         assert "pip install --upgrade" in str(caught.value)
     with pytest.raises(SnapshotError, match="newer"):
         tk.write_snapshot(tk.read_snapshot(_VERSIONS[-1] / "runs"), path)
@@ -236,7 +270,11 @@ def test_an_upgrade_killed_at_any_step_leaves_the_old_or_the_new_version(
     # the program syncs entries b, c and d, and none of those that are there
     _edited(base, source="http://127.0.0.1:1", scope={"kind": "workflows"})
     command = [sys.executable, str(_PROGRAM), "crash", str(base), str(tmp_path)]
-    steps = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout)
+    steps = int(
+        subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=200
+        ).stdout
+    )
     old, seen = tk.read_snapshot(base), []
     for number in range(1, steps + 1):
         path = tmp_path / str(number)

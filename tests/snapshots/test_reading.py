@@ -47,7 +47,11 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 
 def _file(path: Path, kind: str) -> Path:
-    patterns = {"data": "first_seen/*/part-*.parquet", "index": "_index-*.bin", "manifest": MANIFEST}
+    patterns = {
+        "data": "first_seen/*/part-*.parquet",
+        "index": "_index-*.bin",
+        "manifest": MANIFEST,
+    }
     return min(path.glob(patterns[kind]))
 
 
@@ -63,7 +67,13 @@ def _rewrite_manifest(path: Path, change: Callable[[dict[str, Any]], object]) ->
 def test_a_whole_snapshot_is_counted(whole: Path) -> None:
     """Verification says what there is: kind, rows, those gone, files and the latest receipt."""
     found = verify_snapshot(whole)
-    assert (found.kind, found.generation, found.files, found.rows, found.gone) == ("failures", 2, 2, 3, 1)
+    assert (found.kind, found.generation, found.files, found.rows, found.gone) == (
+        "failures",
+        2,
+        2,
+        3,
+        1,
+    )
     assert found.unlisted == ()
     assert found.receipt is not None
     assert found.receipt.rows == 2
@@ -72,16 +82,27 @@ def test_a_whole_snapshot_is_counted(whole: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(kind=st.sampled_from(["data", "index", "manifest"]), index=st.integers(0, 10**6), cut=st.booleans())
+@given(
+    kind=st.sampled_from(["data", "index", "manifest"]),
+    index=st.integers(0, 10**6),
+    cut=st.booleans(),
+)
 def test_any_edit_or_cut_is_found(
-    whole: Path, tmp_path_factory: pytest.TempPathFactory, kind: str, index: int, *, cut: bool
+    whole: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: str,
+    index: int,
+    *,
+    cut: bool,
 ) -> None:
     """One bit turned, or the end cut off, anywhere in any file, is refused and says which file."""
     path = Path(shutil.copytree(whole, tmp_path_factory.mktemp("damaged") / "snapshot"))
     file = _file(path, kind)
     content = file.read_bytes()
     index %= len(content) - 1  # the manifest's line end means nothing
-    changed = content[:index] + (b"" if cut else bytes([content[index] ^ 1]) + content[index + 1 :])
+    changed = content[:index] + (
+        b"" if cut else bytes([content[index] ^ 1]) + content[index + 1 :]
+    )
     file.write_bytes(changed)
     with pytest.raises(SnapshotDamagedError) as caught:
         verify_snapshot(path)
@@ -109,7 +130,9 @@ def test_scanning_sees_cuts_at_once_and_edits_when_the_page_is_read(copy: Path) 
         scan_snapshot(copy)
     column = pq.ParquetFile(pa.BufferReader(content)).metadata.row_group(0).column(0)
     index = column.data_page_offset + column.total_compressed_size - 3
-    file.write_bytes(content[:index] + bytes([content[index] ^ 1]) + content[index + 1 :])
+    file.write_bytes(
+        content[:index] + bytes([content[index] ^ 1]) + content[index + 1 :]
+    )
     dataset = scan_snapshot(copy)
     with pytest.raises(OSError, match=r"(?i)crc|checksum"):
         dataset.to_table()
@@ -127,7 +150,9 @@ def test_strangers_are_ignored_and_reported(copy: Path) -> None:
     assert "2 files do not belong" in str(found)
 
 
-def test_the_next_writer_removes_leftovers_but_no_other_files(copy: Path, made: SimpleNamespace) -> None:
+def test_the_next_writer_removes_leftovers_but_no_other_files(
+    copy: Path, made: SimpleNamespace
+) -> None:
     """Drafts and unlisted parts of a stopped writer go; other files stay."""
     day = _file(copy, "data").parent
     left = [
@@ -144,7 +169,9 @@ def test_the_next_writer_removes_leftovers_but_no_other_files(copy: Path, made: 
     assert [path.read_bytes() for path in mine] == [b"x", b"x"]
 
 
-def test_without_a_manifest_nothing_is_read_or_removed(copy: Path, made: SimpleNamespace) -> None:
+def test_without_a_manifest_nothing_is_read_or_removed(
+    copy: Path, made: SimpleNamespace
+) -> None:
     """A lost manifest is damage to a writer, and no snapshot to a reader; the data stays where it is."""
     (copy / MANIFEST).unlink()
     files = sorted(copy.rglob("*.parquet"))
@@ -155,7 +182,9 @@ def test_without_a_manifest_nothing_is_read_or_removed(copy: Path, made: SimpleN
     assert sorted(copy.rglob("*.parquet")) == files
 
 
-def test_a_damaged_snapshot_is_not_written_to(copy: Path, made: SimpleNamespace) -> None:
+def test_a_damaged_snapshot_is_not_written_to(
+    copy: Path, made: SimpleNamespace
+) -> None:
     """A sync that would build on a damaged manifest, index or file is refused and removes nothing."""
     for kind in ("manifest", "index", "data"):
         file = _file(copy, kind)
@@ -172,10 +201,16 @@ def test_a_damaged_snapshot_is_not_written_to(copy: Path, made: SimpleNamespace)
 
 
 @pytest.mark.parametrize("kind", ["data", "index", "manifest", "day", ".lock"])
-def test_links_inside_are_refused(copy: Path, made: SimpleNamespace, tmp_path: Path, kind: str) -> None:
+def test_links_inside_are_refused(
+    copy: Path, made: SimpleNamespace, tmp_path: Path, kind: str
+) -> None:
     """A file or folder replaced by a link to the same content is refused, by readers and writers."""
     index = (
-        copy / kind if kind == ".lock" else _file(copy, "data").parent if kind == "day" else _file(copy, kind)
+        copy / kind
+        if kind == ".lock"
+        else _file(copy, "data").parent
+        if kind == "day"
+        else _file(copy, kind)
     )
     target = tmp_path / "elsewhere"
     index.rename(target)
@@ -233,7 +268,9 @@ def test_extension_types_are_not_read(copy: Path) -> None:
 
     def list_it(manifest: dict[str, Any]) -> None:
         listed = next(item for item in manifest["files"] if item["path"] == name)
-        listed.update(rows=1, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        listed.update(
+            rows=1, bytes=len(content), sha256=hashlib.sha256(content).hexdigest()
+        )
 
     _rewrite_manifest(copy, list_it)
     for read in (read_snapshot, scan_snapshot, verify_snapshot):
@@ -249,7 +286,9 @@ def test_other_columns_in_one_file_are_refused(copy: Path) -> None:
 
     def list_it(manifest: dict[str, Any]) -> None:
         listed = next(item for item in manifest["files"] if item["path"] == name)
-        listed.update(rows=1, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        listed.update(
+            rows=1, bytes=len(content), sha256=hashlib.sha256(content).hexdigest()
+        )
 
     _rewrite_manifest(copy, list_it)
     for read in (read_snapshot, scan_snapshot, verify_snapshot):
@@ -271,24 +310,38 @@ def test_other_folders_are_not_snapshots(tmp_path: Path) -> None:
     [
         pa.table({"a": [1, 2]}).select([]),
         pa.table({"labels": [{"a": 1}], "body_base64": [True]}),
-        pa.table({"dlq_id": [[1]], "labels": [["x"]], "response_body": [1.5], "extra": [b"x"]}),
+        pa.table(
+            {
+                "dlq_id": [[1]],
+                "labels": [["x"]],
+                "response_body": [1.5],
+                "extra": [b"x"],
+            }
+        ),
     ],
 )
 def test_a_data_file_with_other_columns_that_is_listed_again(tmp_path, table):
     """An edited file with a matching hash yields its rows, or an error that says what is damaged."""
     snapshot = tmp_path / "snapshot"
-    tk.write_snapshot(pd.DataFrame({"labels": ["[]"], "body_base64": ["/w=="]}), snapshot)
+    tk.write_snapshot(
+        pd.DataFrame({"labels": ["[]"], "body_base64": ["/w=="]}), snapshot
+    )
     (path,) = snapshot.glob("part-*")
     pq.write_table(table, path)
     listed = json.loads((snapshot / "_manifest.json").read_text())["manifest"]
     data = path.read_bytes()
-    entry: dict[str, Any] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    entry: dict[str, Any] = {
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
     entry["rows"] = pq.read_metadata(path).num_rows  # none where there are no columns
     for version in (1, listed["schema_version"]):
         listed |= {"files": [listed["files"][0] | entry], "schema_version": version}
         body = json.dumps(listed)
         digest = hashlib.sha256(body.encode()).hexdigest()
-        (snapshot / "_manifest.json").write_text(f'{{"sha256":"{digest}","manifest":{body}}}')
+        (snapshot / "_manifest.json").write_text(
+            f'{{"sha256":"{digest}","manifest":{body}}}'
+        )
         for read in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
             with suppress(SnapshotDamagedError):
                 read(snapshot)

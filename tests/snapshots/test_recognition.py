@@ -28,7 +28,9 @@ PAGE = 3
 
 def entry(name: str, **values: Any) -> bytes:
     """An entry as the service writes it."""
-    return json.dumps({"dlqId": name, "createdAt": 1_767_225_600_000, "body": "text", **values}).encode()
+    return json.dumps(
+        {"dlqId": name, "createdAt": 1_767_225_600_000, "body": "text", **values}
+    ).encode()
 
 
 def entries(*names: str) -> list[bytes]:
@@ -71,14 +73,22 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def sync(server: Any, tmp_path: Path, decoded: list[str]) -> Callable[..., tuple[dict[str, int], list[str]]]:
+def sync(
+    server: Any, tmp_path: Path, decoded: list[str]
+) -> Callable[..., tuple[dict[str, int], list[str]]]:
     """Syncs, one page after another: how many rows are added, changed and gone, and what was decoded."""
 
-    def run(service: tk.Service | None = None, name: str = "kept") -> tuple[dict[str, int], list[str]]:
+    def run(
+        service: tk.Service | None = None, name: str = "kept"
+    ) -> tuple[dict[str, int], list[str]]:
         decoded.clear()
         service = service or server.service()
-        changes = tk.sync_failures(service, tmp_path / name, progress=False, connections=1)
-        assert changes.receipt.rows == len(tk.read_snapshot(tmp_path / name).query("gone_before.isna()"))
+        changes = tk.sync_failures(
+            service, tmp_path / name, progress=False, connections=1
+        )
+        assert changes.receipt.rows == len(
+            tk.read_snapshot(tmp_path / name).query("gone_before.isna()")
+        )
         return changes.counts, list(decoded)
 
     return run
@@ -94,7 +104,12 @@ def test_only_new_and_changed_rows_are_decoded(dlq: SimpleNamespace, sync: Any) 
     dlq.entries = entries(*"abcdefgh")
     assert sync() == (counts(added=8), list("abcdefgh"))
     assert sync() == (counts(), [])
-    dlq.entries = [entry("new"), *entries("a", "b"), entry("c", body="other"), *entries("d", "f", "g", "h")]
+    dlq.entries = [
+        entry("new"),
+        *entries("a", "b"),
+        entry("c", body="other"),
+        *entries("d", "f", "g", "h"),
+    ]
     assert sync() == (counts(added=1, changed=1, gone=1), ["new", "c"])
     assert sync() == (counts(), [])
 
@@ -113,7 +128,9 @@ def test_reappearing_entries_are_decoded_and_unmarked(
     assert sync() == (counts(), [])
 
 
-def test_other_bytes_of_the_same_row_are_no_change_and_are_learned(dlq: SimpleNamespace, sync: Any) -> None:
+def test_other_bytes_of_the_same_row_are_no_change_and_are_learned(
+    dlq: SimpleNamespace, sync: Any
+) -> None:
     """A service that writes its JSON in another way is compared once, and recognised from then on."""
     dlq.entries = [b'{"dlqId": "a", "body": "x"}', *entries("b")]
     sync()
@@ -143,9 +160,18 @@ def test_entries_masked_with_another_key_are_decoded(
 
 
 @pytest.mark.parametrize("position", [2, 11])
-@pytest.mark.parametrize(("first", "second", "changed"), [("text", "new", 1), ("new", "text", 0)])
+@pytest.mark.parametrize(
+    ("first", "second", "changed"), [("text", "new", 1), ("new", "text", 0)]
+)
 def test_an_entry_that_changes_while_it_is_read_keeps_its_later_version(
-    dlq: SimpleNamespace, sync: Any, tmp_path: Path, *, position: int, first: str, second: str, changed: int
+    dlq: SimpleNamespace,
+    sync: Any,
+    tmp_path: Path,
+    *,
+    position: int,
+    first: str,
+    second: str,
+    changed: int,
 ) -> None:
     """On two pages of one load, decoded together or not, once as stored and once not: the last one."""
     names = "abcdefghijklmnopqrst"
@@ -187,7 +213,9 @@ def test_a_stopped_sync_is_resumed_and_ends_the_same(
     def load() -> Any:
         return open_failures(
             service,
-            transport=lambda: Transport.to(service, "queue", policy=RetryPolicy(tries=1)),
+            transport=lambda: Transport.to(
+                service, "queue", policy=RetryPolicy(tries=1)
+            ),
             options=LoadOptions(progress=False, connections=1),
         )
 
@@ -196,7 +224,11 @@ def test_a_stopped_sync_is_resumed_and_ends_the_same(
     dlq.spoilt = lambda number: None
     decoded.clear()
     changes = sync_load(load(), SnapshotStore(tmp_path / "kept"))
-    assert (changes.counts, changes.receipt.resumed, changes.receipt.rows) == (counts(added=1), 1, 9)
+    assert (changes.counts, changes.receipt.resumed, changes.receipt.rows) == (
+        counts(added=1),
+        1,
+        9,
+    )
     assert "new" not in decoded
     assert sync() == (counts(), ["new"])
     assert sync() == (counts(), [])
@@ -215,10 +247,16 @@ _FORMS = (
 
 
 @pytest.mark.slow
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
 @given(
     states=st.lists(
-        st.dictionaries(st.sampled_from(b"abcdef"), st.sampled_from(_FORMS), min_size=1),
+        st.dictionaries(
+            st.sampled_from(b"abcdef"), st.sampled_from(_FORMS), min_size=1
+        ),
         min_size=2,
         max_size=4,
     )
@@ -233,13 +271,19 @@ def test_any_history_ends_as_if_everything_was_decoded(
     """The same rows and the same changes, sync after sync."""
     service, folder = server.service(), tmp_path_factory.mktemp("history")
     for state in states:
-        dlq.entries = [form.replace(b"%c", b"%c" % name) for name, form in state.items()]
+        dlq.entries = [
+            form.replace(b"%c", b"%c" % name) for name, form in state.items()
+        ]
         found = tk.sync_failures(service, folder / "recognising", progress=False)
         with monkeypatch.context() as patch:
-            patch.setattr("toolkit.loading.identities.EntryRecognizer.read", lambda *_: None)
+            patch.setattr(
+                "toolkit.loading.identities.EntryRecognizer.read", lambda *_: None
+            )
             expected = tk.sync_failures(service, folder / "decoding", progress=False)
         assert found.counts == expected.counts
-        pd.testing.assert_frame_equal(*(stored_rows(folder / name) for name in ("recognising", "decoding")))
+        pd.testing.assert_frame_equal(
+            *(stored_rows(folder / name) for name in ("recognising", "decoding"))
+        )
 
 
 def stored_rows(path: Path) -> pd.DataFrame:

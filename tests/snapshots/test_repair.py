@@ -70,7 +70,9 @@ class History:
         self.sync("c", "d", "e", "f")
         self.clock.forward(days=1)
 
-    def sync(self, *names: str, error: BaseException | None = None, **options: Any) -> Changes:
+    def sync(
+        self, *names: str, error: BaseException | None = None, **options: Any
+    ) -> Changes:
         """A sync that finds these entries."""
         load = self.made.load(self.made.entries(*names), error=error)
         return sync_load(load, self.store, clock=self.clock, batch_bytes=1, **options)
@@ -91,7 +93,13 @@ class History:
         frame = read_snapshot(self.store.path)
         assert frame["dlq_id"].is_unique
         gone = frame["gone_before"].notna()
-        return dict(zip(frame["dlq_id"], zip(frame["first_seen_at"], gone, strict=True), strict=True))
+        return dict(
+            zip(
+                frame["dlq_id"],
+                zip(frame["first_seen_at"], gone, strict=True),
+                strict=True,
+            )
+        )
 
 
 @pytest.fixture
@@ -100,7 +108,9 @@ def history(tmp_path: Path, made: SimpleNamespace) -> History:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_sync_over_a_lost_file_raises_each_time(history: History, damage: Damage) -> None:
+def test_a_sync_over_a_lost_file_raises_each_time(
+    history: History, damage: Damage
+) -> None:
     """It says which file, how many rows and of which day, and how to bring them back; nothing changes."""
     file = history.file(2)
     damage(file)
@@ -116,7 +126,9 @@ def test_a_sync_over_a_lost_file_raises_each_time(history: History, damage: Dama
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_repair_adds_again_what_the_queue_still_has(history: History, damage: Damage) -> None:
+def test_a_repair_adds_again_what_the_queue_still_has(
+    history: History, damage: Damage
+) -> None:
     """Rows keep the time they were first seen; what the queue no longer has is recorded as lost."""
     before = history.rows()
     damage(history.file(2))
@@ -133,7 +145,9 @@ def test_a_repair_adds_again_what_the_queue_still_has(history: History, damage: 
             "1 were added again from the queue; 1 stayed lost (first seen 2026-03-02T12:00:00+00:00)"
             in repr(repaired)
         )
-    assert {name: row[0] for name, row in after.items()} == {name: before[name][0] for name in after}
+    assert {name: row[0] for name, row in after.items()} == {
+        name: before[name][0] for name in after
+    }
     assert {name for name, row in after.items() if row[1]} >= {"a", "b"}
     (note,) = verify_snapshot(history.store.path).repairs
     assert "1 of 3 data files were lost, with 2 rows" in note
@@ -157,14 +171,20 @@ def test_a_lost_file_stays_next_to_the_snapshot(history: History) -> None:
     (kept,) = verify_snapshot(history.store.path).unlisted
     assert kept.startswith("first_seen/2026-03-02/_part-")
     assert (history.store.path / kept).read_bytes() == cut
-    assert pq.read_table(history.store.path).num_rows == 4  # other readers of the folder ignore it
+    assert (
+        pq.read_table(history.store.path).num_rows == 4
+    )  # other readers of the folder ignore it
     assert kept in verify_snapshot(history.store.path).repairs[0]
 
 
 @pytest.mark.parametrize(
-    "damage", [Path.unlink, _truncated, _replaced], ids=["deleted", "truncated", "replaced"]
+    "damage",
+    [Path.unlink, _truncated, _replaced],
+    ids=["deleted", "truncated", "replaced"],
 )
-def test_a_lost_index_is_made_again_from_the_rows(history: History, damage: Damage) -> None:
+def test_a_lost_index_is_made_again_from_the_rows(
+    history: History, damage: Damage
+) -> None:
     """No row is lost with it: a sync refuses, a repair keeps every row, its times and its marks."""
     before = history.rows()
     damage(history.index)
@@ -173,7 +193,11 @@ def test_a_lost_index_is_made_again_from_the_rows(history: History, damage: Dama
     changes = history.sync("c", "d", "e", "f", repair=True)
     assert changes.counts == {"added": 0, "changed": 0, "gone": 0}
     assert history.rows() == before
-    assert history.sync("c", "d", "e", "f").counts == {"added": 0, "changed": 0, "gone": 0}
+    assert history.sync("c", "d", "e", "f").counts == {
+        "added": 0,
+        "changed": 0,
+        "gone": 0,
+    }
 
 
 def test_index_and_data_lost_together(history: History) -> None:
@@ -183,19 +207,29 @@ def test_index_and_data_lost_together(history: History) -> None:
     changes = history.sync("c", "d", "f", repair=True)
     assert set(history.rows()) == {"a", "b", "c", "d", "f"}
     assert set(changes.added["dlq_id"]) == {"d"}
-    assert "2 are lost unless the queue still had them" in verify_snapshot(history.store.path).repairs[0]
+    assert (
+        "2 are lost unless the queue still had them"
+        in verify_snapshot(history.store.path).repairs[0]
+    )
 
 
-def test_rows_before_a_damaged_page_are_kept(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_rows_before_a_damaged_page_are_kept(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
     """Of a file with one bad page, the rows that still decode to what was stored are recovered."""
     store = SnapshotStore(tmp_path / "snapshot")
-    rows = [made.entry(f"{number:05d}", body=os.urandom(600).hex()) for number in range(6_000)]
+    rows = [
+        made.entry(f"{number:05d}", body=os.urandom(600).hex())
+        for number in range(6_000)
+    ]
     sync_load(made.load(rows), store, clock=made.clock(made.start))
     (file,) = store.path.glob("first_seen/*/part-*.parquet")
     content = file.read_bytes()
     metadata = pq.ParquetFile(file).metadata.row_group(0)
     (body,) = (
-        metadata.column(i) for i in range(metadata.num_columns) if metadata.column(i).path_in_schema == "body"
+        metadata.column(i)
+        for i in range(metadata.num_columns)
+        if metadata.column(i).path_in_schema == "body"
     )
     position = body.data_page_offset + body.total_compressed_size * 3 // 4
     file.write_bytes(content[:position] + b"damaged!" + content[position + 8 :])
@@ -211,7 +245,9 @@ def test_rows_that_were_put_there_instead_are_not_recovered(history: History) ->
     file = history.file(2)
     table = pq.read_table(file, partitioning=None)
     forged = table.set_column(
-        table.schema.get_field_index("body"), table.schema.field("body"), [["forged"] * 2]
+        table.schema.get_field_index("body"),
+        table.schema.field("body"),
+        [["forged"] * 2],
     )
     pq.write_table(forged, file)
     history.sync("c", "d", "f", repair=True)
@@ -227,7 +263,9 @@ def test_rows_read_by_a_stopped_sync_are_kept(history: History) -> None:
     history.file(2).unlink()
     with pytest.raises(SnapshotDamagedError):
         history.sync("c", "d")
-    with pytest.raises(TransportError):  # a repair that stops leaves everything as it was
+    with pytest.raises(
+        TransportError
+    ):  # a repair that stops leaves everything as it was
         history.sync("d", error=TransportError("reading"), repair=True)
     history.sync("c", "d", repair=True)
     assert set(history.rows()) == {"a", "b", "c", "d", "f", "g"}
@@ -246,7 +284,9 @@ def test_a_repair_that_stops_changes_nothing(history: History) -> None:
     assert set(history.rows()) == set("abcdef")
 
 
-def test_a_repair_killed_at_any_step_can_be_made_again(history: History, tmp_path: Path) -> None:
+def test_a_repair_killed_at_any_step_can_be_made_again(
+    history: History, tmp_path: Path
+) -> None:
     """After a kill the snapshot is as lossy as before or repaired, and a repair ends in the same rows."""
     longer = history.file(2)
     longer.write_bytes(longer.read_bytes() + b"x")
@@ -274,7 +314,9 @@ def test_a_repair_killed_at_any_step_can_be_made_again(history: History, tmp_pat
     assert last > 20
 
 
-def test_an_export_over_a_lost_file_restores_the_snapshot(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_an_export_over_a_lost_file_restores_the_snapshot(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
     """What replaces all rows, as an export and a written frame do, needs none of those before."""
     store = SnapshotStore(tmp_path / "vectors")
     for _ in range(2):
@@ -338,7 +380,9 @@ def test_no_readable_row_is_lost(
     before = history.rows()
     by_day = {1: "abc", 2: "de", 3: "f"}
     lost = data.draw(
-        st.dictionaries(st.sampled_from([1, 2, 3]), st.sampled_from(sorted(DAMAGES)), min_size=1)
+        st.dictionaries(
+            st.sampled_from([1, 2, 3]), st.sampled_from(sorted(DAMAGES)), min_size=1
+        )
     )
     for day, damage in lost.items():
         DAMAGES[damage](history.file(day))
@@ -348,7 +392,10 @@ def test_no_readable_row_is_lost(
     history.sync(*sorted(queue), repair=True)
     after = history.rows()
     readable = {
-        name for day, names in by_day.items() if lost.get(day, "longer") == "longer" for name in names
+        name
+        for day, names in by_day.items()
+        if lost.get(day, "longer") == "longer"
+        for name in names
     }
     assert set(after) == readable | queue
     assert all(after[name][0] == before[name][0] for name in readable)

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.snapshots.row_index import ENTRY, GrowingArray, RowIndex, fingerprints, new_entries, repeated
+from toolkit.snapshots.row_index import (
+    ENTRY,
+    GrowingArray,
+    RowIndex,
+    fingerprints,
+    new_entries,
+    repeated,
+)
 
 _SCHEMA = pa.schema(
     [
@@ -34,12 +41,15 @@ _ROW = st.tuples(
     st.none() | st.booleans(),
     st.none() | st.integers(0, 2),
     _LABELS,
-    st.none() | st.lists(st.none() | st.sampled_from([0.5, 1.0]), min_size=2, max_size=2),
+    st.none()
+    | st.lists(st.none() | st.sampled_from([0.5, 1.0]), min_size=2, max_size=2),
 )
 
 
 def _table(rows: list[tuple[Any, ...]]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA)
+    return pa.Table.from_pylist(
+        [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -62,13 +72,20 @@ def test_fingerprints_are_equal_exactly_when_rows_are(
 
 @settings(max_examples=50, deadline=None)
 @given(rows=st.lists(_ROW, min_size=2, max_size=6), cut=st.integers(0, 6))
-def test_slices_and_chunks_change_nothing(rows: list[tuple[Any, ...]], cut: int) -> None:
+def test_slices_and_chunks_change_nothing(
+    rows: list[tuple[Any, ...]], cut: int
+) -> None:
     """A row has the same fingerprint in a slice, in a table of several chunks and alone."""
     table = _table(rows)
     whole = fingerprints(table).tolist()
     start = cut % len(rows)
     assert fingerprints(table.slice(start)).tolist() == whole[start:]
-    assert fingerprints(pa.concat_tables([table.slice(0, start), table.slice(start)])).tolist() == whole
+    assert (
+        fingerprints(
+            pa.concat_tables([table.slice(0, start), table.slice(start)])
+        ).tolist()
+        == whole
+    )
     assert [fingerprints(_table([row])).tolist()[0] for row in rows] == whole
 
 
@@ -85,7 +102,9 @@ def test_the_fingerprint_of_a_row_is_pinned(made: SimpleNamespace) -> None:
 
 
 _BEGINNINGS = st.sampled_from([bytes(8), b"\xff" * 8, b"in front"])
-_IDS = st.builds(lambda start, end: start + end, _BEGINNINGS, st.binary(min_size=8, max_size=8))
+_IDS = st.builds(
+    lambda start, end: start + end, _BEGINNINGS, st.binary(min_size=8, max_size=8)
+)
 
 
 def _array(ids: list[bytes]) -> np.ndarray:
@@ -93,7 +112,9 @@ def _array(ids: list[bytes]) -> np.ndarray:
 
 
 @given(st.lists(_IDS, unique=True, max_size=12), st.lists(_IDS, max_size=6))
-def test_ids_are_found_at_their_positions(rest: list[bytes], others: list[bytes]) -> None:
+def test_ids_are_found_at_their_positions(
+    rest: list[bytes], others: list[bytes]
+) -> None:
     """Whether their first eight bytes are their own or many ids': the position, or -1."""
     index = RowIndex(new_entries(_array(rest), _array(rest), _array(rest), 0))
     assert not index.repeats
@@ -106,7 +127,9 @@ def test_an_id_that_is_there_twice_is_noticed(ids: list[bytes]) -> None:
     """Not one that only begins like another."""
     twice, once = _array([*ids, ids[0]]), _array(ids)
     assert RowIndex(new_entries(twice, twice, twice, 0)).repeats
-    assert RowIndex(new_entries(once, once, once, 0)).repeats is (len(set(ids)) < len(ids))
+    assert RowIndex(new_entries(once, once, once, 0)).repeats is (
+        len(set(ids)) < len(ids)
+    )
 
 
 @given(st.lists(st.one_of(st.integers(0, 9), st.none()), max_size=20))
@@ -125,7 +148,9 @@ def test_a_growing_array_holds_what_was_added_in_order(steps: list[int | None]) 
 @pytest.mark.parametrize("same", [0, 8])
 def test_ids_that_begin_alike_are_not_the_same(same: int) -> None:
     """An id is there twice only where all of its bytes are."""
-    ids = [bytes(same) + bytes([1, number]) * 4 + bytes(8 - same) for number in range(5)]
+    ids = [
+        bytes(same) + bytes([1, number]) * 4 + bytes(8 - same) for number in range(5)
+    ]
     array = np.array(ids, dtype=ENTRY["id"])
     assert not repeated(array)
     assert repeated(np.concatenate([array, array[2:3]]))

@@ -43,7 +43,9 @@ def _state(path: Path) -> dict[str, tuple[str, bool]]:
     frame = read_snapshot(path)
     return {
         row.dlq_id: (row.body, there)
-        for row, there in zip(frame.itertuples(), frame["gone_before"].isna(), strict=True)
+        for row, there in zip(
+            frame.itertuples(), frame["gone_before"].isna(), strict=True
+        )
     }
 
 
@@ -61,12 +63,17 @@ def _full() -> None:
 
 
 def _second(made: SimpleNamespace) -> Any:
-    return made.load([made.entry("b", body="new"), *made.entries("c")], made.entries("d"))
+    return made.load(
+        [made.entry("b", body="new"), *made.entries("c")], made.entries("d")
+    )
 
 
 @pytest.mark.slow
 def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
+    tmp_path: Path,
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    store: SnapshotStore,
 ) -> None:
     """After a kill at any operation the snapshot is whole, old or new, and the next sync ends the same."""
     sync(made.entries("a", "b", "c"))
@@ -125,13 +132,20 @@ def _kept_pages(path: Path) -> int:
     checkpoint = path / "_checkpoint.json"
     if not checkpoint.exists():
         return 0
-    return int(json.loads(checkpoint.read_bytes().partition(b"\n")[2])["position"]["pages"])
+    return int(
+        json.loads(checkpoint.read_bytes().partition(b"\n")[2])["position"]["pages"]
+    )
 
 
 @pytest.mark.parametrize("resumes", [False, True])
 @pytest.mark.slow
 def test_a_sync_killed_at_any_step_resumes_from_its_checkpoint(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, *, resumes: bool
+    tmp_path: Path,
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    store: SnapshotStore,
+    *,
+    resumes: bool,
 ) -> None:
     """The old snapshot stays readable, and the same call reads on, each page once, to the same end.
 
@@ -157,7 +171,9 @@ def test_a_sync_killed_at_any_step_resumes_from_its_checkpoint(
         load = made.load(*made.pages)
         pages = _read_on(load)
         kept.append(_kept_pages(path) if state == _OLD else 0)
-        changes = sync_load(load, SnapshotStore(path), clock=made.clock(made.start + timedelta(hours=2)))
+        changes = sync_load(
+            load, SnapshotStore(path), clock=made.clock(made.start + timedelta(hours=2))
+        )
         assert pages == list(range(kept[-1] + 1, 3))
         assert bool(changes.receipt.resumed) == bool(kept[-1])
         assert (changes.receipt.complete, changes.receipt.notes) == (False, ())
@@ -184,7 +200,9 @@ def test_an_export_killed_at_any_step_resumes_from_its_checkpoint(
         load = made.load(*made.vectors, **made.vectors_are)
         pages = _read_on(load)
         kept.append(_kept_pages(path) if there != new else 0)
-        receipt = export_load(load, SnapshotStore(path), clock=made.clock(made.start + timedelta(hours=2)))
+        receipt = export_load(
+            load, SnapshotStore(path), clock=made.clock(made.start + timedelta(hours=2))
+        )
         assert pages == list(range(kept[-1] + 1, 3))
         assert (receipt.resumed, receipt.notes) == (bool(kept[-1]), ())
         assert read_snapshot(path)["id"].tolist() == new
@@ -195,7 +213,10 @@ def test_an_export_killed_at_any_step_resumes_from_its_checkpoint(
 
 @pytest.mark.slow
 def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
+    tmp_path: Path,
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    store: SnapshotStore,
 ) -> None:
     """With too little space a writer fails with a typed error and changes nothing."""
     sync(made.entries("a", "b", "c"))
@@ -218,7 +239,11 @@ def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
         path = tmp_path / str(number)
         sync_load(made.load(made.entries("a", "b", "c")), SnapshotStore(path))
         try:
-            sync_load(_second(made), SnapshotStore(path, step=made.stop_at(number, _full)), batch_bytes=1)
+            sync_load(
+                _second(made),
+                SnapshotStore(path, step=made.stop_at(number, _full)),
+                batch_bytes=1,
+            )
         except SnapshotError as error:
             assert "No space left" in str(error)  # noqa: PT017 - the last attempt raises nothing
             verify_snapshot(path)
@@ -231,7 +256,10 @@ def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
 
 
 def test_everything_is_on_the_disk_before_the_manifest_says_so(
-    store: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    store: SnapshotStore,
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Files are flushed to disk before they get their names, folders before the commit and after it."""
     sync(made.entries("a", "b", "c"))
@@ -272,7 +300,11 @@ def test_everything_is_on_the_disk_before_the_manifest_says_so(
 
 @pytest.mark.parametrize("pattern", ["first_seen/*/_part*.tmp", "_index*.tmp"])
 def test_a_disk_that_returns_other_bytes_is_detected_before_the_commit(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, pattern: str
+    tmp_path: Path,
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    store: SnapshotStore,
+    pattern: str,
 ) -> None:
     """What was written is read again: a byte that turned on the way is an error, and nothing is committed."""
     sync(made.entries("a", "b", "c"))
@@ -306,17 +338,27 @@ def test_a_second_writer_is_refused_until_the_first_is_dead(
 
 
 @pytest.mark.slow
-def test_two_processes_that_sync_at_once_leave_one_complete_history(store: SnapshotStore) -> None:
+def test_two_processes_that_sync_at_once_leave_one_complete_history(
+    store: SnapshotStore,
+) -> None:
     """Each of many colliding syncs commits or is refused: generations count the commits exactly."""
-    with _start("race", store.path, 20) as first, _start("race", store.path, 20) as second:
-        refused = [int(process.communicate(timeout=100)[0]) for process in (first, second)]
+    with (
+        _start("race", store.path, 20) as first,
+        _start("race", store.path, 20) as second,
+    ):
+        refused = [
+            int(process.communicate(timeout=100)[0]) for process in (first, second)
+        ]
     verified = verify_snapshot(store.path)
     assert verified.generation == 40 - sum(refused)
     assert (verified.rows, verified.unlisted) == (3, ())
 
 
 def test_a_reader_whose_files_are_replaced_reads_the_next_generation(
-    made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
+    made: SimpleNamespace,
+    sync: Callable[..., Any],
+    store: SnapshotStore,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A commit between reading the manifest and opening its files is not damage: the reader begins again."""
     sync(made.entries("a", "b", "c"))
@@ -343,7 +385,9 @@ def test_a_reader_concurrent_with_a_writer_sees_complete_generations(
         return [made.entry(name, body=str(number)) for name in "abc"]
 
     sync(rows(0))
-    writer = threading.Thread(target=lambda: [sync(rows(number)) for number in range(1, rounds)])
+    writer = threading.Thread(
+        target=lambda: [sync(rows(number)) for number in range(1, rounds)]
+    )
     writer.start()
     seen = set()
     while writer.is_alive():

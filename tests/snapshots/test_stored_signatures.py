@@ -66,7 +66,11 @@ def test_a_body_that_repeats_is_read_once(monkeypatch):
     monkeypatch.setattr(signing, "read_document", counting)
     bodies = [BODIES[1], BODIES[2], long]
     table = pa.table(
-        {"response_status": [500] * 3, "response_body": bodies, "response_body_base64": [""] * 3}
+        {
+            "response_status": [500] * 3,
+            "response_body": bodies,
+            "response_body_base64": [""] * 3,
+        }
     )
     reader, learned = BodyReader(Redactor()), Learned()
     for _ in range(4):
@@ -75,14 +79,18 @@ def test_a_body_that_repeats_is_read_once(monkeypatch):
     assert [read.count(body) for body in bodies] == [1 + 4, 1 + 4, 4 + 4]
 
 
-def test_rows_signed_by_other_rules_are_signed_again_by_the_next_sync(sync, store, made, monkeypatch):
+def test_rows_signed_by_other_rules_are_signed_again_by_the_next_sync(
+    sync, store, made, monkeypatch
+):
     """Ids of other rules are of no use: groups are read from the rows until then."""
     sync(_entries(made, *BODIES))
     frame = tk.read_snapshot(store.path)
     manifest = read_manifest(store)
     outdated = msgspec.structs.replace(manifest.learned, rules_version=0)
     write_manifest(store, msgspec.structs.replace(manifest, learned=outdated))
-    monkeypatch.setattr("toolkit.tables.signed_rows._CURRENT", "s99-")  # the ids are those of older rules
+    monkeypatch.setattr(
+        "toolkit.tables.signed_rows._CURRENT", "s99-"
+    )  # the ids are those of older rules
     assert sync(_entries(made, *BODIES)).counts == {"added": 0, "changed": 0, "gone": 0}
     pd.testing.assert_frame_equal(tk.read_snapshot(store.path), frame)
     assert read_manifest(store).learned == manifest.learned
@@ -123,12 +131,17 @@ def test_failures_that_are_written_are_signed_once(tmp_path, made, monkeypatch):
     groups = tk.group_failures(frame)
     dataset = tk.scan_snapshot(tmp_path)
     assert dataset.schema.names == [*FAILURES.names, "signature"]
-    assert dataset.to_table()["signature"].to_pylist() == groups.assign(frame)["signature"].tolist()
+    assert (
+        dataset.to_table()["signature"].to_pylist()
+        == groups.assign(frame)["signature"].tolist()
+    )
     pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path), frame)
     counted = []
     monkeypatch.setattr(
         "toolkit.failures.grouping.stored_counts",
-        lambda *values, **options: counted.append(stored_counts(*values, **options)) or counted[-1],
+        lambda *values, **options: (
+            counted.append(stored_counts(*values, **options)) or counted[-1]
+        ),
     )
     found = tk.group_failures(tmp_path)
     assert sum(table.num_rows for table in counted) == 4
@@ -146,7 +159,9 @@ def test_what_was_learned_stays_when_other_failures_are_written(tmp_path, made):
     after = tk.scan_snapshot(tmp_path).to_table()["signature"].to_pylist()
     assert after[: len(before)] == before
     assert after[-1] == before[0]
-    assert set(learned.templates) < set(read_manifest(open_store(tmp_path)).learned.templates)
+    assert set(learned.templates) < set(
+        read_manifest(open_store(tmp_path)).learned.templates
+    )
 
 
 @pytest.mark.parametrize("signature", ["mine", None])
@@ -172,7 +187,9 @@ def test_frames_that_are_no_failures_are_written_as_they_are(tmp_path, made):
 def test_a_snapshot_without_signatures_is_read_and_grouped(tmp_path, made, monkeypatch):
     """As one that an earlier version wrote; the next write adds them, to the same snapshot."""
     with monkeypatch.context() as patched:
-        patched.setattr("toolkit.snapshots.writing.can_be_signed", lambda _schema: False)
+        patched.setattr(
+            "toolkit.snapshots.writing.can_be_signed", lambda _schema: False
+        )
         frame = _written(made, tmp_path, *BODIES)
     assert tk.scan_snapshot(tmp_path).schema.names == FAILURES.names
     pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path), frame)

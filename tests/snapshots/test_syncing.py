@@ -20,7 +20,13 @@ from hypothesis import strategies as st
 from toolkit.errors import SnapshotBindingError, SnapshotError, TransportError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
-from toolkit.snapshots import Changes, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
+from toolkit.snapshots import (
+    Changes,
+    read_snapshot,
+    scan_snapshot,
+    verify_snapshot,
+    write_snapshot,
+)
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.snapshots.manifest import SCHEMA_VERSION
 from toolkit.snapshots.store import SnapshotStore
@@ -44,14 +50,18 @@ def _row(store: SnapshotStore, name: str) -> Any:
     return frame[frame["dlq_id"] == name].iloc[0]
 
 
-def test_a_first_sync_adds_everything(sync: Sync, store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_a_first_sync_adds_everything(
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """All rows are returned as they were, with the time first seen and nothing gone."""
     rows = made.entries("a", "b", "c")
     changes = sync(rows[:2], rows[2:])
     assert _found(changes) == (["a", "b", "c"], [], [])
     assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
     frame = read_snapshot(store.path)
-    pd.testing.assert_frame_equal(frame[frame.columns[:-4]], to_frame(made.failures(rows)))
+    pd.testing.assert_frame_equal(
+        frame[frame.columns[:-4]], to_frame(made.failures(rows))
+    )
     assert frame["first_seen_at"].tolist() == [pd.Timestamp("2026-03-01T12:00Z")] * 3
     assert frame["gone_before"].isna().all()
     assert receipt(frame).complete
@@ -77,7 +87,9 @@ def test_a_sync_reports_added_changed_and_gone(
     assert changes.gone["gone_before"].notna().all()
 
 
-def test_gone_rows_say_between_which_loads_they_disappeared(sync: Sync, made: SimpleNamespace) -> None:
+def test_gone_rows_say_between_which_loads_they_disappeared(
+    sync: Sync, made: SimpleNamespace
+) -> None:
     """The span begins with the last complete load that saw the entry, and ends with the first without it."""
     first = sync(made.entries("a", "b"))
     second = sync(made.entries("a", "b"))
@@ -87,7 +99,11 @@ def test_gone_rows_say_between_which_loads_they_disappeared(sync: Sync, made: Si
         pd.Timestamp(second.receipt.started_at), pd.Timestamp("2026-03-01T12:00Z")
     )
     assert gone["gone_before"] == pd.Timestamp(third.receipt.ended_at)
-    assert pd.Timestamp(first.receipt.started_at) <= gone["gone_after"] <= gone["gone_before"]
+    assert (
+        pd.Timestamp(first.receipt.started_at)
+        <= gone["gone_after"]
+        <= gone["gone_before"]
+    )
 
 
 def test_a_reappearing_entry_is_unmarked(
@@ -123,14 +139,20 @@ def test_a_failing_load_leaves_the_snapshot_as_it_was(
 ) -> None:
     """Rows that came before the failure are not in it: they are stored in a checkpoint beside it."""
     sync(made.entries("a", "b"))
-    before = {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
+    before = {
+        path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()
+    }
     with pytest.raises(TransportError):
         sync(made.entries("c"), error=TransportError("reading"))
     with pytest.raises(KeyboardInterrupt):
         sync(made.entries("c"), error=KeyboardInterrupt())
-    after = {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
+    after = {
+        path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()
+    }
     assert {p: c for p, c in before.items() if p.name != ".lock"} == {
-        p: c for p, c in after.items() if p.name != ".lock" and not p.name.startswith("_checkpoint")
+        p: c
+        for p, c in after.items()
+        if p.name != ".lock" and not p.name.startswith("_checkpoint")
     }
     assert verify_snapshot(store.path).unlisted == ()
 
@@ -145,13 +167,21 @@ def test_only_touched_files_are_rewritten(
     clock.forward(days=1)
     sync(made.entries("a", "b", "c"))
     names = sorted(name for name in store.names() if name.endswith(".parquet"))
-    assert [name.split("/")[:2] for name in names] == [["first_seen", f"2026-03-0{day}"] for day in (1, 2, 3)]
+    assert [name.split("/")[:2] for name in names] == [
+        ["first_seen", f"2026-03-0{day}"] for day in (1, 2, 3)
+    ]
     sync([*made.entries("a", "c"), made.entry("b", body="new")])
     after = sorted(name for name in store.names() if name.endswith(".parquet"))
-    assert [old == new for old, new in zip(names, after, strict=True)] == [True, False, True]
+    assert [old == new for old, new in zip(names, after, strict=True)] == [
+        True,
+        False,
+        True,
+    ]
 
 
-def test_an_unchanged_sync_writes_no_rows(sync: Sync, store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_an_unchanged_sync_writes_no_rows(
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """Only the manifest is new: with the receipt of the load, and a generation on."""
     sync(made.entries("a", "b"))
     before = set(store.names())
@@ -174,7 +204,9 @@ def test_any_reader_returns_the_rows_of_the_frame(
     for table in (plain, ducks, scan_snapshot(store.path).to_table()):
         assert table.schema.names == STORED_FAILURES.names
         found = to_frame(table.cast(STORED_FAILURES).replace_schema_metadata(None))
-        pd.testing.assert_frame_equal(found.sort_values("dlq_id", ignore_index=True), frame, check_like=False)
+        pd.testing.assert_frame_equal(
+            found.sort_values("dlq_id", ignore_index=True), frame, check_like=False
+        )
 
 
 def test_an_empty_queue_is_a_snapshot_with_all_columns(
@@ -191,7 +223,9 @@ def test_an_empty_queue_is_a_snapshot_with_all_columns(
     assert verify_snapshot(store.path).files == 1
 
 
-@pytest.mark.parametrize("other", [{"source": "http://127.0.0.1:2"}, {"scope": {"kind": "messages"}}])
+@pytest.mark.parametrize(
+    "other", [{"source": "http://127.0.0.1:2"}, {"scope": {"kind": "messages"}}]
+)
 def test_a_snapshot_belongs_to_one_service_and_scope(
     sync: Sync, store: SnapshotStore, made: SimpleNamespace, other: dict[str, Any]
 ) -> None:
@@ -205,14 +239,18 @@ def test_a_snapshot_belongs_to_one_service_and_scope(
     assert _ids(read_snapshot(store.path)) == ["a"]
 
 
-def test_a_frame_does_not_replace_a_history(sync: Sync, store: SnapshotStore, made: SimpleNamespace) -> None:
+def test_a_frame_does_not_replace_a_history(
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace
+) -> None:
     """Writing a frame over a synced snapshot is refused."""
     sync(made.entries("a"))
     with pytest.raises(SnapshotBindingError, match="history"):
         write_snapshot(read_snapshot(store.path), store.path)
 
 
-def test_changes_show_themselves_escaped(sync: Sync, tmp_path: Path, made: SimpleNamespace) -> None:
+def test_changes_show_themselves_escaped(
+    sync: Sync, tmp_path: Path, made: SimpleNamespace
+) -> None:
     """Text and HTML say counts, place and completeness, without markup from names."""
     store = SnapshotStore(tmp_path / "<b>&")
     changes = sync_load(made.load(made.entries("a")), store)
@@ -233,7 +271,10 @@ def test_changes_of_an_earlier_sync_say_when_they_are_no_longer_available(
 
 
 def test_a_load_with_duplicate_entries_is_refused(
-    sync: Sync, store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    sync: Sync,
+    store: SnapshotStore,
+    made: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Stored ids are unique even if a loader should fail to make them so."""
 
@@ -257,7 +298,9 @@ def test_files_and_folders_are_for_this_user_only(
 ) -> None:
     """Every file is 0600 and every folder 0700."""
     sync(made.entries("a"))
-    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in store.path.rglob("*")}
+    modes = {
+        (path.is_dir(), path.stat().st_mode & 0o777) for path in store.path.rglob("*")
+    }
     assert modes == {(True, 0o700), (False, 0o600)}
     assert store.path.stat().st_mode & 0o777 == 0o700
 
@@ -280,7 +323,9 @@ def test_the_metadata_says_receipt_and_schema_version(
 
 
 _STATES = st.lists(
-    st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("xyz"), max_size=8), min_size=1, max_size=6
+    st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("xyz"), max_size=8),
+    min_size=1,
+    max_size=6,
 )
 
 
@@ -288,7 +333,9 @@ _STATES = st.lists(
 @settings(max_examples=15, deadline=None)
 @given(states=_STATES)
 def test_any_history_of_syncs_ends_as_a_model_says(
-    states: list[dict[str, str]], made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
+    states: list[dict[str, str]],
+    made: SimpleNamespace,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """After each sync the counts, the rows and their marks are those of a dictionary kept beside it."""
     store = SnapshotStore(tmp_path_factory.mktemp("model"))
@@ -300,12 +347,19 @@ def test_any_history_of_syncs_ends_as_a_model_says(
         changes = sync_load(load, store, clock=clock)
         expected = {
             "added": len(state.keys() - model.keys()),
-            "changed": sum(model[n][:2] != (b, True) for n, b in state.items() if n in model),
-            "gone": sum(there and name not in state for name, (_, there, _) in model.items()),
+            "changed": sum(
+                model[n][:2] != (b, True) for n, b in state.items() if n in model
+            ),
+            "gone": sum(
+                there and name not in state for name, (_, there, _) in model.items()
+            ),
         }
         assert changes.counts == expected
         assert {n: len(getattr(changes, n)) for n in expected} == expected
-        model = {name: (body, name in state, first) for name, (body, _, first) in model.items()}
+        model = {
+            name: (body, name in state, first)
+            for name, (body, _, first) in model.items()
+        }
         for name, body in state.items():
             model[name] = (body, True, model[name][2] if name in model else clock.now)
         frame = read_snapshot(store.path)
@@ -315,4 +369,6 @@ def test_any_history_of_syncs_ends_as_a_model_says(
         }
         assert len(frame) == len(found)
         assert found == model
-    assert verify_snapshot(store.path).gone == sum(not there for _, there, _ in model.values())
+    assert verify_snapshot(store.path).gone == sum(
+        not there for _, there, _ in model.values()
+    )

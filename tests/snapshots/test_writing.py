@@ -20,16 +20,29 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotBindingError, SnapshotError
-from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
+from toolkit.snapshots import (
+    read_snapshot,
+    scan_snapshot,
+    verify_snapshot,
+    write_snapshot,
+)
 from toolkit.snapshots.data_files import Part
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.frames import frame_from_rows, to_frame, to_table
 from toolkit.tables.receipt import Receipt, receipt
-from toolkit.tables.schemas import FAILURES, HEADERS_EXPLODED, LABELS_EXPLODED, hits, vectors
+from toolkit.tables.schemas import (
+    FAILURES,
+    HEADERS_EXPLODED,
+    LABELS_EXPLODED,
+    hits,
+    vectors,
+)
 
 _TEXT = st.none() | st.text(max_size=8)
 _TIME = st.none() | st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1)).map(  # noqa: DTZ001 - zone follows
-    lambda moment: moment.replace(microsecond=moment.microsecond // 1000 * 1000, tzinfo=UTC)
+    lambda moment: moment.replace(
+        microsecond=moment.microsecond // 1000 * 1000, tzinfo=UTC
+    )
 )
 _HEADERS = st.none() | st.dictionaries(
     st.text(max_size=4), st.none() | st.lists(_TEXT, max_size=3), max_size=3
@@ -50,14 +63,20 @@ def _value(kind: pa.DataType) -> st.SearchStrategy[Any]:
 
 _ROWS = st.lists(
     st.fixed_dictionaries(
-        {field.name: _value(field.type) if field.nullable else st.text(max_size=8) for field in FAILURES}
+        {
+            field.name: _value(field.type) if field.nullable else st.text(max_size=8)
+            for field in FAILURES
+        }
     ),
     max_size=5,
 )
 
 
 def _receipt(**values: Any) -> Receipt:
-    times = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T00:00:01+00:00"}
+    times = {
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "ended_at": "2026-01-01T00:00:01+00:00",
+    }
     return Receipt(
         **{
             "what": "failures",
@@ -86,7 +105,11 @@ def test_any_rows_are_read_back_exactly(
     assert to_table(found, FAILURES).equals(table)
     assert pq.read_table(path, columns=FAILURES.names).cast(FAILURES).equals(table)
     assert scan_snapshot(path).to_table(columns=FAILURES.names).equals(table)
-    ducks = duckdb.read_parquet(f"{path}/**/*.parquet").select(*FAILURES.names).to_arrow_table()
+    ducks = (
+        duckdb.read_parquet(f"{path}/**/*.parquet")
+        .select(*FAILURES.names)
+        .to_arrow_table()
+    )
     assert ducks.cast(FAILURES).to_pylist() == table.to_pylist()
 
 
@@ -94,19 +117,36 @@ def test_vectors_keep_their_fixed_size(tmp_path: Path) -> None:
     """The dimension is a property of the column, with null vectors in between, and without rows."""
     schema = vectors(3)
     rows = [
-        {"namespace": "", "id": "a", "vector": [0.5, 1.0, -2.0], "metadata": '{"x": 1}'},
+        {
+            "namespace": "",
+            "id": "a",
+            "vector": [0.5, 1.0, -2.0],
+            "metadata": '{"x": 1}',
+        },
         {"namespace": "", "id": "b", "vector": None, "vector_problem": "null"},
-        {"namespace": "n", "id": "a", "sparse_indices": [1, 2], "sparse_values": [0.5, None]},
+        {
+            "namespace": "n",
+            "id": "a",
+            "sparse_indices": [1, 2],
+            "sparse_values": [0.5, None],
+        },
     ]
     for number, some in enumerate((rows, [])):
         frame = frame_from_rows(some, schema)
         write_snapshot(frame, tmp_path / str(number))
         pd.testing.assert_frame_equal(read_snapshot(tmp_path / str(number)), frame)
-        assert scan_snapshot(tmp_path / str(number)).schema.field("vector").type.list_size == 3
+        assert (
+            scan_snapshot(tmp_path / str(number)).schema.field("vector").type.list_size
+            == 3
+        )
 
 
-@pytest.mark.parametrize("schema", [HEADERS_EXPLODED, LABELS_EXPLODED, hits(), hits(2), vectors()])
-def test_a_frame_without_rows_keeps_its_columns_and_types(tmp_path: Path, schema: pa.Schema) -> None:
+@pytest.mark.parametrize(
+    "schema", [HEADERS_EXPLODED, LABELS_EXPLODED, hits(), hits(2), vectors()]
+)
+def test_a_frame_without_rows_keeps_its_columns_and_types(
+    tmp_path: Path, schema: pa.Schema
+) -> None:
     """Each of the toolkit's tables is known by its columns, also when it is empty."""
     frame = frame_from_rows([], schema)
     write_snapshot(frame, tmp_path)
@@ -123,7 +163,9 @@ def test_the_frame_is_not_changed(tmp_path: Path, made: SimpleNamespace) -> None
     assert frame.attrs == before.attrs
 
 
-def test_of_the_attrs_only_the_receipt_is_kept(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_of_the_attrs_only_the_receipt_is_kept(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
     """A token someone left in attrs reaches no file."""
     frame = to_frame(made.failures(made.entries("a")), _receipt(rows=1))
     frame.attrs["token"] = "canary-token-of-the-test"
@@ -134,16 +176,23 @@ def test_of_the_attrs_only_the_receipt_is_kept(tmp_path: Path, made: SimpleNames
         assert b"canary" not in path.read_bytes()
 
 
-def test_another_frame_of_the_same_load_replaces_the_first(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_another_frame_of_the_same_load_replaces_the_first(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
     """A later load of the same service and scope replaces the earlier, and its file is removed."""
     for names in ("ab", "bcd"):
-        write_snapshot(to_frame(made.failures(made.entries(*names)), _receipt(rows=len(names))), tmp_path)
+        write_snapshot(
+            to_frame(made.failures(made.entries(*names)), _receipt(rows=len(names))),
+            tmp_path,
+        )
     assert read_snapshot(tmp_path)["dlq_id"].tolist() == ["b", "c", "d"]
     assert len(list(tmp_path.glob("*.parquet"))) == 1
     assert verify_snapshot(tmp_path).generation == 2
 
 
-def test_another_source_scope_or_table_is_refused(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_another_source_scope_or_table_is_refused(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
     """Rows of another source do not replace those stored."""
     frame = to_frame(made.failures(made.entries("a")), _receipt())
     write_snapshot(frame, tmp_path)
@@ -161,18 +210,31 @@ def test_another_source_scope_or_table_is_refused(tmp_path: Path, made: SimpleNa
 
 def test_unsupported_values_are_named(tmp_path: Path) -> None:
     """Objects are not guessed at; with a schema they can be kept."""
-    frame = pd.DataFrame({"minutes": pd.array([1, None], dtype="Int64"), "parts": [[b"a"], [b"b"]]})
-    with pytest.raises(InputError, match=r"'parts' with objects of the type list.*schema="):
+    frame = pd.DataFrame(
+        {"minutes": pd.array([1, None], dtype="Int64"), "parts": [[b"a"], [b"b"]]}
+    )
+    with pytest.raises(
+        InputError, match=r"'parts' with objects of the type list.*schema="
+    ):
         write_snapshot(frame, tmp_path)
     bytes_of = pa.schema([("minutes", pa.int64()), ("parts", pa.list_(pa.binary()))])
     write_snapshot(frame, tmp_path, schema=bytes_of)
-    assert scan_snapshot(tmp_path).to_table().to_pylist()[0] == {"minutes": 1, "parts": [b"a"]}
+    assert scan_snapshot(tmp_path).to_table().to_pylist()[0] == {
+        "minutes": 1,
+        "parts": [b"a"],
+    }
     vectors = pd.DataFrame({"vector": list(np.eye(2)), "band": pd.cut([1.0, 2.0], 2)})
-    with pytest.raises(InputError, match=r"frame\['vector'\]\.astype\('vector\[float32, 2\]'\)"):
+    with pytest.raises(
+        InputError, match=r"frame\['vector'\]\.astype\('vector\[float32, 2\]'\)"
+    ):
         write_snapshot(vectors, tmp_path)
     with pytest.raises(InputError, match="'band' with values of the type interval"):
         write_snapshot(vectors.astype({"vector": "vector[float32, 2]"}), tmp_path)
-    for odd in (pd.DataFrame({1: ["a"]}), pd.DataFrame([["a", "b"]], columns=["a", "a"]), pd.DataFrame()):
+    for odd in (
+        pd.DataFrame({1: ["a"]}),
+        pd.DataFrame([["a", "b"]], columns=["a", "a"]),
+        pd.DataFrame(),
+    ):
         with pytest.raises(InputError, match=r"names|once|without columns"):
             write_snapshot(odd, tmp_path / "odd")
 
@@ -181,10 +243,14 @@ def test_extension_types_are_not_written(tmp_path: Path) -> None:
     """An extension type in the schema is refused, nested ones too."""
     for kind in (pa.uuid(), pa.list_(pa.uuid()), pa.struct([("a", pa.json_())])):
         with pytest.raises(InputError, match="extension"):
-            write_snapshot(pd.DataFrame({"a": []}), tmp_path, schema=pa.schema([("a", kind)]))
+            write_snapshot(
+                pd.DataFrame({"a": []}), tmp_path, schema=pa.schema([("a", kind)])
+            )
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_a_folder_with_other_files_is_left_alone(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
     """No snapshot is begun among files that are not ours."""
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(SnapshotError, match=r"notes\.txt"):
@@ -210,7 +276,13 @@ def test_a_file_that_cannot_be_begun_is_closed(tmp_path: Path) -> None:
 
     before = open_files()
     with pytest.raises(OSError, match="no space") as caught:
-        Part(SnapshotStore(tmp_path, step=full), "part-0.parquet", LABELS_EXPLODED, "frame", group_bytes=1)
+        Part(
+            SnapshotStore(tmp_path, step=full),
+            "part-0.parquet",
+            LABELS_EXPLODED,
+            "frame",
+            group_bytes=1,
+        )
     assert open_files() == before
     assert caught.tb is not None
 
@@ -229,9 +301,14 @@ def test_row_groups_are_bounded_and_the_manifest_counts(tmp_path: Path) -> None:
 
 def test_parts_of_a_frame_and_columns_of_ones_own_are_kept(tmp_path: Path) -> None:
     """Subsets, other orders and added columns are read back unchanged; `error` is derived where possible."""
-    rows = [{"dlq_id": name, "response_body": '{"error": "no user"}', "failed_at": 0} for name in "ab"]
+    rows = [
+        {"dlq_id": name, "response_body": '{"error": "no user"}', "failed_at": 0}
+        for name in "ab"
+    ]
     whole = frame_from_rows(rows, FAILURES)
-    vectors_of = frame_from_rows([{"namespace": "", "id": "a", "vector": [1, 2]}], vectors(2))
+    vectors_of = frame_from_rows(
+        [{"namespace": "", "id": "a", "vector": [1, 2]}], vectors(2)
+    )
     frames = {
         "whole": whole,
         "columns": whole[["error", "dlq_id", "failed_at"]],
@@ -260,9 +337,14 @@ def test_parts_of_a_frame_and_columns_of_ones_own_are_kept(tmp_path: Path) -> No
 
 def test_lists_of_results_are_kept_as_json(tmp_path: Path) -> None:
     """The ids of a finding are a tuple: stored as their JSON, from which they can be read again."""
-    rows = [{"namespace": "", "id": str(number), "vector": [1.0, number % 2]} for number in range(40)]
+    rows = [
+        {"namespace": "", "id": str(number), "vector": [1.0, number % 2]}
+        for number in range(40)
+    ]
     findings = tk.audit_vectors(frame_from_rows(rows, vectors(2))).frame
     tk.write_snapshot(findings, tmp_path / "findings")
     stored = tk.read_snapshot(tmp_path / "findings")
-    assert [json.loads(ids) for ids in stored["ids"]] == [list(ids) for ids in findings["ids"]]
+    assert [json.loads(ids) for ids in stored["ids"]] == [
+        list(ids) for ids in findings["ids"]
+    ]
     assert list(stored["finding"]) == list(findings["finding"]) != []

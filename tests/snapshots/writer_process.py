@@ -23,7 +23,17 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from conftest import PAGES, START, VECTORS, VECTORS_ARE, Clock, entries, entry, load_of, stop_at
+from conftest import (
+    PAGES,
+    START,
+    VECTORS,
+    VECTORS_ARE,
+    Clock,
+    entries,
+    entry,
+    load_of,
+    stop_at,
+)
 from toolkit.errors import SnapshotError, SnapshotLockedError
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -33,7 +43,9 @@ from toolkit.snapshots.writing import export_load
 def second_sync(store: SnapshotStore) -> None:
     """A sync that adds d, changes b, misses a, and finds c as it was."""
     pages = ([entry("b", body="new"), *entries("c")], entries("d"))
-    sync_load(load_of(*pages), store, clock=Clock(START + timedelta(days=1)), batch_bytes=1)
+    sync_load(
+        load_of(*pages), store, clock=Clock(START + timedelta(days=1)), batch_bytes=1
+    )
 
 
 def kept_sync(store: SnapshotStore) -> None:
@@ -43,22 +55,36 @@ def kept_sync(store: SnapshotStore) -> None:
 
 def kept_export(store: SnapshotStore) -> None:
     """An export that writes a checkpoint after each of its pages."""
-    export_load(load_of(*VECTORS, **VECTORS_ARE), store, clock=Clock(START + timedelta(hours=1)), every=0)
+    export_load(
+        load_of(*VECTORS, **VECTORS_ARE),
+        store,
+        clock=Clock(START + timedelta(hours=1)),
+        every=0,
+    )
 
 
 def repair(store: SnapshotStore) -> None:
     """A sync that repairs, while the queue has c, d and f."""
     load = load_of(entries("c", "d", "f"))
-    sync_load(load, store, clock=Clock(START + timedelta(days=3)), batch_bytes=1, repair=True)
+    sync_load(
+        load, store, clock=Clock(START + timedelta(days=3)), batch_bytes=1, repair=True
+    )
 
 
 def large_sync(store: SnapshotStore) -> None:
     """A sync that adds about 2 MB that do not compress."""
-    rows = [entry(f"large-{number}", body=os.urandom(500).hex()) for number in range(2000)]
+    rows = [
+        entry(f"large-{number}", body=os.urandom(500).hex()) for number in range(2000)
+    ]
     sync_load(load_of(rows), store, clock=Clock(START + timedelta(days=1)))
 
 
-def attempt(base: Path, copy: Path, run: Callable[[SnapshotStore], int], step: Callable[[str], None]) -> int:
+def attempt(
+    base: Path,
+    copy: Path,
+    run: Callable[[SnapshotStore], int],
+    step: Callable[[str], None],
+) -> int:
     """The exit status of a process of its own that runs on a copy of `base`; negative for a signal."""
     if base.exists():
         shutil.copytree(base, copy)
@@ -72,7 +98,9 @@ def attempt(base: Path, copy: Path, run: Callable[[SnapshotStore], int], step: C
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def crash(base: Path, out: Path, sync: Callable[[SnapshotStore], None] = second_sync) -> None:
+def crash(
+    base: Path, out: Path, sync: Callable[[SnapshotStore], None] = second_sync
+) -> None:
     """Kill a writer at each of its steps, until one comes through."""
 
     def run(store: SnapshotStore) -> int:
@@ -99,7 +127,9 @@ def limit(base: Path, out: Path) -> None:
             return 3 if "File too large" in str(error) else 4
         return 0
 
-    for number, size in enumerate([100, 1000, 4096, 50_000, 200_000, 800_000, 10_000_000]):
+    for number, size in enumerate(
+        [100, 1000, 4096, 50_000, 200_000, 800_000, 10_000_000]
+    ):
         status = attempt(base, out / str(number), partial(run, size), lambda _: None)
         sys.stdout.write(f"{status}\n")
         sys.stdout.flush()
@@ -125,7 +155,12 @@ def race(store: Path, count: int) -> None:
     sys.stdout.write(f"{refused}\n")
 
 
-WRITERS = {"crash": second_sync, "kept-sync": kept_sync, "kept-export": kept_export, "repair": repair}
+WRITERS = {
+    "crash": second_sync,
+    "kept-sync": kept_sync,
+    "kept-export": kept_export,
+    "repair": repair,
+}
 
 if __name__ == "__main__":
     mode, first, *rest = sys.argv[1:]

@@ -46,7 +46,13 @@ def load_of(rows: list[dict[str, object]]) -> Load:
     def tables(_: LoadState) -> Iterator[pa.Table]:
         yield pa.Table.from_pylist(rows, schema=FAILURES)
 
-    plan = Plan(what="failures", source="http://127.0.0.1:1", scope={}, schema=FAILURES, key=("dlq_id",))
+    plan = Plan(
+        what="failures",
+        source="http://127.0.0.1:1",
+        scope={},
+        schema=FAILURES,
+        key=("dlq_id",),
+    )
     return Load(plan, tables, lambda: ProgressBar(False, title="", unit=""))
 
 
@@ -73,7 +79,10 @@ def attempt(path: Path, size: int, seed: int) -> int:
     sync_load(load_of(small()), SnapshotStore(path))
     random = Random(seed)
     large = [
-        {"dlq_id": f"large-{number}", "body_base64": b64encode(random.randbytes(ROW_BYTES)).decode()}
+        {
+            "dlq_id": f"large-{number}",
+            "body_base64": b64encode(random.randbytes(ROW_BYTES)).decode(),
+        }
         for number in range(ROWS)
     ]
     load = load_of([*small(), *large])
@@ -85,13 +94,18 @@ def attempt(path: Path, size: int, seed: int) -> int:
         refused = "File too large" in str(error)
         if not refused:
             raise
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    )
     verify_snapshot(path)
     if len(read_snapshot(path)) != (len(small()) if refused else len(small()) + ROWS):
         return BROKEN
     # with space again, the same call succeeds, and no other file is left
     sync_load(load_of([*small(), *large]), SnapshotStore(path))
-    whole = len(read_snapshot(path)) == len(small()) + ROWS and not verify_snapshot(path).unlisted
+    whole = (
+        len(read_snapshot(path)) == len(small()) + ROWS
+        and not verify_snapshot(path).unlisted
+    )
     return BROKEN if not whole else HELD if refused else CAME_THROUGH
 
 
@@ -100,7 +114,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--every", type=int, default=1, help="take every so many steps of 4 KB (1)")
+    parser.add_argument(
+        "--every", type=int, default=1, help="take every so many steps of 4 KB (1)"
+    )
     parser.add_argument("--first", type=int, default=0, help="the first step (0)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -119,7 +135,9 @@ def main() -> int:
                 _say(f"WRONG: at {number * STEP:,} bytes: exit status {status}")
             shutil.rmtree(path)
             if done % 200 == 0:
-                _say(f"{done:,} of {len(steps):,}; to go on: --first {number + options.every}")
+                _say(
+                    f"{done:,} of {len(steps):,}; to go on: --first {number + options.every}"
+                )
     wrong = len(steps) - statuses[HELD] - statuses[CAME_THROUGH]
     _say(
         f"{len(steps):,} sizes of the disk: {statuses[HELD]:,} refused and nothing changed, "

@@ -58,9 +58,20 @@ def parts_of(options: argparse.Namespace) -> list[Part]:
 
     seed, every = ("--seed", options.seed), ("--every", options.every)
     return [
-        part("faults", 20, "faults/fault_runs.py", "--runs", options.runs, "--processes", 2, *seed),
+        part(
+            "faults",
+            20,
+            "faults/fault_runs.py",
+            "--runs",
+            options.runs,
+            "--processes",
+            2,
+            *seed,
+        ),
         part("hostile", 10, "faults/hostile_loads.py", "--at-once", 8, *seed),
-        part("crashes", 10, "faults/crash_points.py", "--points", options.points, *seed),
+        part(
+            "crashes", 10, "faults/crash_points.py", "--points", options.points, *seed
+        ),
         part("disk", 8, "soak/full_disk.py", *every, *seed),
         part("space", 8, "soak/no_space.py", *every, *seed),
         part("writers", 2, "soak/two_writers.py", "--races", options.races),
@@ -68,7 +79,9 @@ def parts_of(options: argparse.Namespace) -> list[Part]:
     ]
 
 
-def soak(parts: Sequence[Part], say: Callable[[str], None], stopped: Callable[[], bool]) -> int:
+def soak(
+    parts: Sequence[Part], say: Callable[[str], None], stopped: Callable[[], bool]
+) -> int:
     """Run the parts one after another until stopped, and print their results as a table at the end."""
     rows, status = {part.name: f"{part.name:<9}not made" for part in parts}, 0
     for part in parts:
@@ -78,13 +91,17 @@ def soak(parts: Sequence[Part], say: Callable[[str], None], stopped: Callable[[]
         begun = time.monotonic()
         verdict, last = _made(part, say, stopped)
         status |= verdict not in VERDICTS.values()
-        rows[part.name] = f"{part.name:<9}{verdict:<12}{time.monotonic() - begun:6.0f} s  {last}"
+        rows[part.name] = (
+            f"{part.name:<9}{verdict:<12}{time.monotonic() - begun:6.0f} s  {last}"
+        )
         say(rows[part.name])
     say("\n" + "\n".join(rows.values()))
     return INTERRUPTED if stopped() else status
 
 
-def _made(part: Part, say: Callable[[str], None], stopped: Callable[[], bool]) -> tuple[str, str]:
+def _made(
+    part: Part, say: Callable[[str], None], stopped: Callable[[], bool]
+) -> tuple[str, str]:
     """Run a part; its verdict, and the last line it printed."""
     last = ""
 
@@ -111,7 +128,13 @@ def _made(part: Part, say: Callable[[str], None], stopped: Callable[[], bool]) -
             try:
                 verdict = VERDICTS.get(process.wait(0.2), "failed")
             except subprocess.TimeoutExpired:
-                verdict = "interrupted" if stopped() else "out of time" if time.monotonic() > end else ""
+                verdict = (
+                    "interrupted"
+                    if stopped()
+                    else "out of time"
+                    if time.monotonic() > end
+                    else ""
+                )
         _end(process)
         shown.join()
     return verdict, last
@@ -132,17 +155,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=10_000, help="loads with faults (10000)")
-    parser.add_argument("--points", type=int, default=1500, help="crash points at most (1500)")
-    parser.add_argument("--every", type=int, default=1, help="of the steps of 4 KB, every so many (1)")
+    parser.add_argument(
+        "--runs", type=int, default=10_000, help="loads with faults (10000)"
+    )
+    parser.add_argument(
+        "--points", type=int, default=1500, help="crash points at most (1500)"
+    )
+    parser.add_argument(
+        "--every", type=int, default=1, help="of the steps of 4 KB, every so many (1)"
+    )
     parser.add_argument("--races", type=int, default=200, help="of two writers (200)")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument(
-        "--only", nargs="*", help="these parts, of: faults hostile crashes disk space writers mutants"
+        "--only",
+        nargs="*",
+        help="these parts, of: faults hostile crashes disk space writers mutants",
     )
     parser.add_argument("--skip", nargs="*", default=[], help="all parts but these")
-    parser.add_argument("--patience", type=float, default=1, help="times the time limits (1)")
-    parser.add_argument("--out", type=Path, help="a file that the output is added to as it comes")
+    parser.add_argument(
+        "--patience", type=float, default=1, help="times the time limits (1)"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="a file that the output is added to as it comes"
+    )
     options = parser.parse_args()
     parts = parts_of(options)
     names = [part.name for part in parts]
@@ -165,7 +200,9 @@ def main() -> int:
 
         say(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, seed {options.seed}")
         wanted = [
-            part for part in parts if part.name in (options.only or names) and part.name not in options.skip
+            part
+            for part in parts
+            if part.name in (options.only or names) and part.name not in options.skip
         ]
         return soak(wanted, say, lambda: bool(stops))
 

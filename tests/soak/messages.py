@@ -37,8 +37,14 @@ class Planned:
             "Service-Callback-Retries": str(RETRIES),
             "Service-Failure-Callback-Retries": str(RETRIES),
         }
-        given |= {"Service-Callback": f"{destination}/callback"} if self.callback else {}
-        given |= {"Service-Failure-Callback": f"{destination}/failure"} if self.failure_callback else {}
+        given |= (
+            {"Service-Callback": f"{destination}/callback"} if self.callback else {}
+        )
+        given |= (
+            {"Service-Failure-Callback": f"{destination}/failure"}
+            if self.failure_callback
+            else {}
+        )
         return given | ({"Service-Delay": "30m"} if self.delayed else {})
 
 

@@ -58,7 +58,10 @@ def attempt(disk: Path, room: int, large: list[dict[str, object]]) -> str:
     (disk / "ballast").unlink()
     # with space again, the same call succeeds, and no other file is left
     sync_load(load_of([*small(), *large]), SnapshotStore(path))
-    if len(read_snapshot(path)) != len(small()) + ROWS or verify_snapshot(path).unlisted:
+    if (
+        len(read_snapshot(path)) != len(small()) + ROWS
+        or verify_snapshot(path).unlisted
+    ):
         ended = "not whole with room again"
     shutil.rmtree(path)
     return ended
@@ -73,7 +76,10 @@ def inside(disk: Path, every: int, first: int, seed: int) -> int:
     begun = time.monotonic()
     random = Random(seed)
     large = [
-        {"dlq_id": f"large-{number}", "body_base64": b64encode(random.randbytes(ROW_BYTES)).decode()}
+        {
+            "dlq_id": f"large-{number}",
+            "body_base64": b64encode(random.randbytes(ROW_BYTES)).decode(),
+        }
         for number in range(ROWS)
     ]
     found = Counter[str]()
@@ -84,7 +90,9 @@ def inside(disk: Path, every: int, first: int, seed: int) -> int:
         if ended not in {"refused", "had room"}:
             _say(f"WRONG: with room for {room:,} bytes: {ended}")
         if done % 200 == 0:
-            _say(f"{done:,} of {len(rooms):,}; to go on: --first {room // STEP + every}")
+            _say(
+                f"{done:,} of {len(rooms):,}; to go on: --first {room // STEP + every}"
+            )
     wrong = found.total() - found["refused"] - found["had room"]
     _say(
         f"{found.total():,} amounts of room: {found['refused']:,} refused and nothing changed, "
@@ -98,7 +106,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--every", type=int, default=1, help="take every so many steps of 4 KB (1)")
+    parser.add_argument(
+        "--every", type=int, default=1, help="take every so many steps of 4 KB (1)"
+    )
     parser.add_argument("--first", type=int, default=0, help="the first step (0)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--disk", type=Path, help=argparse.SUPPRESS)
@@ -107,9 +117,16 @@ def main() -> int:
         return inside(options.disk, options.every, options.first, options.seed)
     private = ["unshare", "--user", "--map-root-user", "--mount"]
     status = LEFT_OUT
-    if shutil.which(private[0]) and not subprocess.run([*private, "true"], check=False).returncode:
+    if (
+        shutil.which(private[0])
+        and not subprocess.run([*private, "true"], check=False).returncode
+    ):
         with tempfile.TemporaryDirectory() as disk:
-            numbers = [f"--every={options.every}", f"--first={options.first}", f"--seed={options.seed}"]
+            numbers = [
+                f"--every={options.every}",
+                f"--first={options.first}",
+                f"--seed={options.seed}",
+            ]
             command = [*private, sys.executable, __file__, "--disk", disk, *numbers]
             status = subprocess.run(command, check=False).returncode
     if status == LEFT_OUT:

@@ -40,7 +40,14 @@ class Publishers:
         How many threads.
     """
 
-    def __init__(self, service: str, token: str, destination: str, planner: Planner, count: int = 3) -> None:
+    def __init__(
+        self,
+        service: str,
+        token: str,
+        destination: str,
+        planner: Planner,
+        count: int = 3,
+    ) -> None:
         self.ledger = Ledger()
         self._service = urlsplit(service).netloc
         self._token = token
@@ -49,7 +56,9 @@ class Publishers:
         self._lock = threading.Lock()
         self._allowed = 0
         self._ending = threading.Event()
-        self._threads = [threading.Thread(target=self._publish_on, daemon=True) for _ in range(count)]
+        self._threads = [
+            threading.Thread(target=self._publish_on, daemon=True) for _ in range(count)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -65,7 +74,9 @@ class Publishers:
         for thread in self._threads:
             thread.join(max(0, deadline - time.monotonic()))
             if thread.is_alive():
-                self.ledger.problems.append("a publish got no response although the service was running")
+                self.ledger.problems.append(
+                    "a publish got no response although the service was running"
+                )
 
     def _publish_on(self) -> None:
         connection = http.client.HTTPConnection(self._service, timeout=30)
@@ -80,7 +91,9 @@ class Publishers:
                 time.sleep(0.002)
         connection.close()
 
-    def _publish(self, connection: http.client.HTTPConnection, call: list[Planned]) -> None:
+    def _publish(
+        self, connection: http.client.HTTPConnection, call: list[Planned]
+    ) -> None:
         path, headers, body = self._request(call)
         lost = 0
         while True:
@@ -96,17 +109,25 @@ class Publishers:
         with self._lock:
             self.ledger.repeated += lost
             if response.status != http.client.OK:
-                self.ledger.problems.append(f"a publish got the status {response.status}: {text[:200]!r}")
+                self.ledger.problems.append(
+                    f"a publish got the status {response.status}: {text[:200]!r}"
+                )
                 return
             said = json.loads(text)
-            for message, taken in zip(call, said if isinstance(said, list) else [said], strict=True):
+            for message, taken in zip(
+                call, said if isinstance(said, list) else [said], strict=True
+            ):
                 self.ledger.accepted[message.number] = taken["messageId"]
 
     def _request(self, call: list[Planned]) -> tuple[str, dict[str, str], bytes]:
         bearer = {"Authorization": f"Bearer {self._token}"}
         target = f"{self._destination}/work"
         if len(call) == 1:
-            return f"/v2/publish/{target}", call[0].headers(self._destination) | bearer, call[0].body
+            return (
+                f"/v2/publish/{target}",
+                call[0].headers(self._destination) | bearer,
+                call[0].body,
+            )
         items = [
             {
                 "destination": target,

@@ -45,14 +45,21 @@ OUTSIDE = "outside"
 PARALLELISM = 20
 CANARIES = 20  # of which more than 7 in 10 hardly ever fail in a group that is mended for every second order
 SECONDS = 0.6  # of a delivery once the plan runs, so that kills strike while many are in progress
-_CLIENTS = get_context("forkserver")  # of a process that has imported everything: kills hit the run
+_CLIENTS = get_context(
+    "forkserver"
+)  # of a process that has imported everything: kills hit the run
 
 
 def run_plan(url: str, token: str, path: Path, ledger: Path) -> None:
     """Run a plan: what a client does until it is killed."""
-    plan, service = tk.RedrivePlan.read(path), tk.connect(queue_url=url, queue_token=token)
+    plan, service = (
+        tk.RedrivePlan.read(path),
+        tk.connect(queue_url=url, queue_token=token),
+    )
     try:
-        tk.run_redrive(service, plan, ledger=ledger, confirm=plan.confirmation, progress=False)
+        tk.run_redrive(
+            service, plan, ledger=ledger, confirm=plan.confirmation, progress=False
+        )
     except tk.errors.ToolkitError:  # the service was away for too long
         raise SystemExit(1) from None
 
@@ -69,7 +76,10 @@ def main() -> int:
     if given.ledgers != "one":
         return kill_clients(given)
     _CLIENTS.set_forkserver_preload(["__main__"])
-    with tempfile.TemporaryDirectory() as folder, LocalService(Path(folder) / "queue") as queue:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalService(Path(folder) / "queue") as queue,
+    ):
         return Soak(queue, Path(folder), given).run()
 
 
@@ -89,14 +99,22 @@ def kill_clients(given: argparse.Namespace) -> int:
             called, mistakes = _round(chosen, given, Path(folder), kills, until)
         calls += called
         wrong += mistakes
-        say(f"round {rounds}: {dict(kills)}; functions by calls: {dict(sorted(called.items()))}")
+        say(
+            f"round {rounds}: {dict(kills)}; functions by calls: {dict(sorted(called.items()))}"
+        )
     say(f"seed {given.seed}, {rounds} plans: kills of clients: {dict(kills)}")
-    say(f"functions by calls: {dict(sorted(calls.items()))}; wrong: {dict(wrong) or 'nothing'}")
+    say(
+        f"functions by calls: {dict(sorted(calls.items()))}; wrong: {dict(wrong) or 'nothing'}"
+    )
     return 1 if wrong or kills["while it ran"] < given.kills else 0
 
 
 def _round(
-    chosen: random.Random, given: argparse.Namespace, folder: Path, kills: Counter[str], until: float
+    chosen: random.Random,
+    given: argparse.Namespace,
+    folder: Path,
+    kills: Counter[str],
+    until: float,
 ) -> tuple[Counter[int], Counter[str]]:
     """Run one plan under kills; return the functions by the number of their calls, and what is wrong."""
     with LocalService(folder / "queue") as queue, open_shop(queue) as shop:
@@ -105,13 +123,17 @@ def _round(
         clients = Clients(shop, plan, folder, kills)
         moments = _kills(chosen, given, clients, until)
         if given.ledgers == "two":
-            results = clients.killed_with_two_ledgers((kill.seconds for kill in moments), chosen.random())
+            results = clients.killed_with_two_ledgers(
+                (kill.seconds for kill in moments), chosen.random()
+            )
         else:
             results = [clients.killed_with_copies(moments)]
         for result in results:
             say(result.verdict)
         functions = plan.acted.query("action == 'failure function'")["dlq_id"]
-        return Counter(shop.called[dlq_id] for dlq_id in functions), Counter(clients.wrong(results))
+        return Counter(shop.called[dlq_id] for dlq_id in functions), Counter(
+            clients.wrong(results)
+        )
 
 
 def _kills(
@@ -133,13 +155,17 @@ def _kills(
 class Soak:
     """One run of it."""
 
-    def __init__(self, queue: LocalService, folder: Path, given: argparse.Namespace) -> None:
+    def __init__(
+        self, queue: LocalService, folder: Path, given: argparse.Namespace
+    ) -> None:
         self.queue, self.folder, self.given = queue, folder, given
         self.random = random.Random(given.seed)
         self.until = time.monotonic() + given.minutes * 60
         self.state = folder / "state.json"
         self.kills: Counter[str] = Counter()
-        self.under_way: list[int] = []  # entries that were sent and had not ended, at each kill
+        self.under_way: list[
+            int
+        ] = []  # entries that were sent and had not ended, at each kill
         self.shop: subprocess.Popen[bytes] | None = None
         self.port = 0
 
@@ -173,7 +199,9 @@ class Soak:
                 # an end in time is not what is judged here: beside other work it takes minutes to begin anew
                 client.join(max(300, self.until - time.monotonic()))
                 if client.exitcode is None and not self._status.finished:
-                    say(f"out of time after {self.kills.total()} kills; {self._status.verdict}")
+                    say(
+                        f"out of time after {self.kills.total()} kills; {self._status.verdict}"
+                    )
                     return 1
                 if client.exitcode != 0:
                     say(f"the last client ended with {client.exitcode}")
@@ -185,24 +213,40 @@ class Soak:
 
     def _fail(self, wanted: dict[str, int]) -> pd.DataFrame:
         """Failures of each workflow, so many."""
-        headers = {"Authorization": f"Bearer {self.queue.token}", "Service-Retries": "9"}
+        headers = {
+            "Authorization": f"Bearer {self.queue.token}",
+            "Service-Retries": "9",
+        }
         headers["Service-Retry-Delay"] = "1000"  # milliseconds
-        orders = [(name, number) for name, count in wanted.items() for number in range(count)]
-        with httpx.Client(headers=headers, timeout=60) as http, ThreadPoolExecutor(8) as pool:
+        orders = [
+            (name, number) for name, count in wanted.items() for number in range(count)
+        ]
+        with (
+            httpx.Client(headers=headers, timeout=60) as http,
+            ThreadPoolExecutor(8) as pool,
+        ):
 
             def start(order: tuple[str, int]) -> None:
                 name, number = order
                 url = f"{self.queue.url}/v2/trigger/http://127.0.0.1:{self.port}/{name}"
                 once = {"Service-Deduplication-Id": f"{name}-{number}"}
-                with suppress(httpx.TransportError):  # a connection that was idle for long is closed
-                    http.post(url, json={"order": number}, headers=once).raise_for_status()
+                with suppress(
+                    httpx.TransportError
+                ):  # a connection that was idle for long is closed
+                    http.post(
+                        url, json={"order": number}, headers=once
+                    ).raise_for_status()
                     return
                 http.post(url, json={"order": number}, headers=once).raise_for_status()
 
             list(pool.map(start, orders))
-        while len(found := tk.load_failures(self.service, progress=False)) < len(orders):
+        while len(found := tk.load_failures(self.service, progress=False)) < len(
+            orders
+        ):
             if time.monotonic() > self.until:
-                raise SystemExit(f"{len(found):,} of {len(orders):,} have failed in time")
+                raise SystemExit(
+                    f"{len(found):,} of {len(orders):,} have failed in time"
+                )
             time.sleep(1)
         return found
 
@@ -212,7 +256,9 @@ class Soak:
             with self._client() as client:
                 while client.is_alive() and self.kills.total() < self.given.kills:
                     time.sleep(self.random.uniform(0.1, 1.0))
-                    victim = self.random.choice(("client", "client", "client", "service", "application"))
+                    victim = self.random.choice(
+                        ("client", "client", "client", "service", "application")
+                    )
                     if not client.is_alive():
                         break
                     self.kills[victim] += 1
@@ -226,7 +272,9 @@ class Soak:
                     else:
                         self._reopen()
                     if self.kills.total() % 25 == 0:
-                        say(f"{self.kills.total()} kills; {self._status.verdict if self._has_ledger else ''}")
+                        say(
+                            f"{self.kills.total()} kills; {self._status.verdict if self._has_ledger else ''}"
+                        )
             if self._has_ledger and self._status.finished:
                 say(f"finished after {self.kills.total()} kills")
                 return
@@ -237,7 +285,11 @@ class Soak:
 
     @property
     def _under_way(self) -> int:
-        return int(self._status.frame["state"].isin(("intended", "started")).sum()) if self._has_ledger else 0
+        return (
+            int(self._status.frame["state"].isin(("intended", "started")).sum())
+            if self._has_ledger
+            else 0
+        )
 
     @property
     def _has_ledger(self) -> bool:
@@ -249,7 +301,9 @@ class Soak:
     @contextmanager
     def _client(self) -> Iterator[ForkServerProcess]:
         paths = (self.folder / "plan.json", self.folder / "ledger.sqlite")
-        process = _CLIENTS.Process(target=run_plan, args=(self.queue.url, self.queue.token, *paths))
+        process = _CLIENTS.Process(
+            target=run_plan, args=(self.queue.url, self.queue.token, *paths)
+        )
         process.start()
         try:
             yield process
@@ -273,9 +327,13 @@ class Soak:
             state, run = row["state"], new_run_id(plan.hash, row["dlq_id"])
             ran = run in log.index
             if state in expected:
-                wrong["state of the run"] += not ran or log.loc[run, "state"] != expected[state]
+                wrong["state of the run"] += (
+                    not ran or log.loc[run, "state"] != expected[state]
+                )
                 wrong["still in the DLQ"] += row["dlq_id"] in in_dlq
-                wrong["not back in the DLQ"] += state != "succeeded" and row["new_dlq_id"] not in in_dlq
+                wrong["not back in the DLQ"] += (
+                    state != "succeeded" and row["new_dlq_id"] not in in_dlq
+                )
             elif state in ("stopped", "left", "skipped"):
                 wrong["sent without a word"] += ran
                 wrong["lost"] += row["dlq_id"] not in in_dlq
@@ -290,14 +348,22 @@ class Soak:
             0, int(tried["state"].isin(expected).sum()) - len(BROKEN) * CANARIES
         )
         halves = result.frame[result.frame["workflow_url"].str.contains("half")]
-        wrong["half groups that stopped"] = int(halves["state"].isin(("stopped", "waiting")).sum())
+        wrong["half groups that stopped"] = int(
+            halves["state"].isin(("stopped", "waiting")).sum()
+        )
         most = json.loads((self.folder / "most.json").read_bytes())
         wrong["beyond the parallelism"] = max(0, most - PARALLELISM)
         found = {name: count for name, count in wrong.items() if count}
-        kills = ", ".join(f"{count} of the {name}" for name, count in sorted(self.kills.items()))
+        kills = ", ".join(
+            f"{count} of the {name}" for name, count in sorted(self.kills.items())
+        )
         many = sum(count >= PARALLELISM // 2 for count in self.under_way)
-        say(f"at {many} of the kills, {PARALLELISM // 2} entries or more were in progress")
-        say(f"seed {self.given.seed}: {self.kills.total()} kills ({kills}); wrong: {found or 'nothing'}")
+        say(
+            f"at {many} of the kills, {PARALLELISM // 2} entries or more were in progress"
+        )
+        say(
+            f"seed {self.given.seed}: {self.kills.total()} kills ({kills}); wrong: {found or 'nothing'}"
+        )
         return 1 if found else 0
 
     def _set(self, **values: object) -> None:

@@ -38,12 +38,18 @@ def main() -> None:
                     _NOW[1] = _NOW[0]
                     most = path.with_name("most.json")
                     known = json.loads(most.read_bytes()) if most.exists() else 0
-                    draft = most.with_suffix(".tmp")  # which a kill may leave half written
-                    draft.write_text(json.dumps(max(known, _NOW[1]) if state["counting"] else 0))
+                    draft = most.with_suffix(
+                        ".tmp"
+                    )  # which a kill may leave half written
+                    draft.write_text(
+                        json.dumps(max(known, _NOW[1]) if state["counting"] else 0)
+                    )
                     draft.replace(most)
             try:
                 time.sleep(state["seconds"])
-                self._respond(*_response(queue, state, self.path.strip("/"), body, self.headers))
+                self._respond(
+                    *_response(queue, state, self.path.strip("/"), body, self.headers)
+                )
             finally:
                 with _LOCK:
                     _NOW[0] -= 1
@@ -72,9 +78,13 @@ def main() -> None:
     server.serve_forever()
 
 
-def _response(queue: httpx.Client, state: dict, name: str, body: bytes, headers) -> tuple[int, bytes]:  # type: ignore[no-untyped-def, type-arg]
+def _response(
+    queue: httpx.Client, state: dict, name: str, body: bytes, headers
+) -> tuple[int, bytes]:  # type: ignore[no-untyped-def, type-arg]
     if name.startswith("poison"):
-        return NOT_RETRIED, json.dumps({"error": f"ValidationError: {name} must be a number"}).encode()
+        return NOT_RETRIED, json.dumps(
+            {"error": f"ValidationError: {name} must be a number"}
+        ).encode()
     order = json.loads(body)
     if isinstance(order, list):  # the run's history: its first item is the payload
         order = json.loads(base64.b64decode(order[0]["body"]))
@@ -90,8 +100,14 @@ def _response(queue: httpx.Client, state: dict, name: str, body: bytes, headers)
         except httpx.TransportError:  # the service is being killed
             return 503, b'{"error": "queue"}'
         # 404: a delivery that comes twice finds the run ended
-        return (200, b"{}") if ended.status_code in (200, 404) else (503, b'{"error": "queue"}')
-    return NOT_RETRIED, json.dumps({"error": f"{name} has no stock", "code": name.upper()}).encode()
+        return (
+            (200, b"{}")
+            if ended.status_code in (200, 404)
+            else (503, b'{"error": "queue"}')
+        )
+    return NOT_RETRIED, json.dumps(
+        {"error": f"{name} has no stock", "code": name.upper()}
+    ).encode()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,9 @@ _ROWS = 20  # put in per request
 def requests_of(caller: int, number: int) -> tuple[str, str, bytes]:
     """The request that a caller sends next: method, path and body."""
     text = json.dumps({"data": f"hello {number}", "topK": 100, "includeVectors": True})
-    rows = json.dumps([{"id": f"{caller}-{row}", "data": f"hello {row}"} for row in range(_ROWS)])
+    rows = json.dumps(
+        [{"id": f"{caller}-{row}", "data": f"hello {row}"} for row in range(_ROWS)]
+    )
     page = json.dumps({"cursor": "0", "limit": 1000, "includeVectors": True})
     kinds = (
         ("POST", "/vector/docs/query-data", text),
@@ -43,7 +45,9 @@ def requests_of(caller: int, number: int) -> tuple[str, str, bytes]:
     return method, path, body.encode()
 
 
-async def call(port: int, token: str, caller: int, until: float, statuses: Counter[int]) -> None:
+async def call(
+    port: int, token: str, caller: int, until: float, statuses: Counter[int]
+) -> None:
     """Send requests over one connection until a time."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     number = 0
@@ -77,7 +81,12 @@ async def load(service: LocalService, clients: int, seconds: float) -> Counter[i
     """Let so many callers work; returns how many responses had which status."""
     statuses, until = Counter[int](), time.monotonic() + seconds
     port = int(service.url.rpartition(":")[2])
-    await asyncio.gather(*(call(port, service.token, caller, until, statuses) for caller in range(clients)))
+    await asyncio.gather(
+        *(
+            call(port, service.token, caller, until, statuses)
+            for caller in range(clients)
+        )
+    )
     await asyncio.sleep(QUIET)
     return statuses
 
@@ -87,11 +96,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--clients", type=int, default=200, help="callers at once (200)")
-    parser.add_argument("--seconds", type=float, default=20, help="how long they work (20)")
-    parser.add_argument("--most", type=float, default=200, help="MB that the service may grow by (200)")
+    parser.add_argument(
+        "--clients", type=int, default=200, help="callers at once (200)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="how long they work (20)"
+    )
+    parser.add_argument(
+        "--most", type=float, default=200, help="MB that the service may grow by (200)"
+    )
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, LocalService(Path(folder), sample=True) as service:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalService(Path(folder), sample=True) as service,
+    ):
         before = resident_mb(service.pid)
         statuses = asyncio.run(load(service, options.clients, options.seconds))
         after = resident_mb(service.pid)

@@ -62,18 +62,27 @@ class SimulatedQueue:
         """Return the status and the content of a response to a listing, for times in ms."""
         if token == OTHER_ACCOUNT:
             entries = [
-                Failure(number, self.time - timedelta(hours=number), "mail server is down").row("other")
+                Failure(
+                    number, self.time - timedelta(hours=number), "mail server is down"
+                ).row("other")
                 for number in range(1, _OTHER_ENTRIES + 1)
             ]
         elif token == self.token:
             entries = [failure.row("ours") for failure in self._kept()]
         else:
             return 401, {"error": "invalid token"}
-        return 200, {"messages": [entry for entry in entries if first <= entry["createdAt"] <= last]}
+        return 200, {
+            "messages": [
+                entry for entry in entries if first <= entry["createdAt"] <= last
+            ]
+        }
 
     def _kept(self) -> Sequence[Failure]:
         times = [failure.time for failure in self.failures]
-        oldest, newest = bisect_right(times, self.time - RETENTION), bisect_right(times, self.time)
+        oldest, newest = (
+            bisect_right(times, self.time - RETENTION),
+            bisect_right(times, self.time),
+        )
         return self.failures[oldest:newest]
 
 
@@ -91,7 +100,9 @@ def listening(queue: SimulatedQueue) -> Iterator[None]:
             token = self.headers.get("Authorization", "").removeprefix("Bearer ")
             status, content = queue.answer(token, first, last)
             body = json.dumps(content).encode()
-            self.send_response_only(status)  # without a date, which would be that of the real clock
+            self.send_response_only(
+                status
+            )  # without a date, which would be that of the real clock
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

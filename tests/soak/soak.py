@@ -36,7 +36,8 @@ from verdict import problems
 from toolkit.errors import LocalServiceError
 from toolkit_service.demo.local_service import LocalService
 
-TIME_FACTOR = 10_000  # retries after 1 ms, 15 ms and 181 ms; half an hour's delay is 180 ms
+# retries after 1 ms, 15 ms and 181 ms; half an hour's delay is 180 ms
+TIME_FACTOR = 10_000
 LONGEST_LIFE = 0.5  # seconds of a cycle, once it is started
 STARTING = 0.4  # seconds: about what a start takes
 QUIET = 1.0  # seconds in which nothing may arrive once all is done
@@ -48,11 +49,19 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cycles", type=int, default=500, help="kills (500)")
-    parser.add_argument("--messages", type=int, default=20_000, help="fewest messages in all (20000)")
-    parser.add_argument("--minutes", type=float, default=30, help="give up after so long (30)")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument(
+        "--messages", type=int, default=20_000, help="fewest messages in all (20000)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=30, help="give up after so long (30)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(10**6)
+    )
     options = parser.parse_args()
-    say(f"seed {options.seed}: {options.cycles} kills, at least {options.messages:,} messages")
+    say(
+        f"seed {options.seed}: {options.cycles} kills, at least {options.messages:,} messages"
+    )
     with tempfile.TemporaryDirectory() as folder, listening() as destination:
         soak = Soak(Path(folder), destination, options.seed, options.minutes)
         try:
@@ -64,7 +73,11 @@ def main() -> int:
     say(soak.summary())
     for problem in found[:20]:
         say(f"WRONG: {problem}")
-    say(f"{len(found)} problems" if found else "nothing lost, nothing half done, nothing sent again")
+    say(
+        f"{len(found)} problems"
+        if found
+        else "nothing lost, nothing half done, nothing sent again"
+    )
     return 1 if found else 0
 
 
@@ -86,8 +99,12 @@ class Soak:
         How long it may take.
     """
 
-    def __init__(self, folder: Path, destination: Destination, seed: int, minutes: float) -> None:
-        self.service = LocalService(folder, time_factor=TIME_FACTOR, indexes=["plain:dense:2:COSINE"])
+    def __init__(
+        self, folder: Path, destination: Destination, seed: int, minutes: float
+    ) -> None:
+        self.service = LocalService(
+            folder, time_factor=TIME_FACTOR, indexes=["plain:dense:2:COSINE"]
+        )
         self._file = folder / "queue" / "queue.sqlite"
         self._destination = destination
         self._planner = Planner(seed)
@@ -106,18 +123,25 @@ class Soak:
             self.service.url, self.service.token, self._destination.url, self._planner
         )
         ledger = self._publishers.ledger
-        wanted = max(40, 3 * messages // cycles)  # a cycle's share, and what cut ones leave over
+        wanted = max(
+            40, 3 * messages // cycles
+        )  # a cycle's share, and what cut ones leave over
         self.service.kill()
         while self._counts["kills"] < cycles or len(ledger.accepted) < messages:
             self._in_time("the kills")
-            self._publishers.allow(wanted if len(ledger.accepted) < 2 * messages else 10)
+            self._publishers.allow(
+                wanted if len(ledger.accepted) < 2 * messages else 10
+            )
             self._cycle()
             if self._counts["kills"] % 50 == 0:
                 say(f"{self._counts['kills']} kills, {len(ledger.accepted):,} messages")
         self._publishers.allow(0)
         self.service.start()
         self._publishers.finish(60)
-        self._wait(lambda: not self._rows("SELECT 1 FROM messages LIMIT 1"), "all messages to be done")
+        self._wait(
+            lambda: not self._rows("SELECT 1 FROM messages LIMIT 1"),
+            "all messages to be done",
+        )
         dlq = self._dlq()
         before = len(self._destination.arrivals)
         for _ in range(2):
@@ -126,11 +150,21 @@ class Soak:
             self.service.start()
             time.sleep(QUIET)
         found = list(
-            problems(ledger.planned, ledger.accepted, self._destination.arrivals, dlq, self._recorded)
+            problems(
+                ledger.planned,
+                ledger.accepted,
+                self._destination.arrivals,
+                dlq,
+                self._recorded,
+            )
         )
         late = len(self._destination.arrivals) - before
         self._counts |= {"in the DLQ": len(dlq)}
-        return [*ledger.problems, *found, *([f"{late} deliveries after all was done"] if late else [])]
+        return [
+            *ledger.problems,
+            *found,
+            *([f"{late} deliveries after all was done"] if late else []),
+        ]
 
     def summary(self) -> str:
         """What happened, in a line."""
@@ -199,11 +233,17 @@ class Soak:
             connection.close()
 
     def _dlq(self) -> list[dict[str, Any]]:
-        connection = http.client.HTTPConnection(urlsplit(self.service.url).netloc, timeout=30)
+        connection = http.client.HTTPConnection(
+            urlsplit(self.service.url).netloc, timeout=30
+        )
         found, cursor = [], ""
         while True:
-            path = f"/v2/dlq?count=100&cursor={cursor}" if cursor else "/v2/dlq?count=100"
-            connection.request("GET", path, headers={"Authorization": f"Bearer {self.service.token}"})
+            path = (
+                f"/v2/dlq?count=100&cursor={cursor}" if cursor else "/v2/dlq?count=100"
+            )
+            connection.request(
+                "GET", path, headers={"Authorization": f"Bearer {self.service.token}"}
+            )
             page = json.loads(connection.getresponse().read())
             found += page["messages"]
             cursor = page.get("cursor")

@@ -48,10 +48,20 @@ def look(path: Path, race: int, committed: list[int], generation: int) -> int:
     verified = verify_snapshot(path)
     frame = read_snapshot(path)
     there = frame[frame["gone_before"].isna()]
-    last = [set(there["dlq_id"]) == {"shared", f"of {race} {writer}"} for writer in committed]
+    last = [
+        set(there["dlq_id"]) == {"shared", f"of {race} {writer}"}
+        for writer in committed
+    ]
     added = {f"of {race} {writer}" for writer in committed} <= set(frame["dlq_id"])
-    right = verified.generation == generation and not verified.unlisted and any(last) and added
-    return 0 if right and frame["dlq_id"].is_unique and len(frame) == generation + 1 else 1
+    right = (
+        verified.generation == generation
+        and not verified.unlisted
+        and any(last)
+        and added
+    )
+    return (
+        0 if right and frame["dlq_id"].is_unique and len(frame) == generation + 1 else 1
+    )
 
 
 def main() -> int:
@@ -69,7 +79,9 @@ def main() -> int:
         generation = 0
         for race in range(options.races):
             statuses = _race(path, race)
-            committed = [writer for writer, status in enumerate(statuses) if status == COMMITTED]
+            committed = [
+                writer for writer, status in enumerate(statuses) if status == COMMITTED
+            ]
             generation += len(committed)
             counts["both committed" if len(committed) > 1 else "one was refused"] += 1
             fine = committed and set(statuses) <= {COMMITTED, REFUSED}
@@ -97,7 +109,9 @@ def _race(path: Path, race: int) -> list[int]:
             finally:
                 os._exit(status)
         children.append(child)
-    time.sleep(0.005)  # so that both are likely to stand at the gate; nothing depends on it
+    time.sleep(
+        0.005
+    )  # so that both are likely to stand at the gate; nothing depends on it
     os.write(key, b"go")
     os.close(gate)
     os.close(key)

@@ -85,7 +85,10 @@ class Fault(Enum):
     LONG_STOP = "no sync for five days: entries expire unread", 5 * DAY
     TOKEN = "token refused for a day, then rotated; a schedule gives up", DAY
     ACCOUNT = "token of another account for a day", DAY
-    REBIND = "no sync for four days, token rotated meanwhile: refused until --rebind", 5 * DAY
+    REBIND = (
+        "no sync for four days, token rotated meanwhile: refused until --rebind",
+        5 * DAY,
+    )
     DISK = "disk full for a day", DAY
     AHEAD = "clock 30 days ahead for half a day", DAY / 2
     BEHIND = "clock two days behind for half a day", DAY / 2
@@ -103,7 +106,11 @@ class Fault(Enum):
 
 
 _SHIFTS: Final = {Fault.AHEAD: 30 * DAY, Fault.BEHIND: -2 * DAY}
-_WITHOUT_SYNCS: Final = {Fault.STOP: 2 * DAY, Fault.LONG_STOP: 5 * DAY, Fault.REBIND: 4 * DAY}
+_WITHOUT_SYNCS: Final = {
+    Fault.STOP: 2 * DAY,
+    Fault.LONG_STOP: 5 * DAY,
+    Fault.REBIND: 4 * DAY,
+}
 """How long no sync runs, from the beginning of a fault."""
 _REFUSED: Final = frozenset((Fault.TOKEN, Fault.ACCOUNT, Fault.REBIND, Fault.DISK))
 """Faults whose syncs end with 1."""
@@ -131,12 +138,23 @@ class Night:
         is_quiet = self.fault is None and not self.waiting and not self.has_new
         if is_quiet and self.status is not ExitStatus.DONE:
             return f"alarmed on a quiet day: {self.status.name}"
-        if self.status not in {ExitStatus.DONE, ExitStatus.NEW, ExitStatus.WORSE, ExitStatus.TOO_OLD}:
+        if self.status not in {
+            ExitStatus.DONE,
+            ExitStatus.NEW,
+            ExitStatus.WORSE,
+            ExitStatus.TOO_OLD,
+        }:
             return f"the report ended with {self.status.name}"
         is_old = self.data_state != "current"
-        expected = {ExitStatus.TOO_OLD, ExitStatus.FAILED} if is_old else {ExitStatus.DONE, ExitStatus.FAILED}
+        expected = (
+            {ExitStatus.TOO_OLD, ExitStatus.FAILED}
+            if is_old
+            else {ExitStatus.DONE, ExitStatus.FAILED}
+        )
         # only `status` knows of a schedule that gave up
-        if self.others and (self.others[0] not in expected or self.others[1] not in expected - {1}):
+        if self.others and (
+            self.others[0] not in expected or self.others[1] not in expected - {1}
+        ):
             return f"status and verify ended with {self.others}, the data are {self.data_state}"
         return ""
 
@@ -168,8 +186,13 @@ class World:
             times += [(start + rng.random() * HOUR, text) for text in texts]
         for day, text in self.planted.items():
             start = START + day * DAY + rng.random() * 20 * HOUR
-            times += [(start + number * HOUR / 10, text) for number in range(int(rng.integers(2, 8)))]
-        self.queue = SimulatedQueue([Failure(number, *one) for number, one in enumerate(sorted(times))])
+            times += [
+                (start + number * HOUR / 10, text)
+                for number in range(int(rng.integers(2, 8)))
+            ]
+        self.queue = SimulatedQueue(
+            [Failure(number, *one) for number, one in enumerate(sorted(times))]
+        )
 
     @property
     def token_file(self) -> Path:
@@ -201,7 +224,9 @@ class World:
     def is_stopped(self, time: datetime) -> bool:
         """Whether no sync runs."""
         return any(
-            START + day * DAY <= time < START + day * DAY + _WITHOUT_SYNCS.get(fault, timedelta())
+            START + day * DAY
+            <= time
+            < START + day * DAY + _WITHOUT_SYNCS.get(fault, timedelta())
             for day, fault in self.faults.items()
         )
 
@@ -215,7 +240,9 @@ class World:
     def _set_tokens(self, time: datetime) -> None:
         """Rotate the token of the account, and write the one that the jobs use."""
         rotations = [
-            START + day * DAY for day, fault in self.faults.items() if fault in {Fault.TOKEN, Fault.REBIND}
+            START + day * DAY
+            for day, fault in self.faults.items()
+            if fault in {Fault.TOKEN, Fault.REBIND}
         ]
         number = sum(rotation <= time for rotation in rotations)
         self.queue.token = f"token-number-{number}-of-our-account"
@@ -230,7 +257,10 @@ class World:
     def _environment(self, now: datetime) -> dict[str, str]:
         """The variables of a process whose clock shows a time."""
         paths = [str(_CLOCK), *filter(None, [os.environ.get("PYTHONPATH")])]
-        clock = {"PYTHONPATH": os.pathsep.join(paths), "SIMULATED_TIME": now.isoformat()}
+        clock = {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "SIMULATED_TIME": now.isoformat(),
+        }
         return os.environ | self.variables | clock
 
     def run(
@@ -250,7 +280,9 @@ class World:
         shift_clock_to(local)
         with redirect_stdout(out), redirect_stderr(err), _small_files(is_full=is_full):
             status = toolkit_main(words)
-        return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+        return subprocess.CompletedProcess(
+            words, status, out.getvalue(), err.getvalue()
+        )
 
     def sync(self, time: datetime) -> None:
         """Sync, unless nothing runs. Whatever fails leaves the snapshot as it was."""
@@ -263,17 +295,34 @@ class World:
         was_stopped = self.is_stopped(time - self.every * HOUR)
         is_first = fault is not previous or was_stopped
         midnight = time + _BEFORE_MIDNIGHT
-        is_last = not (midnight - START) % DAY and self.has_process_night((midnight - START) // DAY)
+        is_last = not (midnight - START) % DAY and self.has_process_night(
+            (midnight - START) // DAY
+        )
         if Fault.TOKEN in {fault, previous} and fault is not previous:
             self._schedule(time, is_refused=fault is Fault.TOKEN)
-        words = ["snapshot", "failures", "kept", "--retention", "3d", "--token-file", str(self.token_file)]
+        words = [
+            "snapshot",
+            "failures",
+            "kept",
+            "--retention",
+            "3d",
+            "--token-file",
+            str(self.token_file),
+        ]
         if previous is Fault.REBIND and fault is None:
             words.append("--rebind")  # by the person who read why it was refused
-        ran = self.run(time, *words, is_process=is_first or is_last, is_full=fault is Fault.DISK)
+        ran = self.run(
+            time, *words, is_process=is_first or is_last, is_full=fault is Fault.DISK
+        )
         self._note(fault, "sync", ran, expected=1 if fault in _REFUSED else 0)
 
     def _note(
-        self, fault: Fault | None, what: str, ran: subprocess.CompletedProcess[str], *, expected: int
+        self,
+        fault: Fault | None,
+        what: str,
+        ran: subprocess.CompletedProcess[str],
+        *,
+        expected: int,
     ) -> None:
         """Count the status of a sync, and remember it if it is wrong."""
         self.syncs["-" if fault is None else fault.name, ran.returncode] += 1
@@ -286,7 +335,15 @@ class World:
     def _schedule(self, time: datetime, *, is_refused: bool) -> None:
         """Run ``--every``: it gives up with a refused token, and recovers with a new one in the file."""
         self.processes += 1
-        words = ["snapshot", "failures", "kept", "--retention", "3d", "--token-file", str(self.token_file)]
+        words = [
+            "snapshot",
+            "failures",
+            "kept",
+            "--retention",
+            "3d",
+            "--token-file",
+            str(self.token_file),
+        ]
         words += ["--every", "4h", "--max-failures", "1"]
         child = subprocess.Popen(
             [_TOOLKIT, *words],
@@ -300,19 +357,25 @@ class World:
         fault = Fault.TOKEN if is_refused else None
         self._note(fault, "schedule", ran, expected=1 if is_refused else 0)
         status = self.run(time, "status", "kept", is_process=True)
-        self._note(fault, "status of the schedule", status, expected=1 if is_refused else 0)
+        self._note(
+            fault, "status of the schedule", status, expected=1 if is_refused else 0
+        )
 
     def _stop_when_synced(self, child: subprocess.Popen[str], since: str) -> None:
         """Send SIGTERM after the first complete run, which the heartbeat tells."""
         for _ in range(600):
             with suppress(FileNotFoundError):
                 heartbeat = json.loads((self.folder / "kept" / HEARTBEAT).read_bytes())
-                if (heartbeat["last_complete_at"] or "") > since and heartbeat["state"] == "waiting":
+                if (heartbeat["last_complete_at"] or "") > since and heartbeat[
+                    "state"
+                ] == "waiting":
                     break
             real_time.sleep(0.1)
         child.send_signal(signal.SIGTERM)
 
-    def report(self, time: datetime, day: int) -> tuple[ExitStatus, frozenset[str], str, tuple[int, ...]]:
+    def report(
+        self, time: datetime, day: int
+    ) -> tuple[ExitStatus, frozenset[str], str, tuple[int, ...]]:
         """Judge the snapshot: the status, the new errors that are named, the age, and the other commands."""
         is_process = self.has_process_night(day)
         saved = self.folder / "report.json"
@@ -343,8 +406,14 @@ class World:
             stop = start + fault.length
             if fault not in {Fault.LONG_STOP, Fault.REBIND} or time <= stop:
                 continue
-            expired = {one.text for one in self.queue.failures if start < one.time <= stop - RETENTION}
-            lost |= expired - {one.text for one in self.queue.failures if one.time > stop - RETENTION}
+            expired = {
+                one.text
+                for one in self.queue.failures
+                if start < one.time <= stop - RETENTION
+            }
+            lost |= expired - {
+                one.text for one in self.queue.failures if one.time > stop - RETENTION
+            }
         return lost
 
 
@@ -371,7 +440,11 @@ def nights(world: World) -> Iterator[Night]:
             continue
         day = hour // 24
         status, titles, data_state, others = world.report(time, day)
-        failed = {one.text for one in world.queue.failures if one.text in _NEW and one.time <= time}
+        failed = {
+            one.text
+            for one in world.queue.failures
+            if one.text in _NEW and one.time <= time
+        }
         failed -= world.lost(time)
         times = [time - number * HOUR for number in range(30)]
         faults = [fault for one in times if (fault := world.fault_at(one)) is not None]
@@ -388,19 +461,25 @@ def nights(world: World) -> Iterator[Night]:
         named |= titles
 
 
-def world_of(folder: Path, *, days: int, seed: int, every: int, faults: Sequence[Fault]) -> World:
+def world_of(
+    folder: Path, *, days: int, seed: int, every: int, faults: Sequence[Fault]
+) -> World:
     """A world with a fault each week, and new errors within and after faults and on ordinary days."""
     rng = np.random.default_rng(seed)
     starts = range(4, days - 5, _A_WEEK)
     # in another order for each seed
     order = rng.permutation(len(faults))
-    chosen = {day: faults[order[number % len(faults)]] for number, day in enumerate(starts)}
+    chosen = {
+        day: faults[order[number % len(faults)]] for number, day in enumerate(starts)
+    }
     candidates = [day for start in starts for day in (start, start + 1, start + 6)]
     some = [day for day in candidates if rng.random() < 0.7][: len(_NEW)]
     return World(folder, days, seed, chosen, dict(zip(some, _NEW, strict=False)), every)
 
 
-def run_seed(folder: Path, *, days: int, seed: int, every: int, faults: Sequence[Fault]) -> Outcomes:
+def run_seed(
+    folder: Path, *, days: int, seed: int, every: int, faults: Sequence[Fault]
+) -> Outcomes:
     """Run all nights of a seed, and print each."""
     world = world_of(folder, days=days, seed=seed, every=every, faults=faults)
     outcomes = Outcomes(world)
@@ -411,8 +490,14 @@ def run_seed(folder: Path, *, days: int, seed: int, every: int, faults: Sequence
         for night in nights(world):
             outcomes.nights.append(night)
             fault = "" if night.fault is None else night.fault.name
-            words = [f"seed {seed} day {night.day:>2}", f"{night.status.name:<8}", f"{fault:<9}"]
-            words.append(f"{'processes ' + str(night.others) if night.others else '':<17}")
+            words = [
+                f"seed {seed} day {night.day:>2}",
+                f"{night.status.name:<8}",
+                f"{fault:<9}",
+            ]
+            words.append(
+                f"{'processes ' + str(night.others) if night.others else '':<17}"
+            )
             words.append(f"waiting: {', '.join(sorted(night.waiting)) or '-'}")
             words.append(f"WRONG: {night.problem}" if night.problem else "")
             _print("  ".join(words).rstrip())
@@ -433,7 +518,9 @@ class Outcomes:
     @property
     def problems(self) -> int:
         """How many nights and syncs were wrong."""
-        return sum(bool(night.problem) for night in self.nights) + len(self.world.wrong_syncs)
+        return sum(bool(night.problem) for night in self.nights) + len(
+            self.world.wrong_syncs
+        )
 
 
 def table(outcomes: Sequence[Outcomes]) -> Iterator[str]:
@@ -446,7 +533,13 @@ def table(outcomes: Sequence[Outcomes]) -> Iterator[str]:
         ended: Counter[int] = Counter()
         wrong = 0
         for one in outcomes:
-            syncs.update({status: n for (name, status), n in one.world.syncs.items() if name == key})
+            syncs.update(
+                {
+                    status: n
+                    for (name, status), n in one.world.syncs.items()
+                    if name == key
+                }
+            )
             own = [night for night in one.nights if night.fault is fault]
             ended.update(int(night.status) for night in own)
             wrong += sum(bool(night.problem) for night in own)
@@ -471,14 +564,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--every", type=int, default=4, help="hours between syncs")
     names = [fault.name.lower() for fault in Fault]
-    parser.add_argument("--faults", nargs="+", choices=names, default=names, metavar="FAULT")
+    parser.add_argument(
+        "--faults", nargs="+", choices=names, default=names, metavar="FAULT"
+    )
     given = parser.parse_args()
     faults = [Fault[name.upper()] for name in given.faults]
     outcomes = []
     for seed in given.seeds:
         with tempfile.TemporaryDirectory() as folder:
             outcomes.append(
-                run_seed(Path(folder), days=given.days, seed=seed, every=given.every, faults=faults)
+                run_seed(
+                    Path(folder),
+                    days=given.days,
+                    seed=seed,
+                    every=given.every,
+                    faults=faults,
+                )
             )
     for line in table(outcomes):
         _print(line)
@@ -486,7 +587,9 @@ def main() -> None:
     planted = sum(len(one.world.planted) for one in outcomes)
     processes = sum(one.world.processes for one in outcomes)
     count = sum(len(one.nights) for one in outcomes)
-    _print(f"{count} nights, {planted} new errors, {processes} processes, {problems} wrong")
+    _print(
+        f"{count} nights, {planted} new errors, {processes} processes, {problems} wrong"
+    )
     raise SystemExit(bool(problems))
 
 

@@ -45,8 +45,14 @@ def problems(
     known = set(accepted.values())
     if len(known) != len(accepted):
         yield f"{len(accepted) - len(known)} messages share an id with another"
-    yield from (f"{found} arrived, and was never accepted" for found in work.keys() - known)
-    yield from (f"{found} is {times} times in the DLQ" for found, times in dead.items() if times > 1)
+    yield from (
+        f"{found} arrived, and was never accepted" for found in work.keys() - known
+    )
+    yield from (
+        f"{found} is {times} times in the DLQ"
+        for found, times in dead.items()
+        if times > 1
+    )
     yield from _callbacks(planned, accepted, arrivals, dlq)
     for index, arrival in enumerate(arrivals):
         if index >= recorded.get(arrival.message_id, len(arrivals)):
@@ -54,7 +60,10 @@ def problems(
 
 
 def _message(
-    message: Planned, message_id: str, work: Mapping[str, list[Arrival]], dead: Mapping[str, int]
+    message: Planned,
+    message_id: str,
+    work: Mapping[str, list[Arrival]],
+    dead: Mapping[str, int],
 ) -> Iterator[str]:
     came = work.get(message_id, [])
     delivered = any(arrival.status == 200 for arrival in came)
@@ -83,12 +92,20 @@ def _callbacks(
     taken = {arrival.message_id for arrival in arrivals if arrival.status == 200}
     for arrival in arrivals:
         if arrival.path == "/work":
-            attempts[arrival.message_id] = max(attempts[arrival.message_id], arrival.retried + 1)
+            attempts[arrival.message_id] = max(
+                attempts[arrival.message_id], arrival.retried + 1
+            )
         elif arrival.path == "/callback":
-            told[arrival.told["sourceMessageId"], arrival.told["retried"]].add(arrival.message_id)
+            told[arrival.told["sourceMessageId"], arrival.told["retried"]].add(
+                arrival.message_id
+            )
         else:
             failed[arrival.told["dlqId"]].add(arrival.message_id)
-    by_id = {accepted[number]: message for number, message in planned.items() if number in accepted}
+    by_id = {
+        accepted[number]: message
+        for number, message in planned.items()
+        if number in accepted
+    }
     wanted = {
         (message_id, retried)
         for message_id, message in by_id.items()

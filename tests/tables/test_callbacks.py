@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, ProtocolError
 from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.tables.frames import to_frame
-from toolkit.tables.lenient_rows import ReceivedCallback, callback_fields, decode_callbacks
+from toolkit.tables.lenient_rows import (
+    ReceivedCallback,
+    callback_fields,
+    decode_callbacks,
+)
 from toolkit.tables.schemas import CALLBACKS
 
 CANARY = "canary-6f1e5d8"
@@ -83,14 +87,16 @@ def test_bytes_text_and_objects_give_the_same_row():
     """A body may be handed over as it came or read already; mappings are not changed."""
     given_mapping = json.loads(json.dumps(FAILURE))
     rows = decode_callbacks(
-        [json.dumps(FAILURE).encode(), json.dumps(FAILURE), given_mapping], redactor=None
+        [json.dumps(FAILURE).encode(), json.dumps(FAILURE), given_mapping],
+        redactor=None,
     ).to_pylist()
     assert rows[0] == rows[1] == rows[2]
     assert given_mapping == FAILURE
 
 
 @pytest.mark.parametrize(
-    ("status", "delivered"), [(200, True), (299, True), (300, False), (199, False), (None, None)]
+    ("status", "delivered"),
+    [(200, True), (299, True), (300, False), (199, False), (None, None)],
 )
 def test_delivered_is_a_2xx_status(status, delivered):
     """Redirects and errors are not a delivery; without a status it is unknown."""
@@ -99,7 +105,14 @@ def test_delivered_is_a_2xx_status(status, delivered):
 
 @pytest.mark.parametrize(
     ("retried", "most", "exhausted"),
-    [(3, 3, True), (0, 0, True), (2, 3, False), (4, 3, True), (None, 3, None), (3, None, None)],
+    [
+        (3, 3, True),
+        (0, 0, True),
+        (2, 3, False),
+        (4, 3, True),
+        (None, 3, None),
+        (3, None, None),
+    ],
 )
 def test_exhausted_is_retried_equal_to_max_retries(retried, most, exhausted):
     """The specification's rule, beyond the allowed retries, too, and null where a number is missing."""
@@ -109,7 +122,11 @@ def test_exhausted_is_retried_equal_to_max_retries(retried, most, exhausted):
 def test_a_body_without_a_dlq_id_is_a_callback():
     """Only failure callbacks carry one."""
     found = row({"status": 200})
-    assert (found["kind"], found["in_dlq"], found["dlq_id"]) == ("callback", False, None)
+    assert (found["kind"], found["in_dlq"], found["dlq_id"]) == (
+        "callback",
+        False,
+        None,
+    )
     assert row({"dlqId": ""})["kind"] == "callback"
 
 
@@ -161,10 +178,23 @@ def test_a_text_that_is_truncated_inside_a_character_stays_a_text():
     """The half character at the end is left out; bytes that are not text stay bytes; no base64 is neither."""
     encoded = base64.b64encode("naïve ☃".encode()).decode()
     found = row({"body": encoded[:11], "sourceBody": encoded[:-1]})
-    assert (found["body"], found["body_base64"], found["body_truncated"]) == ("naïve ", None, True)
+    assert (found["body"], found["body_base64"], found["body_truncated"]) == (
+        "naïve ",
+        None,
+        True,
+    )
     assert (found["source_body"], found["source_body_truncated"]) == ("naïve ☃", True)
-    found = row({"body": base64.b64encode(b"\xff\xfe\xfd\xfc").decode()[:6], "sourceBody": "no base64"})
-    assert (found["body"], found["body_base64"], found["body_truncated"]) == (None, "//79/A==", True)
+    found = row(
+        {
+            "body": base64.b64encode(b"\xff\xfe\xfd\xfc").decode()[:6],
+            "sourceBody": "no base64",
+        }
+    )
+    assert (found["body"], found["body_base64"], found["body_truncated"]) == (
+        None,
+        "//79/A==",
+        True,
+    )
     assert (found["source_body"], found["source_body_truncated"]) == (None, None)
     assert json.loads(found["extra"]) == {"sourceBody": "no base64"}
     assert row({})["body_truncated"] is None
@@ -174,7 +204,11 @@ def test_a_text_that_is_truncated_inside_a_character_stays_a_text():
 def test_what_is_no_base64_is_kept_and_not_taken_for_truncated(body):
     """A character outside of the alphabet is not the end of a truncated body: nothing is dropped."""
     found = row({"body": body})
-    assert (found["body"], found["body_base64"], found["body_truncated"]) == (None, None, None)
+    assert (found["body"], found["body_base64"], found["body_truncated"]) == (
+        None,
+        None,
+        None,
+    )
     assert json.loads(found["extra"]) == {"body": body}
 
 
@@ -187,7 +221,10 @@ def test_header_maps_of_text_and_of_lists_are_both_read():
 
 def test_secrets_in_headers_and_urls_are_masked_and_bodies_stay():
     """With a redactor: secret-looking headers, user info and query values; ids and bodies stay exact."""
-    found = row(FAILURE | {"body": base64.b64encode(CANARY.encode()).decode()}, Redactor(key=b"k"))
+    found = row(
+        FAILURE | {"body": base64.b64encode(CANARY.encode()).decode()},
+        Redactor(key=b"k"),
+    )
     assert found["body"] == CANARY
     found["body"] = None
     assert CANARY not in repr(found)
@@ -214,7 +251,10 @@ def test_our_own_token_is_masked_in_bodies_too():
 
 def test_unknown_fields_are_kept_as_json():
     """Numbers keep their digits; secrets under secret names are masked."""
-    found = row({"workflowRunId": "wfr_1", "big": 2**70, "nested": {"token": CANARY}}, Redactor(key=b"k"))
+    found = row(
+        {"workflowRunId": "wfr_1", "big": 2**70, "nested": {"token": CANARY}},
+        Redactor(key=b"k"),
+    )
     extra = json.loads(found["extra"])
     assert extra["workflowRunId"] == "wfr_1"
     assert extra["big"] == 2**70
@@ -253,17 +293,25 @@ def test_a_value_that_does_not_fit_is_null_and_kept_in_extra(field, value, colum
 
 def test_times_may_be_numbers_too():
     """Unix milliseconds as a number instead of text."""
-    assert row({"createdAt": 1767225600000})["created_at"] == datetime(2026, 1, 1, tzinfo=UTC)
+    assert row({"createdAt": 1767225600000})["created_at"] == datetime(
+        2026, 1, 1, tzinfo=UTC
+    )
 
 
 def test_bytes_of_a_body_that_are_not_utf_8_are_escaped_and_kept():
     """Bytes that are not UTF-8 and lone surrogates do not make a row disappear."""
     found = row(b'{"method": "\xff", "url": "\\ud800", "status": NaN}')
-    assert (found["method"], found["url"], found["status"]) == ("\\udcff", "\\ud800", None)
+    assert (found["method"], found["url"], found["status"]) == (
+        "\\udcff",
+        "\\ud800",
+        None,
+    )
     assert json.loads(found["extra"])["method"] == "\udcff"
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", "text", b"{", b"[" * 100_000, b"\xff", b"{} {}"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"null", "text", b"{", b"[" * 100_000, b"\xff", b"{} {}"]
+)
 def test_a_body_that_is_no_json_object_is_an_error_that_names_it(body):
     """The second of three bodies is broken, and the error says so."""
     with pytest.raises(ProtocolError, match="body 1 of source"):
@@ -294,13 +342,20 @@ def test_no_bodies_give_an_empty_table_of_the_same_schema():
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 @pytest.mark.slow
-@given(st.dictionaries(st.sampled_from([*FAILURE, "later"]) | st.text(max_size=5), _JSON, max_size=8))
+@given(
+    st.dictionaries(
+        st.sampled_from([*FAILURE, "later"]) | st.text(max_size=5), _JSON, max_size=8
+    )
+)
 @example({"?#0": None})
 def test_no_body_breaks_decoding_and_no_value_is_lost(body):
     """Whatever the fields hold: one row, and each value in a column or in `extra`, secret names masked."""
@@ -325,7 +380,12 @@ def test_no_body_breaks_decoding_and_no_value_is_lost(body):
 @given(st.binary(max_size=60))
 def test_bodies_survive_exactly(body):
     """Text or bytes: joined again, they are what the destination sent."""
-    found = row({"body": base64.b64encode(body).decode(), "sourceBody": base64.b64encode(body).decode()})
+    found = row(
+        {
+            "body": base64.b64encode(body).decode(),
+            "sourceBody": base64.b64encode(body).decode(),
+        }
+    )
     for column in ("body", "source_body"):
         text, coded = found[column], found[f"{column}_base64"]
         assert (text is None) != (coded is None)
@@ -355,4 +415,6 @@ def test_a_body_is_truncated_when_it_is_shorter_than_the_response_said(
     found = row({"status": 500, "body": encoded, **headers})
     assert (found["body"], found["body_truncated"]) == outcome
     packed = {"header": {"content-length": ["99"], "Content-Encoding": ["gzip"]}}
-    assert row({"status": 500, "body": encoded, **packed})["body_truncated"] is (keep % 4 != 0)
+    assert row({"status": 500, "body": encoded, **packed})["body_truncated"] is (
+        keep % 4 != 0
+    )

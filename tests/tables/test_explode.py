@@ -12,10 +12,16 @@ from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 
 names = st.sampled_from(["Accept", "accept", "Date", "X-Ü"])
-maps = st.none() | st.dictionaries(names, st.lists(st.text('aü"\\', max_size=2), max_size=3), max_size=3)
+maps = st.none() | st.dictionaries(
+    names, st.lists(st.text('aü"\\', max_size=2), max_size=3), max_size=3
+)
 
 
-@given(st.lists(maps, max_size=4).flatmap(lambda few: st.lists(st.sampled_from([*few, None]), max_size=9)))
+@given(
+    st.lists(maps, max_size=4).flatmap(
+        lambda few: st.lists(st.sampled_from([*few, None]), max_size=9)
+    )
+)
 def test_every_value_has_its_row_also_where_maps_come_again(headers):
     """Rows with equal, empty, different and no headers have the rows that nested loops give."""
     rows = [

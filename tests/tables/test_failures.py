@@ -92,14 +92,20 @@ def test_missing_fields_are_null_and_an_empty_page_has_all_columns():
 @given(st.binary(max_size=200), st.booleans())
 def test_bodies_survive_byte_for_byte(raw, response):
     """Text when UTF-8 and bytes when not, whatever the bytes and whichever field carries them."""
-    plain, encoded = ("responseBody", "responseBodyBase64") if response else ("body", "bodyBase64")
+    plain, encoded = (
+        ("responseBody", "responseBodyBase64") if response else ("body", "bodyBase64")
+    )
     column = "response_body" if response else "body"
     try:
         sent = {plain: raw.decode(), encoded: ""}
     except UnicodeDecodeError:
         sent = {plain: "", encoded: base64.b64encode(raw).decode()}
     (row,) = rows_of({"dlqId": "a", **sent})
-    found = row[column].encode() if row[column] is not None else base64.b64decode(row[f"{column}_base64"])
+    found = (
+        row[column].encode()
+        if row[column] is not None
+        else base64.b64decode(row[f"{column}_base64"])
+    )
     assert found == raw
     assert (row[column] is None) == bool(sent[encoded])
     assert row["extra"] is None
@@ -108,7 +114,8 @@ def test_bodies_survive_byte_for_byte(raw, response):
 def test_base64_that_is_utf8_becomes_text_and_broken_base64_is_kept():
     """The text column holds all UTF-8; a field that does not decode is kept in extra as it was sent."""
     first, second = rows_of(
-        {"dlqId": "a", "bodyBase64": base64.b64encode(b"plain").decode()}, {"dlqId": "b", "bodyBase64": "%%%"}
+        {"dlqId": "a", "bodyBase64": base64.b64encode(b"plain").decode()},
+        {"dlqId": "b", "bodyBase64": "%%%"},
     )
     assert (first["body"], first["body_base64"]) == ("plain", None)
     assert (second["body"], second["body_base64"]) == (None, None)
@@ -118,7 +125,8 @@ def test_base64_that_is_utf8_becomes_text_and_broken_base64_is_kept():
 def test_text_that_is_not_utf_8_is_kept_as_bytes():
     """Bytes that are not UTF-8 and lone surrogates in a body become bytes; neighbours stay as they are."""
     page = (
-        b'[{"dlqId": "a", "body": "x\xff"}, {"dlqId": "b", "body": "\\ud800"}, {"dlqId": "c", "body": "ok"}]'
+        b'[{"dlqId": "a", "body": "x\xff"}, {"dlqId": "b", "body": "\\ud800"},'
+        b' {"dlqId": "c", "body": "ok"}]'
     )
     rows = decode_failures(page, redactor=REDACTOR).to_pylist()
     assert [row["body_base64"] for row in rows] == ["eP8=", "7aCA", None]
@@ -127,7 +135,9 @@ def test_text_that_is_not_utf_8_is_kept_as_bytes():
 
 def test_such_text_elsewhere_is_escaped_and_kept_in_extra():
     """A lone surrogate in a column of text shows as an escape, and its JSON stays exact in extra."""
-    (row,) = decode_failures(b'[{"dlqId": "a", "flowControlKey": "k\\ud800"}]', redactor=REDACTOR).to_pylist()
+    (row,) = decode_failures(
+        b'[{"dlqId": "a", "flowControlKey": "k\\ud800"}]', redactor=REDACTOR
+    ).to_pylist()
     assert row["flow_control_key"] == "k\\ud800"
     assert row["extra"] == '{"flowControlKey":"k\\ud800"}'
 
@@ -159,14 +169,19 @@ def test_values_that_do_not_fit_their_column_are_in_extra(wire, value, column):
 
 def test_unknown_fields_survive_with_all_their_digits():
     """Fields that are unknown are in extra; integers keep every digit."""
-    (row,) = rows_of({"dlqId": "a", "newThing": {"n": 12345678901234567890123}, "empty": {}})
+    (row,) = rows_of(
+        {"dlqId": "a", "newThing": {"n": 12345678901234567890123}, "empty": {}}
+    )
     assert row["extra"] == '{"empty":{},"newThing":{"n":12345678901234567890123}}'
 
 
 def test_integers_with_nulls_stay_integers():
     """A column of large integers and nulls does not become floats."""
     frame = to_frame(
-        decode_failures(b'[{"dlqId":"a","maxRetries":9007199254740993},{"dlqId":"b"}]', redactor=None)
+        decode_failures(
+            b'[{"dlqId":"a","maxRetries":9007199254740993},{"dlqId":"b"}]',
+            redactor=None,
+        )
     )
     assert frame["max_retries"].tolist() == [9007199254740993, pd.NA]
 
@@ -183,7 +198,8 @@ def test_the_deprecated_label_counts_where_it_is_alone():
 
 
 @pytest.mark.parametrize(
-    "bad", [b"[1]", b"[null]", b'[{"dlqId": ""}]', b"[{}]", b'[{"dlqId": 5}]', b"{}", b"[{]"]
+    "bad",
+    [b"[1]", b"[null]", b'[{"dlqId": ""}]', b"[{}]", b'[{"dlqId": 5}]', b"{}", b"[{]"],
 )
 def test_rows_without_an_identity_are_a_protocol_error(bad):
     """Entries without an id, and what is not an object, are errors and never dropped."""
@@ -216,15 +232,25 @@ def test_secrets_in_headers_and_urls_are_masked_and_comparable():
 
 def test_reveal_keeps_everything():
     """Without a redactor, values are kept as they were sent."""
-    entry = ENTRY | {"header": {"Authorization": ["Bearer canary"]}, "url": "https://a:b@h.example/?q=1"}
+    entry = ENTRY | {
+        "header": {"Authorization": ["Bearer canary"]},
+        "url": "https://a:b@h.example/?q=1",
+    }
     (row,) = rows_of(entry, redactor=None)
     assert row["headers"] == '{"Authorization":["Bearer canary"]}'
     assert row["url"] == "https://a:b@h.example/?q=1"
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -232,7 +258,12 @@ json_values = st.recursive(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys([*ENTRY, "unknown"], json_values)), max_size=4)
+    st.lists(
+        st.fixed_dictionaries(
+            {}, optional=dict.fromkeys([*ENTRY, "unknown"], json_values)
+        ),
+        max_size=4,
+    )
 )
 def test_any_json_in_any_field_keeps_every_row(entries):
     """However wrong the values, every entry with an id has its row, of the one schema."""
@@ -241,16 +272,19 @@ def test_any_json_in_any_field_keeps_every_row(entries):
     assert table.schema == FAILURES
     assert table["dlq_id"].to_pylist() == [entry["dlqId"] for entry in entries]
     table.validate(full=True)
-    assert pa.Table.from_pandas(to_frame(table), schema=FAILURES, preserve_index=False).num_rows == len(
-        entries
-    )
+    assert pa.Table.from_pandas(
+        to_frame(table), schema=FAILURES, preserve_index=False
+    ).num_rows == len(entries)
 
 
 @pytest.mark.slow
 def test_pages_as_specified_are_decoded_strictly(monkeypatch):
     """The sample history, with fields no schema knows and with bytes in base64, needs no lenient decoder."""
     entries = wire_entries(1_767_225_600_000)[:2000]
-    pages = [json.dumps(entries[start : start + 100]).encode() for start in range(0, 2000, 100)]
+    pages = [
+        json.dumps(entries[start : start + 100]).encode()
+        for start in range(0, 2000, 100)
+    ]
     lenient = [decode_leniently(page, redactor=REDACTOR) for page in pages]
     monkeypatch.setattr("toolkit.tables.failures.decode_leniently", None)
     table = FailureDecoder(REDACTOR).decode(pages)
@@ -264,20 +298,39 @@ def test_many_pages_are_decoded_as_one_by_one(monkeypatch):
         json.dumps([ENTRY | {"dlqId": f"a{number}"} for number in range(3)]).encode(),
         b"[]",
         json.dumps([ENTRY | {"dlqId": "b", "first": 1}]).encode(),
-        json.dumps([ENTRY | {"dlqId": "c", "createdAt": -1}, {"dlqId": "d", "second": {"a": []}}]).encode(),
+        json.dumps(
+            [
+                ENTRY | {"dlqId": "c", "createdAt": -1},
+                {"dlqId": "d", "second": {"a": []}},
+            ]
+        ).encode(),
         b'[{"dlqId": "e", "body": "\xff"}]',
         json.dumps([{"dlqId": "f", "bodyBase64": "%"}]).encode(),
         json.dumps([ENTRY | {"dlqId": "g", "first": None}]).encode(),
     ]
-    alone = pa.concat_tables([decode_leniently(page, redactor=REDACTOR) for page in pages])
-    assert alone["dlq_id"].to_pylist() == ["a0", "a1", "a2", "b", "c", "d", "e", "f", "g"]
+    alone = pa.concat_tables(
+        [decode_leniently(page, redactor=REDACTOR) for page in pages]
+    )
+    assert alone["dlq_id"].to_pylist() == [
+        "a0",
+        "a1",
+        "a2",
+        "b",
+        "c",
+        "d",
+        "e",
+        "f",
+        "g",
+    ]
     for size in (1, 800, 3000, 1_000_000):
         monkeypatch.setattr("toolkit.tables.failures._BATCH", size)
         assert FailureDecoder(REDACTOR).decode(pages).equals(alone)
     assert FailureDecoder(REDACTOR).decode([]).equals(FAILURES.empty_table())
 
 
-@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "\x00", "é", "`", "unknown_0", "dlqid", ""])
+@pytest.mark.parametrize(
+    "name", ['a"b', "a\\b", "a\nb", "\x00", "é", "`", "unknown_0", "dlqid", ""]
+)
 def test_unknown_fields_of_any_name_survive(name):
     """Whatever a field is called, its row has it, and other fields are still learned afterwards."""
     decoder = FailureDecoder(REDACTOR)
@@ -288,7 +341,14 @@ def test_unknown_fields_of_any_name_survive(name):
 
 @pytest.mark.parametrize(
     "form",
-    ["Bearer {}", "?code={}", "password={}", "postgres://a:{}@h/x", "eyJhbGciOiJIUzI1NiJ9.{}.sig", "ghp_{}"],
+    [
+        "Bearer {}",
+        "?code={}",
+        "password={}",
+        "postgres://a:{}@h/x",
+        "eyJhbGciOiJIUzI1NiJ9.{}.sig",
+        "ghp_{}",
+    ],
 )
 def test_a_secret_in_the_name_of_an_unknown_field_is_masked(form):
     """What is written stays JSON, and other unknown fields stay beside it."""
@@ -302,9 +362,15 @@ def test_a_secret_in_the_name_of_an_unknown_field_is_masked(form):
 
 def test_pages_before_a_broken_one_are_yielded():
     """Complete pages are yielded before the error, and none after it."""
-    pages = [json.dumps([ENTRY | {"dlqId": str(number)}]).encode() for number in range(4)]
+    pages = [
+        json.dumps([ENTRY | {"dlqId": str(number)}]).encode() for number in range(4)
+    ]
     tables = FailureDecoder(REDACTOR).tables([*pages[:3], b'[{"dlqId" "x"}]', pages[3]])
-    assert [next(tables)["dlq_id"].to_pylist() for _ in range(3)] == [["0"], ["1"], ["2"]]
+    assert [next(tables)["dlq_id"].to_pylist() for _ in range(3)] == [
+        ["0"],
+        ["1"],
+        ["2"],
+    ]
     with pytest.raises(ProtocolError, match="not JSON"):
         next(tables)
 
@@ -332,7 +398,11 @@ def test_deeply_nested_values_are_masked_as_text():
         ('{"password": ["abcdefghijkl"]}', "[masked len="),
     ):
         deep = "[" * 200 + inside + "]" * 200
-        (row,) = FailureDecoder(REDACTOR).decode(f'[{{"dlqId": "a", "cause": {deep}}}]'.encode()).to_pylist()
+        (row,) = (
+            FailureDecoder(REDACTOR)
+            .decode(f'[{{"dlqId": "a", "cause": {deep}}}]'.encode())
+            .to_pylist()
+        )
         assert "abcdefghijkl" not in row["extra"]
         assert "[masked len=" in row["extra"]
         assert kept in json.loads(row["extra"])["cause"]
@@ -343,12 +413,18 @@ def test_deeply_nested_values_are_masked_as_text():
 def test_pages_with_misfits_stay_in_order(odd):
     """However many there are, and wherever: each page's rows, in the pages' order."""
     pages = [
-        json.dumps([ENTRY | {"dlqId": str(number), "createdAt": -1 if is_odd else 1}]).encode()
+        json.dumps(
+            [ENTRY | {"dlqId": str(number), "createdAt": -1 if is_odd else 1}]
+        ).encode()
         for number, is_odd in enumerate(odd)
     ]
     tables = list(FailureDecoder(REDACTOR).tables(pages))
-    assert [table["dlq_id"].to_pylist() for table in tables] == [[str(number)] for number in range(len(odd))]
-    assert [table["created_at"][0].is_valid for table in tables] == [not is_odd for is_odd in odd]
+    assert [table["dlq_id"].to_pylist() for table in tables] == [
+        [str(number)] for number in range(len(odd))
+    ]
+    assert [table["created_at"][0].is_valid for table in tables] == [
+        not is_odd for is_odd in odd
+    ]
 
 
 def test_a_page_that_is_no_page_fails_among_others():
@@ -362,7 +438,10 @@ def test_a_page_that_is_no_page_fails_among_others():
 @given(
     st.lists(
         st.fixed_dictionaries(
-            {}, optional=dict.fromkeys(["n", "api_key", "Bearer abcdefgh1234", "?code=abcdef12"], json_values)
+            {},
+            optional=dict.fromkeys(
+                ["n", "api_key", "Bearer abcdefgh1234", "?code=abcdef12"], json_values
+            ),
         ),
         max_size=5,
     )
@@ -371,17 +450,29 @@ def test_unknown_fields_are_written_alike_by_both_decoders(extras):
     """Whatever unknown fields hold: the same text, masked the same, on one page or on two."""
     entries = [{"dlqId": f"id-{index}", **extra} for index, extra in enumerate(extras)]
     page = json.dumps(entries, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    other = json.dumps([{"dlqId": "z", "n": "own-live-token-42", "m": "Bearer canary-1"}]).encode()
+    other = json.dumps(
+        [{"dlqId": "z", "n": "own-live-token-42", "m": "Bearer canary-1"}]
+    ).encode()
     expected = [decode_leniently(raw, redactor=REDACTOR) for raw in (page, other)]
-    assert FailureDecoder(REDACTOR).decode([page, other]).equals(pa.concat_tables(expected))
+    assert (
+        FailureDecoder(REDACTOR)
+        .decode([page, other])
+        .equals(pa.concat_tables(expected))
+    )
 
 
 def test_labels_are_masked_as_other_text_is():
     """Our own token is masked in labels as in the single label."""
     for extra in ({}, {"maxRetries": "odd"}):
         (row,) = rows_of({"dlqId": "a", "label": "own-live-token-42", **extra})
-        (other,) = rows_of({"dlqId": "a", "labels": ["eu", "own-live-token-42"], **extra})
-        assert json.loads(row["labels"]) == [row["label"]] == json.loads(other["labels"])[1:]
+        (other,) = rows_of(
+            {"dlqId": "a", "labels": ["eu", "own-live-token-42"], **extra}
+        )
+        assert (
+            json.loads(row["labels"])
+            == [row["label"]]
+            == json.loads(other["labels"])[1:]
+        )
         assert "own-live-token-42" not in json.dumps([row, other], default=str)
 
 

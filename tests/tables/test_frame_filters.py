@@ -18,7 +18,9 @@ documents = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["x", "", "it's"]),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["a", "b", "b.c", "a[0]", "ü", ""]), inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["a", "b", "b.c", "a[0]", "ü", ""]), inner, max_size=3
+        )
     ),
     max_leaves=8,
 )
@@ -31,7 +33,10 @@ def test_a_filter_makes_the_same_mask_as_text_and_as_tree():
     mask = tk.match_metadata(frame, "n >= 3")
     assert mask.to_dict() == {7: True, 5: False, 3: False, 1: True}
     assert tk.match_metadata(frame, tk.parse_filter("n >= 3")).equals(mask)
-    assert frame[tk.match_metadata(frame, "HAS NOT FIELD city")]["id"].tolist() == ["c", "d"]
+    assert frame[tk.match_metadata(frame, "HAS NOT FIELD city")]["id"].tolist() == [
+        "c",
+        "d",
+    ]
     assert tk.match_metadata(frame.iloc[:0], "n = 1").dtype == bool
 
 
@@ -47,12 +52,18 @@ def test_it_agrees_with_the_service(sample_service):
     """What matches here is what a filtered query finds there."""
     whole = tk.load_vectors(sample_service, progress=False)
     text = "city = 'Quito' AND tags CONTAINS 'eu'"
-    hits = tk.query(sample_service, vector=tk.as_matrix(whole)[0], top_k=1000, filter=text)
+    hits = tk.query(
+        sample_service, vector=tk.as_matrix(whole)[0], top_k=1000, filter=text
+    )
     assert set(hits["id"]) == set(whole[tk.match_metadata(whole, text)]["id"])
     assert len(hits) > 0
 
 
-@given(rows=st.lists(st.none() | st.dictionaries(st.sampled_from(["a", "b"]), documents), max_size=4))
+@given(
+    rows=st.lists(
+        st.none() | st.dictionaries(st.sampled_from(["a", "b"]), documents), max_size=4
+    )
+)
 def test_every_field_and_value_is_found_by_its_filter(rows):
     """As many rows have a field as was counted, and a value that was seen in it is found there."""
     texts = [None if row is None else json.dumps(row) for row in rows]
@@ -61,17 +72,24 @@ def test_every_field_and_value_is_found_by_its_filter(rows):
         assert match_metadata(frame, HasField(field.name)).sum() == field.rows
         if set(field.kinds) <= {"text", "number", "boolean"}:
             for value, count in field.frequent:
-                assert match_metadata(frame, Comparison(field.name, "=", value)).sum() >= count
+                assert (
+                    match_metadata(frame, Comparison(field.name, "=", value)).sum()
+                    >= count
+                )
 
 
 def test_kinds_and_values_are_counted_by_type():
     """True is no 1, a null is counted, and of an array its elements are the values."""
     rows = [{"a": 1, "t": ["x", "y"]}, {"a": True, "t": ["x"]}, {"a": None, "t": []}]
     found = {
-        field.name: field for field in metadata_fields(pd.DataFrame({"metadata": map(json.dumps, rows)}))
+        field.name: field
+        for field in metadata_fields(pd.DataFrame({"metadata": map(json.dumps, rows)}))
     }
     assert set(found["a"].kinds) == {"number", "boolean", "null"}
-    assert [(type(value), count) for value, count in found["a"].frequent] == [(bool, 1), (int, 1)]
+    assert [(type(value), count) for value, count in found["a"].frequent] == [
+        (bool, 1),
+        (int, 1),
+    ]
     assert found["t"].frequent == (("x", 2), ("y", 1))
     assert found["t[#-1]"].frequent == (("x", 1), ("y", 1))
 

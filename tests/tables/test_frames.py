@@ -8,7 +8,13 @@ import pickle
 import pandas as pd
 import pytest
 
-from toolkit.tables.frames import ExactText, frame_from_rows, frame_html, to_frame, to_table
+from toolkit.tables.frames import (
+    ExactText,
+    frame_from_rows,
+    frame_html,
+    to_frame,
+    to_table,
+)
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FAILURES
 
@@ -19,7 +25,10 @@ BODY = json.dumps({"user": "ann", "password": CANARY})
 @pytest.fixture
 def frame() -> pd.DataFrame:
     """Two failures, one without bodies."""
-    rows = [{"dlq_id": "a", "body": BODY, "response_body": f"password: {CANARY}\nline two"}, {"dlq_id": "b"}]
+    rows = [
+        {"dlq_id": "a", "body": BODY, "response_body": f"password: {CANARY}\nline two"},
+        {"dlq_id": "b"},
+    ]
     return frame_from_rows(rows, FAILURES)
 
 
@@ -51,7 +60,12 @@ def frame() -> pd.DataFrame:
 def test_a_frame_shows_its_bodies_masked(frame, show, width):
     """Also its parts, what was made of it by sorting, joining and grouping, and cells in full width."""
     with pd.option_context(
-        "display.max_colwidth", width, "display.max_columns", None, "display.width", 10_000
+        "display.max_colwidth",
+        width,
+        "display.max_columns",
+        None,
+        "display.width",
+        10_000,
     ):
         shown = show(frame)
     assert CANARY not in shown
@@ -71,13 +85,17 @@ def test_the_values_are_exact_and_the_column_is_pandas_own(frame, tmp_path):
     frame.to_csv(tmp_path / "a.csv")
     assert pd.read_parquet(tmp_path / "a.parquet")["body"][0] == BODY
     assert pd.read_csv(tmp_path / "a.csv")["body"][0] == BODY
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), frame, check_dtype=True)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "a.parquet"), frame, check_dtype=True
+    )
 
 
 def test_cells_look_as_pandas_writes_them_otherwise():
     """Line ends, quotes, missing values and long texts are shown as in any other column."""
     texts = ["a\nb\tc", 'it\'s "x"', None, "long " * 100, ""]
-    frame = frame_from_rows([{"dlq_id": str(n), "body": text} for n, text in enumerate(texts)], FAILURES)
+    frame = frame_from_rows(
+        [{"dlq_id": str(n), "body": text} for n, text in enumerate(texts)], FAILURES
+    )
     plain = pd.DataFrame({"body": pd.Series(texts, dtype="str")})
     assert isinstance(frame["body"].array, ExactText)
     assert repr(frame[["body"]]) == repr(plain)
@@ -86,9 +104,16 @@ def test_cells_look_as_pandas_writes_them_otherwise():
 
 def test_revealed_frames_show_bodies_as_they_are():
     """Frames that reveal secrets show them."""
-    table = to_table(frame_from_rows([{"dlq_id": "a", "body": BODY}], FAILURES), FAILURES)
+    table = to_table(
+        frame_from_rows([{"dlq_id": "a", "body": BODY}], FAILURES), FAILURES
+    )
     receipt = Receipt(
-        what="failures", source="x", scope={"revealed": True}, started_at="", ended_at="", rows=1
+        what="failures",
+        source="x",
+        scope={"revealed": True},
+        started_at="",
+        ended_at="",
+        rows=1,
     )
     for frame in (to_frame(table, receipt), to_frame(table, reveal=True)):
         assert CANARY in frame["body"].to_string()
@@ -97,13 +122,19 @@ def test_revealed_frames_show_bodies_as_they_are():
 def test_texts_of_hits_are_aligned_at_the_left():
     """By column, as notebooks show them: ids and metadata at the left, numbers as they are."""
     hits = pd.DataFrame(
-        {"query": [0], "id": pd.array(["a"], "str"), "score": [0.5], "data": pd.array(["t"], "str")}
+        {
+            "query": [0],
+            "id": pd.array(["a"], "str"),
+            "score": [0.5],
+            "data": pd.array(["t"], "str"),
+        }
     )
     assert "tk-left" not in frame_html(hits)
     hits.attrs["queries"] = [{"data": "t"}]
     shown = frame_html(hits)
     assert (
-        "<style>.tk-left-3-5 :is(th,td):is(:nth-child(3),:nth-child(5)) {text-align: left}</style>" in shown
+        "<style>.tk-left-3-5 :is(th,td):is(:nth-child(3),:nth-child(5)) {text-align: left}</style>"
+        in shown
     )
     assert '<div class="tk-frame tk-left-3-5">' in shown
     assert "text-align: left}" not in frame_html(hits[["query", "score"]])

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from toolkit.tables.header_maps import header_maps
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=6) | st.sampled_from(
+texts = st.text(
+    st.characters(exclude_categories=("Cs",)), max_size=6
+) | st.sampled_from(
     [
         "",
         "\\",
@@ -52,7 +54,10 @@ def raw(text: str) -> msgspec.Raw:
 
 def column_of(values):
     """The column these maps make: compact JSON, names and values in their order."""
-    written = [None if value is None else msgspec.json.encode(value).decode() for value in values]
+    written = [
+        None if value is None else msgspec.json.encode(value).decode()
+        for value in values
+    ]
     return pa.array(written, pa.string())
 
 
@@ -60,7 +65,9 @@ def column_of(values):
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(maps, writers), max_size=6))
 @example([({}, json.dumps)])
-@example([(None, json.dumps), ({}, json.dumps), ({"a": []}, json.dumps), (None, json.dumps)])
+@example(
+    [(None, json.dumps), ({}, json.dumps), ({"a": []}, json.dumps), (None, json.dumps)]
+)
 @example([({"a": ["\\"]}, json.dumps), ({"\\": ['"', "\\\\"]}, json.dumps)])
 def test_the_column_is_the_one_that_objects_give(rows):
     """Whatever the texts hold and however the JSON is spaced and escaped: the same maps, names and nulls."""
@@ -69,7 +76,9 @@ def test_the_column_is_the_one_that_objects_give(rows):
     found.texts().validate(full=True)
     values = [value or {} for value, _ in rows]
     assert found.names.to_pylist() == [name for value in values for name in value]
-    assert found.rows.tolist() == [row for row, value in enumerate(values) for _ in value]
+    assert found.rows.tolist() == [
+        row for row, value in enumerate(values) for _ in value
+    ]
     assert found.values.to_pylist() == [
         text for value in values for items in value.values() for text in items
     ]
@@ -80,10 +89,15 @@ def test_the_column_is_the_one_that_objects_give(rows):
 def test_other_values_are_written_in_place_of_their_own(rows, data):
     """Whichever values are replaced, and by whatever text, the maps are those with the new values."""
     found = header_maps([raw(write(value)) for value, write in rows])
-    other = [data.draw(texts) if data.draw(st.booleans()) else text for text in found.values.to_pylist()]
+    other = [
+        data.draw(texts) if data.draw(st.booleans()) else text
+        for text in found.values.to_pylist()
+    ]
     left = iter(other)
     expected = [
-        None if value is None else {name: [next(left) for _ in items] for name, items in value.items()}
+        None
+        if value is None
+        else {name: [next(left) for _ in items] for name, items in value.items()}
         for value, _ in rows
     ]
     assert found.texts(pa.array(other, pa.string())).equals(column_of(expected))
@@ -101,14 +115,21 @@ def test_other_values_are_written_in_place_of_their_own(rows, data):
 def test_anything_else_is_left_to_the_lenient_decoder(odd):
     """A value of another kind, or a name that is repeated, among others that are as they should be."""
     good = raw('{"A": ["x"], "B": []}')
-    for rows in ([raw(odd)], [good, raw(odd)], [raw(odd), good], [good, raw(odd), raw("null"), good]):
+    for rows in (
+        [raw(odd)],
+        [good, raw(odd)],
+        [raw(odd), good],
+        [good, raw(odd), raw("null"), good],
+    ):
         with pytest.raises(ValueError, match=r"not a map|same name twice"):
             header_maps(rows)
 
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -117,7 +138,10 @@ def fits(value):
     """Whether this is a header map as specified, or null."""
     if not isinstance(value, dict):
         return value is None
-    return all(isinstance(items, list) and {str}.issuperset(map(type, items)) for items in value.values())
+    return all(
+        isinstance(items, list) and {str}.issuperset(map(type, items))
+        for items in value.values()
+    )
 
 
 @settings(deadline=None, max_examples=300)
@@ -135,14 +159,21 @@ def test_a_column_is_made_of_maps_alone(values, write):
 def test_bytes_that_are_no_text_are_refused():
     """Invalid UTF-8 in a name or a value is an error, which sends the page to the lenient decoder."""
     for text in (b'{"a": ["\xff"]}', b'{"\xff": ["a"]}', b'{"a": ["\\n\xc3"]}'):
-        with pytest.raises((pa.ArrowInvalid, UnicodeDecodeError), match=re.compile("utf-?8", re.IGNORECASE)):
+        with pytest.raises(
+            (pa.ArrowInvalid, UnicodeDecodeError),
+            match=re.compile("utf-?8", re.IGNORECASE),
+        ):
             header_maps([msgspec.Raw(text)])
 
 
 def test_many_names_are_compared_as_few_are():
     """A name that is repeated is noticed among thousands of names, too."""
     rows = [{f"n{number}": ["v"]} for number in range(3000)]
-    assert header_maps([raw(json.dumps(row)) for row in rows]).texts().equals(column_of(rows))
+    assert (
+        header_maps([raw(json.dumps(row)) for row in rows])
+        .texts()
+        .equals(column_of(rows))
+    )
     twice = raw('{"n7": ["v"], "n8": [], "n7": []}')
     with pytest.raises(ValueError, match="same name twice"):
         header_maps([*(raw(json.dumps(row)) for row in rows), twice])

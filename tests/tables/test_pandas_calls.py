@@ -16,7 +16,13 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import count_by, count_labels, explain_change, failure_trend, find_incidents
+from toolkit.analysis import (
+    count_by,
+    count_labels,
+    explain_change,
+    failure_trend,
+    find_incidents,
+)
 from toolkit.base.progress import ProgressBar
 from toolkit.loading.load import Load, LoadState, Plan
 from toolkit.snapshots.store import SnapshotStore
@@ -50,13 +56,24 @@ def _failures() -> list[dict[str, Any]]:
 
 def _sync(path: Path, names: str) -> Any:
     """Sync the entries of these names, one letter each."""
-    rows = [{**row, "dlq_id": name} for name, row in zip(names, _failures(), strict=False)]
+    rows = [
+        {**row, "dlq_id": name} for name, row in zip(names, _failures(), strict=False)
+    ]
 
     def tables(_: LoadState) -> Iterator[Any]:
         yield pa_table(rows)
 
-    plan = Plan(what="failures", source="http://127.0.0.1:1", scope={}, schema=FAILURES, key=("dlq_id",))
-    return sync_load(Load(plan, tables, lambda: ProgressBar(False, title="", unit="")), SnapshotStore(path))
+    plan = Plan(
+        what="failures",
+        source="http://127.0.0.1:1",
+        scope={},
+        schema=FAILURES,
+        key=("dlq_id",),
+    )
+    return sync_load(
+        Load(plan, tables, lambda: ProgressBar(False, title="", unit="")),
+        SnapshotStore(path),
+    )
 
 
 def pa_table(rows: list[dict[str, Any]]) -> Any:
@@ -70,9 +87,17 @@ def _vectors(service: tk.Service, half: str) -> pd.DataFrame:
     """Vectors of an index, through the service: written, and loaded again."""
     space = "pandas-calls"
     rows = [
-        {"id": f"v{number}", "metadata": {"n": number, "city": "İzmir"}, "data": f"text {number}"}
+        {
+            "id": f"v{number}",
+            "metadata": {"n": number, "city": "İzmir"},
+            "data": f"text {number}",
+        }
         | ({"vector": [0.1 * number, 1.5]} if half != "sparse" else {})
-        | ({"sparse": {"indices": [1, 7 + number], "values": [0.5, 0.25]}} if half != "dense" else {})
+        | (
+            {"sparse": {"indices": [1, 7 + number], "values": [0.5, 0.25]}}
+            if half != "dense"
+            else {}
+        )
         for number in range(4)
     ]
     tk.upsert_vectors(service, rows, namespace=space)
@@ -86,7 +111,9 @@ def frames(local_indexes, tmp_path_factory) -> Frames:
     path = tmp_path_factory.mktemp("snapshot")
     _sync(path, "abcd")
     changes = _sync(path, "bcde")
-    dense, sparse, hybrid = (_vectors(local_indexes[name], name) for name in ("dense", "sparse", "hybrid"))
+    dense, sparse, hybrid = (
+        _vectors(local_indexes[name], name) for name in ("dense", "sparse", "hybrid")
+    )
     found = tk.query(
         local_indexes["hybrid"],
         vector=[0.1, 1.5],
@@ -99,16 +126,31 @@ def frames(local_indexes, tmp_path_factory) -> Frames:
     )
     changed = pd.concat([failures] * 20, ignore_index=True)
     explained = explain_change(
-        changed.iloc[::3].head(30), changed, attributes=["response_status", "workflow_url"]
+        changed.iloc[::3].head(30),
+        changed,
+        attributes=["response_status", "workflow_url"],
     )
     times = pd.date_range("2026-03-01", periods=200, freq="61min", tz="UTC")
     burst = pd.date_range("2026-03-05 10:00", periods=60, freq="min", tz="UTC")
     history = pd.DataFrame(
-        {"failed_at": [*times, *burst], "workflow_url": ["pay", "mail"] * 100 + ["pay"] * 60}
+        {
+            "failed_at": [*times, *burst],
+            "workflow_url": ["pay", "mail"] * 100 + ["pay"] * 60,
+        }
     ).assign(created_at=lambda frame: frame["failed_at"])
     audit = tk.audit_vectors(dense)
-    callback = {"status": 200, "body": "//4A", "header": {"A": ["1"]}, "sourceMessageId": "m"}
-    run = {"workflow_run_id": "wfr_1", "state": "RUN_FAILED", "created_at": _TIME, "labels": '["eu"]'}
+    callback = {
+        "status": 200,
+        "body": "//4A",
+        "header": {"A": ["1"]},
+        "sourceMessageId": "m",
+    }
+    run = {
+        "workflow_run_id": "wfr_1",
+        "state": "RUN_FAILED",
+        "created_at": _TIME,
+        "labels": '["eu"]',
+    }
     frames = {
         "failures": failures,
         "headers": tk.explode_headers(failures),
@@ -121,7 +163,9 @@ def frames(local_indexes, tmp_path_factory) -> Frames:
         "metadata": tk.explode_metadata(dense),
         "matched": dense[tk.match_metadata(dense, "n >= 2")],
         "hits": found,
-        "unknown dimension": frame_from_rows([{"namespace": "", "id": "a", "vector": [1, 2]}], vectors()),
+        "unknown dimension": frame_from_rows(
+            [{"namespace": "", "id": "a", "vector": [1, 2]}], vectors()
+        ),
         "snapshot": tk.read_snapshot(path),
         "added": changes.added,
         "changed": changes.changed,
@@ -178,10 +222,16 @@ def _csv(frame: pd.DataFrame) -> None:
     read = pd.read_csv(io.StringIO(frame.to_csv(index=False)))
     assert list(read.columns) == [str(name) for name in frame.columns]
     assert len(read) == len(frame)
-    vectors_of = [name for name in frame.columns if str(frame[name].dtype).startswith("vector")]
+    vectors_of = [
+        name for name in frame.columns if str(frame[name].dtype).startswith("vector")
+    ]
     for name in vectors_of:
-        numbers = [json.loads(text) if isinstance(text, str) else None for text in read[name]]
-        assert numbers == [list(value) if isinstance(value, tuple) else None for value in frame[name]]
+        numbers = [
+            json.loads(text) if isinstance(text, str) else None for text in read[name]
+        ]
+        assert numbers == [
+            list(value) if isinstance(value, tuple) else None for value in frame[name]
+        ]
 
 
 def _json(frame: pd.DataFrame) -> None:
@@ -194,16 +244,25 @@ def _json(frame: pd.DataFrame) -> None:
     assert len(read) == len(frame)
     for name in frame.columns:
         if str(frame[name].dtype).startswith("vector") and len(frame):
-            expected = [list(value) if isinstance(value, tuple) else None for value in frame[name]]
-            assert [value if isinstance(value, list) else None for value in read[name]] == expected
+            expected = [
+                list(value) if isinstance(value, tuple) else None
+                for value in frame[name]
+            ]
+            assert [
+                value if isinstance(value, list) else None for value in read[name]
+            ] == expected
 
 
 def _parquet(frame: pd.DataFrame) -> None:
     buffer = io.BytesIO()
     frame.to_parquet(buffer)
     read = pd.read_parquet(io.BytesIO(buffer.getvalue()))
-    for name in frame.columns[frame.dtypes == "object"]:  # Parquet has lists, and structures of all names
-        assert [_plain(value) for value in read[name]] == [_plain(value) for value in frame[name]]
+    for name in frame.columns[
+        frame.dtypes == "object"
+    ]:  # Parquet has lists, and structures of all names
+        assert [_plain(value) for value in read[name]] == [
+            _plain(value) for value in frame[name]
+        ]
     plain = [name for name in frame.columns if frame[name].dtype != "object"]
     _same(read[plain], frame[plain])
 
@@ -214,7 +273,9 @@ def _plain(value: Any) -> Any:
         return {name: _plain(each) for name, each in value.items() if each is not None}
     if isinstance(value, datetime):
         return np.datetime64(value.astimezone(UTC).replace(tzinfo=None))
-    return [*map(_plain, value)] if isinstance(value, list | tuple | np.ndarray) else value
+    return (
+        [*map(_plain, value)] if isinstance(value, list | tuple | np.ndarray) else value
+    )
 
 
 def _sql(frame: pd.DataFrame) -> None:
@@ -235,8 +296,14 @@ def _insert(frame: pd.DataFrame) -> None:
     names = ", ".join(f"c{number}" for number in range(frame.shape[1]))
     connection.execute(f"CREATE TABLE rows ({names})")
     for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False):
-        plain = [value.isoformat() if isinstance(value, pd.Timestamp) else value for value in row]
-        connection.execute(f"INSERT INTO rows VALUES ({', '.join('?' * len(plain))})", plain)  # noqa: S608
+        plain = [
+            value.isoformat() if isinstance(value, pd.Timestamp) else value
+            for value in row
+        ]
+        connection.execute(
+            f"INSERT INTO rows VALUES ({', '.join('?' * len(plain))})",  # noqa: S608
+            plain,
+        )
     assert connection.execute("SELECT count(*) FROM rows").fetchone() == (len(frame),)
     connection.close()
 
@@ -251,14 +318,19 @@ def _excel(frame: pd.DataFrame) -> None:
         if str(frame[name].dtype).startswith("datetime64"):
             expected = frame[name].dt.tz_convert("UTC").dt.tz_localize(None)
             found = pd.to_datetime(read[name]).astype("datetime64[ms]")
-            assert found.dropna().tolist() == expected.astype("datetime64[ms]").dropna().tolist()
+            assert (
+                found.dropna().tolist()
+                == expected.astype("datetime64[ms]").dropna().tolist()
+            )
 
 
 def _explode(frame: pd.DataFrame) -> None:
     if "headers" in frame.columns:
         expected = sum(len(json.loads(text)) for text in frame["headers"].dropna())
         if "dlq_id" in frame.columns:
-            assert len(tk.explode_headers(frame).drop_duplicates(["dlq_id", "name"])) >= min(expected, 1)
+            assert len(
+                tk.explode_headers(frame).drop_duplicates(["dlq_id", "name"])
+            ) >= min(expected, 1)
     if "metadata" in frame.columns:
         assert len(tk.explode_metadata(frame)) == len(frame)
     if "vector" in frame.columns:
@@ -292,7 +364,9 @@ def _queried(frame: pd.DataFrame) -> None:
 
 def _pivoted(frame: pd.DataFrame) -> None:
     name = frame.columns[0]
-    assert frame.pivot_table(index=name, aggfunc="size").sum() == frame[name].notna().sum()
+    assert (
+        frame.pivot_table(index=name, aggfunc="size").sum() == frame[name].notna().sum()
+    )
 
 
 def _repeated(frame: pd.DataFrame) -> None:
@@ -314,7 +388,9 @@ def _indexed(frame: pd.DataFrame) -> None:
 
 def _rows(frame: pd.DataFrame) -> None:
     assert len(list(frame.itertuples())) == len(frame) == len(frame.to_dict("records"))
-    assert {hash(row) is not None for row in frame.itertuples(index=False, name=None)} <= {True}
+    assert {
+        hash(row) is not None for row in frame.itertuples(index=False, name=None)
+    } <= {True}
     json.dumps(frame.to_dict("records"), default=str)
 
 

@@ -58,8 +58,13 @@ def test_an_invalid_receipt_is_refused(plain):
 def test_the_verdict_says_complete_or_why_not():
     """One sentence, with the reasons where there are some."""
     assert made().verdict == "complete: 1,200 failures"
-    short = made(complete=False, reasons=("only the first 5 were requested", "3 changed"))
-    assert short.verdict == "not complete: 1,200 failures; only the first 5 were requested; 3 changed"
+    short = made(
+        complete=False, reasons=("only the first 5 were requested", "3 changed")
+    )
+    assert (
+        short.verdict
+        == "not complete: 1,200 failures; only the first 5 were requested; 3 changed"
+    )
     assert made(complete=False).verdict.endswith("the load did not end")
     assert made(rows=1).verdict == "complete: 1 failure"
 
@@ -67,21 +72,31 @@ def test_the_verdict_says_complete_or_why_not():
 def test_a_receipt_is_not_complete_unless_it_says_so():
     """Without `complete=`, a receipt says that it is not complete."""
     bare = Receipt(
-        what="x", source="y", scope={}, started_at="2026-01-01T00:00:00Z", ended_at="2026-01-01T00:00:00Z"
+        what="x",
+        source="y",
+        scope={},
+        started_at="2026-01-01T00:00:00Z",
+        ended_at="2026-01-01T00:00:00Z",
     )
     assert not bare.complete
 
 
 def test_as_text_it_tells_the_work():
     """Pages, requests, retries, megabytes, seconds."""
-    assert str(made()) == "complete: 1,200 failures (12 pages, 14 requests, 2 retries, 2.5 MB, 90.5 s)"
+    assert (
+        str(made())
+        == "complete: 1,200 failures (12 pages, 14 requests, 2 retries, 2.5 MB, 90.5 s)"
+    )
 
 
 @given(st.text(max_size=40))
 def test_its_html_escapes_every_value(text):
     """Sources, scopes and reasons come from outside: no markup of theirs gets through."""
     shown = made(
-        source=f"<script>{text}", scope={text: "<b>"}, reasons=(text, "<i>"), complete=False
+        source=f"<script>{text}",
+        scope={text: "<b>"},
+        reasons=(text, "<i>"),
+        complete=False,
     )._repr_html_()
     for markup in ("<script>", "<b>", "<i>"):
         assert markup not in shown
@@ -125,11 +140,21 @@ def test_a_frame_has_its_receipt_also_when_sliced():
 
 def test_a_derived_frame_is_not_reported_as_complete():
     """Filtering, copying and sorting keep the receipt, and it says how many of the rows loaded are there."""
-    frame = pd.DataFrame({"dlq_id": [f"d{number}" for number in range(1_200)], "n": range(1_200)})
+    frame = pd.DataFrame(
+        {"dlq_id": [f"d{number}" for number in range(1_200)], "n": range(1_200)}
+    )
     frame.attrs["receipt"] = made().to_dict()
-    assert receipt(frame.copy()) == receipt(frame.sort_values("n")) == receipt(frame[["n"]]) == made()
+    assert (
+        receipt(frame.copy())
+        == receipt(frame.sort_values("n"))
+        == receipt(frame[["n"]])
+        == made()
+    )
     some = frame[frame["n"] < 10]
-    assert receipt(some).verdict == "complete: 1,200 failures; this frame has 10 of the 1,200 rows loaded"
+    assert (
+        receipt(some).verdict
+        == "complete: 1,200 failures; this frame has 10 of the 1,200 rows loaded"
+    )
     told = summary(some)
     assert told.complete is None
     assert "10 of the 1,200 rows of the load, which was complete" in repr(told)
@@ -163,7 +188,9 @@ def test_no_text_of_a_receipt_shows_a_token_of_this_process():
     connected = connect(queue_url="http://127.0.0.1:9", queue_token=token)
     texts = dict.fromkeys(("what", "source"), token)
     lists = dict.fromkeys(("assumptions", "notes", "reasons"), (token,))
-    written = made(complete=False).to_dict() | texts | lists | {"scope": {token: [token]}}
+    written = (
+        made(complete=False).to_dict() | texts | lists | {"scope": {token: [token]}}
+    )
     shown = Receipt.from_dict(written)
     assert token not in f"{shown!r} {shown} {shown._repr_html_()} {shown.to_dict()}"
     assert connected

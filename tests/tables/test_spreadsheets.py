@@ -26,13 +26,29 @@ def cells(path, sheet="data"):
 
 def test_text_like_a_formula_stays_text(tmp_path):
     """Every such text is a text in the workbook, as it was, and is marked to stay one when it is edited."""
-    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "=cmd|' /C calc'!A0", "#N/A", "＝1", "plain"]  # noqa: RUF001
+    texts = [
+        "=1+1",
+        "+1",
+        "-1",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        "=cmd|' /C calc'!A0",
+        "#N/A",
+        "＝1",  # noqa: RUF001
+        "plain",
+    ]
     frame = pd.DataFrame({"=head": texts})
     tk.to_excel(frame, tmp_path / "a.xlsx")
     found = [row[0] for row in cells(tmp_path / "a.xlsx")]
     assert {cell.data_type for cell in found} == {"s"}
-    assert [cell.value for cell in found] == [text.replace("\r", "\n") for text in texts]
-    assert [cell.quotePrefix for cell in found] == [text[0] in "=+-@\t\r＝" for text in texts]  # noqa: RUF001
+    assert [cell.value for cell in found] == [
+        text.replace("\r", "\n") for text in texts
+    ]
+    assert [cell.quotePrefix for cell in found] == [
+        text[0] in "=+-@\t\r＝"  # noqa: RUF001
+        for text in texts
+    ]
     assert openpyxl.load_workbook(tmp_path / "a.xlsx")["data"]["A1"].data_type == "s"
 
 
@@ -42,7 +58,9 @@ def test_values_that_excel_cannot_hold_are_written_visibly(tmp_path):
         {
             "large": pd.array([2**53 + 1, None], dtype="Int64"),
             "time": pd.to_datetime(
-                ["2026-03-01T12:00+02:00", "1850-01-01T00:00Z"], utc=True, format="ISO8601"
+                ["2026-03-01T12:00+02:00", "1850-01-01T00:00Z"],
+                utc=True,
+                format="ISO8601",
             ),
             "float": [float("inf"), float("nan")],
             "text": ["bell\x07", None],
@@ -50,7 +68,12 @@ def test_values_that_excel_cannot_hold_are_written_visibly(tmp_path):
     )
     tk.to_excel(frame, tmp_path / "a.xlsx")
     first, second = ([cell.value for cell in row] for row in cells(tmp_path / "a.xlsx"))
-    assert first == [str(2**53 + 1), pd.Timestamp("2026-03-01T10:00").to_pydatetime(), "inf", "bell\\x07"]
+    assert first == [
+        str(2**53 + 1),
+        pd.Timestamp("2026-03-01T10:00").to_pydatetime(),
+        "inf",
+        "bell\\x07",
+    ]
     assert second == [None, "1850-01-01T00:00:00+00:00", None, None]
     assert (tmp_path / "a.xlsx").stat().st_mode & 0o077 == 0
 
@@ -63,7 +86,9 @@ def test_truncated_texts_are_named(tmp_path):
     values = [[cell.value for cell in row] for row in cells(tmp_path / "a.xlsx")]
     assert values[0][1] == "x" * 32_767
     assert values[1][1] == "y" * 32_766 + "…"
-    noted = [[cell.value for cell in row] for row in cells(tmp_path / "a.xlsx", "truncated")]
+    noted = [
+        [cell.value for cell in row] for row in cells(tmp_path / "a.xlsx", "truncated")
+    ]
     assert noted == [[3, "body", 40_000]]
     assert frame["body"].str.len().tolist() == [32_767, 40_000]
 
@@ -71,7 +96,10 @@ def test_truncated_texts_are_named(tmp_path):
 def test_a_workbook_that_is_not_written_leaves_nothing_open(tmp_path):
     """Neither a warning as an error nor a missing folder leaves a file for the garbage collector to close."""
     frame = pd.DataFrame({"a": ["x" * 40_000]})
-    with pytest.raises(UnexpectedResultWarning), warnings.catch_warnings(action="error"):
+    with (
+        pytest.raises(UnexpectedResultWarning),
+        warnings.catch_warnings(action="error"),
+    ):
         tk.to_excel(frame, tmp_path / "a.xlsx")
     with pytest.raises(InputError, match=r"a.xlsx.*: .* a file in an existing folder"):
         tk.to_excel(frame[:0], tmp_path / "missing" / "a.xlsx")
@@ -89,7 +117,9 @@ def test_without_openpyxl_the_error_names_the_command(tmp_path, monkeypatch):
 
 def test_vectors_become_columns_or_text():
     """As many columns as the longest vector has; a column that is there already is not replaced."""
-    frame = pd.DataFrame({"id": ["a", "b"], "v": pd.array([[0.1, 2], [3]], dtype="vector[float32]")})
+    frame = pd.DataFrame(
+        {"id": ["a", "b"], "v": pd.array([[0.1, 2], [3]], dtype="vector[float32]")}
+    )
     flat = tk.flatten(frame, vectors="columns")
     assert flat.columns.tolist() == ["id", "v_0", "v_1"]
     assert flat["v_0"].tolist() == [0.1, 3.0]
@@ -113,7 +143,10 @@ FORMULAS = [
         *(
             f"{sign}1" for sign in "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b"
         ),  # full-width and small forms
-        *(f"{unseen}=1" for unseen in "\u00ad\u034f\u061c\u202e\u2066\ufe0f\u0301\u180e"),
+        *(
+            f"{unseen}=1"
+            for unseen in "\u00ad\u034f\u061c\u202e\u2066\ufe0f\u0301\u180e"
+        ),
         "  =1",
         "\u200b=1",
         "\ufeff=1",
@@ -135,7 +168,9 @@ PLAIN = [
 
 def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
     """Read back, each text that a spreadsheet would read as a formula has a sign in front, and no other."""
-    frame = pd.DataFrame({"=name": FORMULAS, "n": range(len(FORMULAS)), "x": [-1.5] * len(FORMULAS)})
+    frame = pd.DataFrame(
+        {"=name": FORMULAS, "n": range(len(FORMULAS)), "x": [-1.5] * len(FORMULAS)}
+    )
     before = frame.copy(deep=True)
     tk.to_csv(frame, tmp_path / "a.csv")
     pd.testing.assert_frame_equal(frame, before)
@@ -157,7 +192,9 @@ def test_no_cell_is_a_formula_whichever_separator_is_expected(tmp_path, separato
         for sign in (";", "\t", "|", "\n", "\r\n", '";')
         for between in ("", " ", "\u200b", '"', "\t", ";")
     ]
-    frame = pd.DataFrame({"a": "x", texts[0]: texts, "lists": [[text] for text in texts]})
+    frame = pd.DataFrame(
+        {"a": "x", texts[0]: texts, "lists": [[text] for text in texts]}
+    )
     tk.to_csv(frame, tmp_path / "a.csv")
     with (tmp_path / "a.csv").open(encoding="utf-8-sig", newline="") as file:
         found = [cell for row in csv.reader(file, delimiter=separator) for cell in row]
@@ -165,7 +202,9 @@ def test_no_cell_is_a_formula_whichever_separator_is_expected(tmp_path, separato
     assert not [cell for cell in found if cell.lstrip(' "\u200b').startswith("=")]
     back = pd.read_csv(tmp_path / "a.csv")
     assert back.shape == frame.shape
-    assert [text.replace("'", "") for text in back.iloc[:, 1]] == [text.replace("\r", "") for text in texts]
+    assert [text.replace("'", "") for text in back.iloc[:, 1]] == [
+        text.replace("\r", "") for text in texts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +235,10 @@ def test_no_kind_of_column_holds_a_formula(tmp_path, column):
 
 def test_a_csv_file_of_failures_reads_back(tmp_path):
     """The same rows and columns, private, recognised as UTF-8; no folder is an error that says so."""
-    rows = [{"dlq_id": "a", "response_body": '{"error": "=1"}'}, {"dlq_id": "-b", "response_body": "@x"}]
+    rows = [
+        {"dlq_id": "a", "response_body": '{"error": "=1"}'},
+        {"dlq_id": "-b", "response_body": "@x"},
+    ]
     frame = frame_from_rows(rows, FAILURES)
     path = tmp_path / "a.csv"
     tk.to_csv(frame, path)

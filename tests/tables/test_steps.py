@@ -40,12 +40,19 @@ def payload(initial: object, *steps: object) -> str:
 def failures(*bodies: str | None, **more: object) -> pd.DataFrame:
     """Failures with these bodies."""
     rows = [
-        {"dlq_id": f"d{n}", "workflow_run_id": f"w{n}", "body": body, **more} for n, body in enumerate(bodies)
+        {"dlq_id": f"d{n}", "workflow_run_id": f"w{n}", "body": body, **more}
+        for n, body in enumerate(bodies)
     ]
     return frame_from_rows(rows, FAILURES)
 
 
-CHARGE = {"stepId": 1, "stepName": "charge", "stepType": "Run", "out": '{"paid": true}', "concurrent": 1}
+CHARGE = {
+    "stepId": 1,
+    "stepName": "charge",
+    "stepType": "Run",
+    "out": '{"paid": true}',
+    "concurrent": 1,
+}
 CALL = {
     "stepId": 2, "stepName": "ask", "stepType": "Call", "concurrent": 1, "callUrl": "https://a.example/?k=canary",
     "callMethod": "POST", "out": '{"status": 201, "body": "fine"}',
@@ -54,7 +61,13 @@ CALL = {
 
 def test_every_field_of_a_step_has_its_column():
     """The initial payload first, then each step; what has no column is in extra; URLs are masked."""
-    plan = {"stepId": 0, "stepName": "b", "stepType": "Run", "targetStep": 3, "concurrent": 2}
+    plan = {
+        "stepId": 0,
+        "stepName": "b",
+        "stepType": "Run",
+        "targetStep": 3,
+        "concurrent": 2,
+    }
     wait = {
         "stepId": 4,
         "stepName": "w",
@@ -63,7 +76,9 @@ def test_every_field_of_a_step_has_its_column():
         "out": {"n": 1},
         "concurrent": 1,
     }
-    steps = tk.explode_steps(failures(payload('{"order": 7}', CHARGE, CALL, plan, wait)))
+    steps = tk.explode_steps(
+        failures(payload('{"order": 7}', CHARGE, CALL, plan, wait))
+    )
     assert steps["dlq_id"].unique().tolist() == ["d0"]
     assert steps["position"].tolist() == [0, 1, 2, 3, 4]
     assert steps["step_id"].tolist() == [0, 1, 2, 0, 4]
@@ -85,7 +100,9 @@ def test_every_field_of_a_step_has_its_column():
 
 def test_bodies_that_are_no_steps_have_no_rows_and_a_notice():
     """Said once, with how many and what they are; the others are opened all the same."""
-    frame = failures(payload("{}"), None, "plain", '{"a": 1}', "[1, 2]", "[]", "[hello", '[{"a": 1}]')
+    frame = failures(
+        payload("{}"), None, "plain", '{"a": 1}', "[1, 2]", "[]", "[hello", '[{"a": 1}]'
+    )
     with pytest.warns(UnexpectedResultWarning) as warned:
         steps = tk.explode_steps(frame)
     assert steps["dlq_id"].tolist() == ["d0"]
@@ -131,7 +148,10 @@ def test_outputs_are_exact_and_masked_where_they_are_shown():
 
 
 WHOLE = payload(
-    '{"order": "ünïcode"}', CHARGE, CALL, {"stepId": 3, "stepName": "n", "stepType": "Run", "out": "12345"}
+    '{"order": "ünïcode"}',
+    CHARGE,
+    CALL,
+    {"stepId": 3, "stepName": "n", "stepType": "Run", "out": "12345"},
 )
 
 
@@ -150,11 +170,24 @@ def test_a_truncated_body_is_read_as_far_as_it_goes(end: int):
         assert end < len('[{"messageId": "')
         return
     assert len(steps) <= len(whole)
-    assert steps["truncated"].tolist() == [False] * (len(steps) - 1) + [end < len(WHOLE)]
+    assert steps["truncated"].tolist() == [False] * (len(steps) - 1) + [
+        end < len(WHOLE)
+    ]
     pd.testing.assert_frame_equal(steps[:-1], whole[: max(0, len(steps) - 1)])
     last, expected = steps.iloc[-1], whole.iloc[len(steps) - 1]
-    for name in ("step_name", "step_type", "output", "message_id", "call_url", "call_method"):
-        assert pd.isna(last[name]) or name == "call_url" or expected[name].startswith(last[name])
+    for name in (
+        "step_name",
+        "step_type",
+        "output",
+        "message_id",
+        "call_url",
+        "call_method",
+    ):
+        assert (
+            pd.isna(last[name])
+            or name == "call_url"
+            or expected[name].startswith(last[name])
+        )
     for name in ("step_id", "concurrent", "call_status"):
         assert pd.isna(last[name]) or last[name] == expected[name]
 
@@ -162,7 +195,9 @@ def test_a_truncated_body_is_read_as_far_as_it_goes(end: int):
 NAMES = st.sampled_from(["messageId", "body", "stepId", "out", "stepName", "a"])
 ODD = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4)
+    ),
     max_leaves=8,
 )
 
@@ -170,7 +205,10 @@ ODD = st.recursive(
 @pytest.mark.slow
 @given(
     st.lists(
-        ODD | st.fixed_dictionaries({"messageId": ODD, "body": ODD.map(lambda value: b64(json.dumps(value)))})
+        ODD
+        | st.fixed_dictionaries(
+            {"messageId": ODD, "body": ODD.map(lambda value: b64(json.dumps(value)))}
+        )
     )
 )
 def test_bodies_of_any_json_are_rows_or_a_notice(items: list[object]):
@@ -184,7 +222,13 @@ def test_bodies_of_any_json_are_rows_or_a_notice(items: list[object]):
 
 @pytest.mark.parametrize(
     "body",
-    ["[" * 300_000, '[{"a":' * 100_000, "[" + "1," * 300_000, '["' + "\\" * 300_001, "[" + "{}" * 200_000],
+    [
+        "[" * 300_000,
+        '[{"a":' * 100_000,
+        "[" + "1," * 300_000,
+        '["' + "\\" * 300_001,
+        "[" + "{}" * 200_000,
+    ],
     ids=["arrays", "objects", "numbers", "backslashes", "no commas"],
 )
 def test_a_large_body_that_is_malformed_takes_no_time(body: str):
@@ -195,14 +239,27 @@ def test_a_large_body_that_is_malformed_takes_no_time(body: str):
 
 def test_the_steps_of_the_run_log():
     """Groups of one and of parallel ones, with states, times and retries; runs without any have no row."""
-    first = {"stepName": "init", "stepType": "Initial", "messageId": "m0", "state": "STEP_SUCCESS"}
-    second = CHARGE | {"state": "STEP_SUCCESS", "createdAt": 1_767_225_600_000, "retries": 2}
+    first = {
+        "stepName": "init",
+        "stepType": "Initial",
+        "messageId": "m0",
+        "state": "STEP_SUCCESS",
+    }
+    second = CHARGE | {
+        "state": "STEP_SUCCESS",
+        "createdAt": 1_767_225_600_000,
+        "retries": 2,
+    }
     groups = [
         {"steps": [first], "type": "sequential"},
         {"steps": [second, CALL | {"callResponseStatus": 500}], "type": "parallel"},
     ]
     rows = [
-        {"workflow_run_id": "w1", "dlq_id": "d1", "extra": json.dumps({"steps": groups})},
+        {
+            "workflow_run_id": "w1",
+            "dlq_id": "d1",
+            "extra": json.dumps({"steps": groups}),
+        },
         {"workflow_run_id": "w2", "extra": None},
         {"workflow_run_id": "w3", "extra": '{"steps": [1, {"steps": 5}]}'},
     ]
@@ -210,7 +267,10 @@ def test_the_steps_of_the_run_log():
     assert steps["workflow_run_id"].tolist() == ["w1"] * 3
     assert steps["status"].tolist()[:2] == ["STEP_SUCCESS"] * 2
     assert steps["call_status"].tolist()[2] == 500
-    assert (steps["retries"][1], steps["created_at"][1]) == (2, pd.Timestamp("2026-01-01", tz="UTC"))
+    assert (steps["retries"][1], steps["created_at"][1]) == (
+        2,
+        pd.Timestamp("2026-01-01", tz="UTC"),
+    )
 
 
 def test_steps_are_kept_as_a_snapshot(tmp_path):
@@ -224,4 +284,6 @@ def test_steps_are_kept_as_a_snapshot(tmp_path):
     tk.write_snapshot(steps, tmp_path / "steps")
     tk.write_snapshot(frame, tmp_path / "failures")
     pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path / "steps"), steps)
-    pd.testing.assert_frame_equal(tk.explode_steps(tk.read_snapshot(tmp_path / "failures")), steps)
+    pd.testing.assert_frame_equal(
+        tk.explode_steps(tk.read_snapshot(tmp_path / "failures")), steps
+    )

@@ -109,7 +109,9 @@ class TestExtension(
     # vectors of a dimension cannot be added as tuples are, one behind the other
     test_combine_add = None
     # Arrow memory is never written to: a view that is assigned to has memory of its own from then on
-    test_view = test_array_interface_copy = test_readonly_propagates_to_numpy_array_method = None
+    test_view = test_array_interface_copy = (
+        test_readonly_propagates_to_numpy_array_method
+    ) = None
     # pandas expects this one to fail for every type; differences of vectors are not defined
     test_getitem_series_integer_with_missing_raises = test_diff = None
     # compares a transposed row with a column of the tuple's numbers

@@ -32,8 +32,15 @@ def main(folder: Path) -> int:
     if _mount("-t", "tmpfs", "-o", f"size={SMALL}", "none", str(folder)):
         return NOT_PERMITTED
     report: dict[str, Any] = {}
-    with LocalService(folder / "data", indexes=["plain:dense:2:COSINE"]) as service, _client(service) as http:
-        rows = [name for name in map(str, range(FIRST_ROWS)) if _upsert(http, name).is_success]
+    with (
+        LocalService(folder / "data", indexes=["plain:dense:2:COSINE"]) as service,
+        _client(service) as http,
+    ):
+        rows = [
+            name
+            for name in map(str, range(FIRST_ROWS))
+            if _upsert(http, name).is_success
+        ]
         messages, report["publish"] = _publish_until_refused(http)
         report["upsert"] = _upsert_until_refused(http, rows)
         report["listing"] = http.get("/v2/logs").status_code
@@ -45,9 +52,13 @@ def main(folder: Path) -> int:
         _mount("-o", f"remount,size={LARGE}", str(folder))
     with LocalService(folder / "data") as service, _client(service) as http:
         report["acknowledged"] = [len(messages), len(rows)]
-        report["lost messages"] = [each for each in messages if http.get(f"/v2/messages/{each}").is_error]
+        report["lost messages"] = [
+            each for each in messages if http.get(f"/v2/messages/{each}").is_error
+        ]
         fetched = http.post("/vector/plain/fetch", json={"ids": rows}).json()["result"]
-        report["lost rows"] = [name for name, row in zip(rows, fetched, strict=True) if row is None]
+        report["lost rows"] = [
+            name for name, row in zip(rows, fetched, strict=True) if row is None
+        ]
         report["after"] = [_publish(http).status_code, _upsert(http, "new").status_code]
     sys.stdout.write(json.dumps(report))
     return 0
@@ -76,7 +87,9 @@ def _upsert_until_refused(http: httpx.Client, accepted: list[str]) -> dict[str, 
 
 
 def _publish(http: httpx.Client) -> httpx.Response:
-    return http.post(f"/v2/publish/{NOBODY}", headers={"Service-Delay": "1d"}, content=b"y" * 50_000)
+    return http.post(
+        f"/v2/publish/{NOBODY}", headers={"Service-Delay": "1d"}, content=b"y" * 50_000
+    )
 
 
 def _upsert(http: httpx.Client, name: str) -> httpx.Response:
@@ -90,14 +103,28 @@ def _client(service: LocalService) -> httpx.Client:
 
 
 def _mount(*arguments: str) -> int:
-    return subprocess.run(["mount", *arguments], check=False, capture_output=True).returncode
+    return subprocess.run(
+        ["mount", *arguments], check=False, capture_output=True
+    ).returncode
 
 
 def command(folder: Path) -> list[str] | None:
     """Return the command for this program with mounts of its own; None if that is not permitted."""
-    for private in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):
-        if shutil.which(private[0]) and not subprocess.run([*private, "true"], check=False).returncode:
-            return [*private, sys.executable, "-m", "tests.toolkit_service.full_disk_service", str(folder)]
+    for private in (
+        ["unshare", "--mount"],
+        ["unshare", "--user", "--map-root-user", "--mount"],
+    ):
+        if (
+            shutil.which(private[0])
+            and not subprocess.run([*private, "true"], check=False).returncode
+        ):
+            return [
+                *private,
+                sys.executable,
+                "-m",
+                "tests.toolkit_service.full_disk_service",
+                str(folder),
+            ]
     return None
 
 

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from toolkit_service.api import ApiError, error_body, parse_json
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 
@@ -38,7 +44,10 @@ def test_json_is_read_exactly(value: object) -> None:
         (b"[-Infinity]", "-Infinity at offset 1"),
         (b"[1e400]", "1e400 at offset 1"),
         (b'{"a": 1, "a": 2}', "'a' a second time at offset 9"),
-        (b'[{"a": "a:"}, {"b": {"a": 1}, "a": 0, "\\u0062": 2}]', "'b' a second time at offset 38"),
+        (
+            b'[{"a": "a:"}, {"b": {"a": 1}, "a": 0, "\\u0062": 2}]',
+            "'b' a second time at offset 38",
+        ),
     ],
 )
 def test_what_is_not_strict_json_is_refused(body: bytes, words: str) -> None:
@@ -54,5 +63,8 @@ def test_what_is_not_strict_json_is_refused(body: bytes, words: str) -> None:
 def test_errors_of_vectors_repeat_the_status() -> None:
     """Those of the queue do not."""
     assert json.loads(error_body(404, "gone", "/v2/dlq")) == {"error": "gone"}
-    assert json.loads(error_body(404, "gone", "/vector/docs")) == {"error": "gone", "status": 404}
+    assert json.loads(error_body(404, "gone", "/vector/docs")) == {
+        "error": "gone",
+        "status": 404,
+    }
     assert json.loads(error_body(404, "gone", "/vectors")) == {"error": "gone"}

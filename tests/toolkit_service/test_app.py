@@ -39,7 +39,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         raise RuntimeError("a secret in a message")
 
     app._app.router.routes.append(Route("/broken", broken))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -54,7 +56,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def http(url: str) -> Iterator[httpx.Client]:
     """A client without a token."""
-    with httpx.Client(base_url=url, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as client:
+    with httpx.Client(
+        base_url=url, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ) as client:
         yield client
 
 
@@ -104,7 +108,9 @@ def test_no_valid_credential_is_401(
     """On every path, known or not, with a JSON error that repeats no token; vectors repeat the status."""
     response = http.get(f"{path}{query}", headers=headers)
     assert response.status_code == 401
-    assert set(response.json()) == ({"error", "status"} if path.startswith("/vector") else {"error"})
+    assert set(response.json()) == (
+        {"error", "status"} if path.startswith("/vector") else {"error"}
+    )
     assert "wrong-token" not in response.text
     assert TOKEN not in response.text
     assert response.headers["www-authenticate"] == "Bearer"
@@ -122,7 +128,9 @@ def test_no_valid_credential_is_401(
         {"Origin": "http://127.0.0.1.example.com"},
     ],
 )
-def test_foreign_hosts_and_origins_are_403(http: httpx.Client, headers: dict[str, str]) -> None:
+def test_foreign_hosts_and_origins_are_403(
+    http: httpx.Client, headers: dict[str, str]
+) -> None:
     """A page elsewhere cannot use a browser here, also under a name that it lets resolve to this machine."""
     response = http.get("/v2/dlq", headers=BEARER | headers)
     assert response.status_code == 403
@@ -133,7 +141,11 @@ def test_foreign_hosts_and_origins_are_403(http: httpx.Client, headers: dict[str
 def test_our_own_names_are_let_in(http: httpx.Client, url: str, name: str) -> None:
     """With and without a port, as Host and as Origin."""
     port = url.rpartition(":")[2]
-    for headers in ({"Host": name}, {"Host": f"{name}:{port}"}, {"Origin": f"http://{name}:8888"}):
+    for headers in (
+        {"Host": name},
+        {"Host": f"{name}:{port}"},
+        {"Origin": f"http://{name}:8888"},
+    ):
         assert http.get("/v2/dlq", headers=BEARER | headers).status_code == 200
 
 
@@ -161,7 +173,9 @@ def test_wrong_paths_and_methods_are_json_errors(
 
 
 @pytest.mark.parametrize("path", ["/", "/openapi.json"])
-def test_the_open_paths_ask_for_no_token_and_take_no_wrong_one(http: httpx.Client, path: str) -> None:
+def test_the_open_paths_ask_for_no_token_and_take_no_wrong_one(
+    http: httpx.Client, path: str
+) -> None:
     """They need no token, and accept the right one; a wrong one or a foreign Host is refused."""
     for headers, status in (
         ({}, 200),
@@ -173,7 +187,9 @@ def test_the_open_paths_ask_for_no_token_and_take_no_wrong_one(http: httpx.Clien
     assert http.get(f"{path}x").status_code == 401
 
 
-def test_options_names_what_a_path_allows_over_all_its_routes(http: httpx.Client) -> None:
+def test_options_names_what_a_path_allows_over_all_its_routes(
+    http: httpx.Client,
+) -> None:
     """204 with Allow where the path is served, 404 where it is not."""
     response = http.options("/v2/workflows/dlq/some-id", headers=BEARER)
     assert (response.status_code, response.content) == (204, b"")
@@ -188,7 +204,9 @@ def test_a_failure_of_ours_tells_nothing_and_ends_nothing(
     with caplog.at_level(logging.ERROR):
         response = http.get("/broken", headers=BEARER)
         until = time.monotonic() + 5
-        while not caplog.records and time.monotonic() < until:  # logged after the response
+        while (
+            not caplog.records and time.monotonic() < until
+        ):  # logged after the response
             time.sleep(0.01)
     assert response.status_code == 500
     assert set(response.json()) == {"error"}

@@ -28,13 +28,22 @@ from toolkit_service.queue.sender import Destinations, Sender, outgoing
 FILES = ("queue", "publish_headers", "destinations", "vectors", "fault_scripts")
 INDEXES = ("plain:dense:2:COSINE", "docs:dense:64:COSINE:hashing", "words:sparse")
 LONGEST = 2.0  # seconds
-LEAKS = ("Traceback", 'File "', "site-packages", ".py", "sqlite", "wrong-token-of-the-test")
+LEAKS = (
+    "Traceback",
+    'File "',
+    "site-packages",
+    ".py",
+    "sqlite",
+    "wrong-token-of-the-test",
+)
 
 
 def _cases() -> list[Any]:
     actual = []
     for name in FILES:
-        data = json.loads((Path(__file__).parent / "bad_inputs" / f"{name}.json").read_text())
+        data = json.loads(
+            (Path(__file__).parent / "bad_inputs" / f"{name}.json").read_text()
+        )
         for case in data["cases"]:
             title = f"{name}: {case['name']}".replace("[", "(").replace("]", ")")
             actual.append(pytest.param(case, id=title))
@@ -79,22 +88,32 @@ def read_all(connection: socket.socket) -> bytes:
 def still_serves(service: LocalService) -> None:
     """The next valid request is served, by both APIs."""
     for path in ("/v2/keys", "/vector/plain/info"):
-        connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=LONGEST)
-        connection.request("GET", path, headers={"Authorization": f"Bearer {service.token}"})
+        connection = http.client.HTTPConnection(
+            urlsplit(service.url).netloc, timeout=LONGEST
+        )
+        connection.request(
+            "GET", path, headers={"Authorization": f"Bearer {service.token}"}
+        )
         assert connection.getresponse().status == 200
         connection.close()
 
 
 @pytest.mark.parametrize("case", _cases())
-def test_a_bad_input_is_refused_as_documented(service: LocalService, case: dict[str, Any]) -> None:
+def test_a_bad_input_is_refused_as_documented(
+    service: LocalService, case: dict[str, Any]
+) -> None:
     """The status, a message with what, got and expected, soon, without insides; then business as usual."""
     path = written(case["path"]).decode()
     headers = {"Authorization": f"Bearer {service.token}"}
-    headers |= {name: written(value).decode() for name, value in case.get("headers", {}).items()}
+    headers |= {
+        name: written(value).decode() for name, value in case.get("headers", {}).items()
+    }
     body = written(case["body"]) if "body" in case else None
     connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=10)
     begun = time.monotonic()
-    connection.putrequest(case["method"], path, skip_host="Host" in headers, skip_accept_encoding=True)
+    connection.putrequest(
+        case["method"], path, skip_host="Host" in headers, skip_accept_encoding=True
+    )
     for name, value in headers.items():
         if value:
             connection.putheader(name, value)
@@ -107,9 +126,13 @@ def test_a_bad_input_is_refused_as_documented(service: LocalService, case: dict[
     connection.close()
     assert response.status == case["status"], text
     error = json.loads(text)
-    assert set(error) == ({"error", "status"} if path.startswith("/vector") else {"error"})
+    assert set(error) == (
+        {"error", "status"} if path.startswith("/vector") else {"error"}
+    )
     assert error.get("status", response.status) == response.status
-    assert case["says"].lower() in error["error"].lower()  # header names arrive in lower case
+    assert (
+        case["says"].lower() in error["error"].lower()
+    )  # header names arrive in lower case
     if not case.get("verbatim"):  # in the public service's words
         assert "expected" in error["error"] or case["status"] == 404
         assert "got" in error["error"] or case["status"] in (404, 422)
@@ -143,7 +166,8 @@ def _is_at(path: str, pattern: str) -> bool:
         return path.startswith(pattern.removesuffix("{destination}"))
     parts, wanted = path.split("/"), pattern.split("/")
     return len(parts) == len(wanted) and all(
-        want.startswith("{") or part == want for part, want in zip(parts, wanted, strict=True)
+        want.startswith("{") or part == want
+        for part, want in zip(parts, wanted, strict=True)
     )
 
 
@@ -154,14 +178,28 @@ def _is_at(path: str, pattern: str) -> bool:
         (b"GET /v2/keys HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         (b"GET /a b c HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 400),
         (b"GET /v2/keys HTTP/1.1\r\nHost: 127.0.0.1\r\nX: a\x00b\r\n\r\n", 400),
-        (b"GET /v2/keys HTTP/1.1\r\nHost: 127.0.0.1\r\n folded: x\r\nbad name: y\r\n\r\n", 400),
-        (b"POST /v2/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (
+            b"GET /v2/keys HTTP/1.1\r\nHost: 127.0.0.1\r\n folded: x\r\nbad name: y\r\n\r\n",
+            400,
+        ),
+        (
+            b"POST /v2/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n",
+            400,
+        ),
         (
             b"POST /v2/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
             400,
         ),
-        (b"POST /v2/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64 + b"\r\n\r\n", 400),
+        (
+            b"POST /v2/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+            400,
+        ),
+        (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+            + b"\x00" * 64
+            + b"\r\n\r\n",
+            400,
+        ),
         (b"\xff" * 200 + b"\r\n\r\n", 400),
         (b"GET /" + b"a" * 70_000, 431),
         (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 300_000, 431),
@@ -197,14 +235,24 @@ def test_a_body_framed_badly_is_refused_while_it_is_read(service: LocalService) 
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS"])
-def test_head_and_options_responses_have_no_body(service: LocalService, method: str) -> None:
+def test_head_and_options_responses_have_no_body(
+    service: LocalService, method: str
+) -> None:
     """HEAD as GET would be; OPTIONS with the allowed methods; neither has a body."""
-    connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=LONGEST)
-    connection.request(method, "/v2/workflows/dlq", headers={"Authorization": f"Bearer {service.token}"})
+    connection = http.client.HTTPConnection(
+        urlsplit(service.url).netloc, timeout=LONGEST
+    )
+    connection.request(
+        method,
+        "/v2/workflows/dlq",
+        headers={"Authorization": f"Bearer {service.token}"},
+    )
     response = connection.getresponse()
     assert response.status == (200 if method == "HEAD" else 204)
     assert response.read() == b""
-    assert response.headers["allow"] == (None if method == "HEAD" else "DELETE, GET, HEAD, OPTIONS")
+    assert response.headers["allow"] == (
+        None if method == "HEAD" else "DELETE, GET, HEAD, OPTIONS"
+    )
     connection.close()
 
 
@@ -229,7 +277,9 @@ BEGUN = b"POST /v2/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer TO
     ],
     ids=["head", "body"],
 )
-def test_slow_senders_get_a_timeout_response(service: LocalService, begin: bytes) -> None:
+def test_slow_senders_get_a_timeout_response(
+    service: LocalService, begin: bytes
+) -> None:
     """Many that send a byte now and then get 408 when their time is up; others are served meanwhile."""
 
     def send_slowly(_: int) -> bytes:
@@ -251,16 +301,22 @@ def test_slow_senders_get_a_timeout_response(service: LocalService, begin: bytes
         assert time.monotonic() - begun < LONGEST
         responses = list(slow)
     assert time.monotonic() - begun < 5
-    assert {response.partition(b"\r\n")[0] for response in responses} == {b"HTTP/1.1 408 Request Timeout"}
+    assert {response.partition(b"\r\n")[0] for response in responses} == {
+        b"HTTP/1.1 408 Request Timeout"
+    }
     assert all(b"within 1 s" in response for response in responses)
 
 
 @settings(max_examples=100, deadline=None)
 @given(
     data=st.binary(max_size=300)
-    | st.from_regex(rb"[A-Z]{1,9} /?[!-~]{0,40} HTTP/1\.[01]\r\n([!-~: ]{0,30}\r\n){0,4}")
+    | st.from_regex(
+        rb"[A-Z]{1,9} /?[!-~]{0,40} HTTP/1\.[01]\r\n([!-~: ]{0,30}\r\n){0,4}"
+    )
 )
-def test_bytes_of_any_kind_get_a_refusal_or_nothing(service: LocalService, data: bytes) -> None:
+def test_bytes_of_any_kind_get_a_refusal_or_nothing(
+    service: LocalService, data: bytes
+) -> None:
     """Any bytes before an empty line get at most 4xx, quickly, and never end the service."""
     with raw_connection(service, LONGEST) as connection:
         connection.sendall(data + b"\r\n\r\n")
@@ -277,12 +333,24 @@ def test_bytes_of_any_kind_get_a_refusal_or_nothing(service: LocalService, data:
 def test_hostile_patterns_take_bounded_time(service: LocalService) -> None:
     """A glob of many stars over long text, which a backtracking matcher would never be through with."""
     bearer = {"Authorization": f"Bearer {service.token}"}
-    with httpx.Client(base_url=f"{service.url}/vector/plain", headers=bearer, timeout=10) as http:
-        rows = [{"id": f"a{n}", "vector": [1, n], "metadata": {"a": "a" * 40_000}} for n in range(3)]
+    with httpx.Client(
+        base_url=f"{service.url}/vector/plain", headers=bearer, timeout=10
+    ) as http:
+        rows = [
+            {"id": f"a{n}", "vector": [1, n], "metadata": {"a": "a" * 40_000}}
+            for n in range(3)
+        ]
         assert http.post("/upsert", json=rows).status_code == 200
-        for pattern in ("*a*a*a*b", "*a" * 60 + "b", "*[a-z]" * 60 + "b", "?" * 30_000 + "*b"):
+        for pattern in (
+            "*a*a*a*b",
+            "*a" * 60 + "b",
+            "*[a-z]" * 60 + "b",
+            "?" * 30_000 + "*b",
+        ):
             begun = time.monotonic()
-            response = http.post("/query", json={"vector": [1, 0], "filter": f"a GLOB '{pattern}'"})
+            response = http.post(
+                "/query", json={"vector": [1, 0], "filter": f"a GLOB '{pattern}'"}
+            )
             assert time.monotonic() - begun < LONGEST
             assert response.status_code in (200, 400)
             assert response.json().get("result", []) == []
@@ -302,11 +370,14 @@ class Rebinding(asyncio.SelectorEventLoop):
         if host != "rebinding.example":
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
         self.requests += 1
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.says.pop(0), port or 0))]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.says.pop(0), port or 0))
+        ]
 
 
 @pytest.mark.parametrize(
-    ("says", "status"), [(["127.0.0.1", "169.254.169.254"], 200), (["169.254.169.254", "127.0.0.1"], 503)]
+    ("says", "status"),
+    [(["127.0.0.1", "169.254.169.254"], 200), (["169.254.169.254", "127.0.0.1"], 503)],
 )
 def test_a_name_is_resolved_once_and_that_address_is_called(
     server: Any, says: list[str], status: int
@@ -316,11 +387,18 @@ def test_a_name_is_resolved_once_and_that_address_is_called(
     url = f"http://rebinding.example:{urlsplit(server.url).port}/x"
     publish = read_publish(url, [], b"")
     message = Message(
-        id="msg_1", kind="message", prefix="Service-", settings=publish.settings, created_at=0, not_before=0
+        id="msg_1",
+        kind="message",
+        prefix="Service-",
+        settings=publish.settings,
+        created_at=0,
+        not_before=0,
     )
     loop = Rebinding()
     loop.says = list(says)
-    sender = Sender(Destinations(), signing_key=lambda: "k" * 32, max_body=1000, connections=1)
+    sender = Sender(
+        Destinations(), signing_key=lambda: "k" * 32, max_body=1000, connections=1
+    )
 
     async def deliver() -> Any:
         response = await sender.deliver(message, outgoing(message, 0, []), now_ms=0)
@@ -335,7 +413,9 @@ def test_a_name_is_resolved_once_and_that_address_is_called(
     )
 
 
-def test_the_log_holds_only_types_and_positions_of_bad_input(service: LocalService) -> None:
+def test_the_log_holds_only_types_and_positions_of_bad_input(
+    service: LocalService,
+) -> None:
     """No token, no traceback; and no failure of the service's own."""
     log = (service.data_dir / "serve.log").read_text()
     assert service.token not in log

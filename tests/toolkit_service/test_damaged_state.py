@@ -65,7 +65,9 @@ def half_overwritten(file: Path) -> None:
     ],
     ids=["no version", "keys", "keys that are numbers", "text", "another program's"],
 )
-def test_a_damaged_queue_is_named_with_the_way_out(tmp_path: Path, damage: Damage) -> None:
+def test_a_damaged_queue_is_named_with_the_way_out(
+    tmp_path: Path, damage: Damage
+) -> None:
     """Opening it is one error with the path and the way out; another program's tables stay alone."""
     Store(tmp_path).close()
     file = tmp_path / "queue.sqlite"
@@ -77,7 +79,9 @@ def test_a_damaged_queue_is_named_with_the_way_out(tmp_path: Path, damage: Damag
     assert "--data-dir" in str(caught.value)
     if damage is other_program:
         connection = sqlite3.connect(file)
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("notes",)]
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [
+            ("notes",)
+        ]
         connection.close()
     else:
         assert len(file.read_bytes()) >= len(before)
@@ -96,11 +100,15 @@ def test_a_damaged_queue_is_named_with_the_way_out(tmp_path: Path, damage: Damag
     ],
     ids=["JSON", "fields", "no spec", "no index", "short vector", "no vector", "half"],
 )
-def test_a_damaged_index_is_named_with_the_way_out(tmp_path: Path, damage: Damage) -> None:
+def test_a_damaged_index_is_named_with_the_way_out(
+    tmp_path: Path, damage: Damage
+) -> None:
     """Opening the indexes is one error with the path and the option that helps."""
     registry = IndexRegistry(tmp_path)
     index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
-    index.upsert([{"id": str(row), "vector": [row, 1], "data": "x" * 500} for row in range(300)])
+    index.upsert(
+        [{"id": str(row), "vector": [row, 1], "data": "x" * 500} for row in range(300)]
+    )
     registry.close()
     damage(tmp_path / "plain.sqlite")
     with pytest.raises(LocalServiceError) as caught:
@@ -117,7 +125,9 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None
     command = full_disk_service.command(disk)
     if command is None:
         pytest.skip("this system does not let a program mount a disk of its own")
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
     if done.returncode == full_disk_service.NOT_PERMITTED:
         pytest.skip("this system does not let a program mount a disk in memory")
     assert done.returncode == 0, done.stderr
@@ -127,7 +137,9 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None
         assert file in report[call]["error"]
         assert "full disk" in report[call]["error"]
     assert report["listing"] == 200
-    assert "full" in report.get("start", "full")  # a start that is refused meanwhile says why
+    assert "full" in report.get(
+        "start", "full"
+    )  # a start that is refused meanwhile says why
     assert min(report["acknowledged"]) >= 10
     assert report["lost messages"] == report["lost rows"] == []
     assert report["after"] == [200, 200]
@@ -137,11 +149,20 @@ def test_a_limit_on_the_size_of_files_is_no_full_disk(tmp_path: Path) -> None:
     """A publish and an upsert are refused with the file and the limit; without the limit both succeed."""
     with LocalService(tmp_path, indexes=["plain:dense:2:COSINE"]) as service:
         http = httpx.Client(
-            base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=20
+            base_url=service.url,
+            headers={"Authorization": f"Bearer {service.token}"},
+            timeout=20,
         )
-        rows = [{"id": str(row), "vector": [row, 1], "data": "x" * 1000} for row in range(1000)]
+        rows = [
+            {"id": str(row), "vector": [row, 1], "data": "x" * 1000}
+            for row in range(1000)
+        ]
         calls = [
-            ("queue.sqlite", "/v2/publish/http://127.0.0.1:9/x", {"content": b"y" * 1_000_000}),
+            (
+                "queue.sqlite",
+                "/v2/publish/http://127.0.0.1:9/x",
+                {"content": b"y" * 1_000_000},
+            ),
             ("plain.sqlite", "/vector/plain/upsert", {"json": rows}),
         ]
         unlimited = resource.RLIM_INFINITY
@@ -165,7 +186,9 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
     elsewhere.mkdir()
     data.mkdir()
     (data / name).symlink_to(elsewhere)
-    with pytest.raises(LocalServiceError, match=f"'{name}': a link in place of a folder"):
+    with pytest.raises(
+        LocalServiceError, match=f"'{name}': a link in place of a folder"
+    ):
         LocalService(data).start()
     assert [*elsewhere.iterdir()] == []
 
@@ -187,6 +210,22 @@ def test_folders_of_the_toolkit_are_no_links(tmp_path: Path) -> None:
 def test_many_callers_leave_little_memory_behind() -> None:
     """Sixty callers that read and write at once make the service grow by less than 150 MB."""
     script = ROOT / "tests" / "soak" / "service_memory.py"
-    command = [sys.executable, str(script), "--clients", "60", "--seconds", "4", "--most", "150"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=os.environ)
+    command = [
+        sys.executable,
+        str(script),
+        "--clients",
+        "60",
+        "--seconds",
+        "4",
+        "--most",
+        "150",
+    ]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ,
+    )
     assert done.returncode == 0, done.stdout + done.stderr

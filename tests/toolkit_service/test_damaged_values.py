@@ -33,7 +33,12 @@ DAMAGES: dict[str, tuple[Any, ...]] = {
     "JSON": ("{", "[1]", "", "{}", "null", b"\xff"),
     "BLOB": ("text", b"\xff", b"", 5),
 }
-JSON_COLUMNS = (("dlq", "entry"), ("events", "entry"), ("runs", "labels"), ("schedules", "last_messages"))
+JSON_COLUMNS = (
+    ("dlq", "entry"),
+    ("events", "entry"),
+    ("runs", "labels"),
+    ("schedules", "last_messages"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +47,30 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, 
     folder = tmp_path_factory.mktemp("damaged")
     with serving(folder) as service:
         nobody = "http://127.0.0.1:9/x"
-        service.publish(nobody, Retries="0", Failure_Callback=nobody, Failure_Callback_Retries="0")
+        service.publish(
+            nobody, Retries="0", Failure_Callback=nobody, Failure_Callback_Retries="0"
+        )
         service.wait(service.dlq)
-        service.publish(nobody, Delay="1d", Flow_Control_Key="key", Flow_Control_Value="parallelism=2")
+        service.publish(
+            nobody,
+            Delay="1d",
+            Flow_Control_Key="key",
+            Flow_Control_Value="parallelism=2",
+        )
         trigger = {"Service-Retries": "0", "Service-Failure-Callback": nobody}
-        service.http.post(f"/v2/trigger/{nobody}", headers=trigger, content=b"{}").raise_for_status()
+        service.http.post(
+            f"/v2/trigger/{nobody}", headers=trigger, content=b"{}"
+        ).raise_for_status()
         service.wait(lambda: service.dlq("workflows/dlq"))
-        service.http.post(f"/v2/schedules/{nobody}", headers={"Service-Cron": "* * * * *"}).raise_for_status()
+        service.http.post(
+            f"/v2/schedules/{nobody}", headers={"Service-Cron": "* * * * *"}
+        ).raise_for_status()
         service.http.post(
             "/v2/topics/group/endpoints", json={"endpoints": [{"url": nobody}]}
         ).raise_for_status()
-        service.http.post("/v2/queues", json={"queueName": "line", "parallelism": 1}).raise_for_status()
+        service.http.post(
+            "/v2/queues", json={"queueName": "line", "parallelism": 1}
+        ).raise_for_status()
         service.http.post("/v2/flowControl/key/pause").raise_for_status()
         yield service, folder / "queue" / "queue.sqlite"
 
@@ -61,7 +79,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, 
 def damaged(file: Path, table: str, column: str, value: object) -> Iterator[bool]:
     """Put a value in the newest row of a table; afterwards the row is as before. False if it has none."""
     with closing(sqlite3.connect(file, isolation_level=None)) as database:
-        key = str(database.execute(f"SELECT name FROM pragma_table_info('{table}')").fetchone()[0])  # noqa: S608 - names of the tables
+        key = str(
+            database.execute(
+                f"SELECT name FROM pragma_table_info('{table}')"  # noqa: S608 - names of the tables
+            ).fetchone()[0]
+        )
         stored = f"SELECT {key}, {column} FROM {table} ORDER BY {key} DESC LIMIT 1"  # noqa: S608 - names of the tables
         before = database.execute(stored).fetchone()
         if before is None:
@@ -80,7 +102,12 @@ def test_each_damaged_value_of_the_queue_is_named(filled: tuple[Service, Path]) 
     """A listing that a value breaks names its table and column; no listing ends as an internal error."""
     service, file = filled
     with closing(sqlite3.connect(file)) as database:
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = [
+            name
+            for (name,) in database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            )
+        ]
         columns = [
             (table, row[1], row[2])
             for table in tables
@@ -102,40 +129,75 @@ def test_each_damaged_value_of_the_queue_is_named(filled: tuple[Service, Path]) 
                     assert repr(table) in error, (table, column, value, path, error)
                     assert repr(column) in error, (table, column, value, path, error)
                     named.add((table, column))
-    assert set(JSON_COLUMNS) | {("schedules", "spec"), ("queues", "parallelism")} <= named
+    assert (
+        set(JSON_COLUMNS) | {("schedules", "spec"), ("queues", "parallelism")} <= named
+    )
     assert {service.http.get(path).status_code for path in LISTINGS} == {200}
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("metadata", "{"), ("metadata", "[1]"), ("metadata", b"\xff"), ("data", b"\xff\xfe")],
+    [
+        ("metadata", "{"),
+        ("metadata", "[1]"),
+        ("metadata", b"\xff"),
+        ("data", b"\xff\xfe"),
+    ],
     ids=["cut JSON", "an array", "bytes as metadata", "bytes as data"],
 )
-def test_each_damaged_value_of_an_index_is_named(tmp_path: Path, column: str, value: object) -> None:
+def test_each_damaged_value_of_an_index_is_named(
+    tmp_path: Path, column: str, value: object
+) -> None:
     """Reading such a row names the file, the column and the row; the other rows are still served."""
     folder = tmp_path / "vectors"
     registry = IndexRegistry(folder)
     index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
     index.upsert(
-        [{"id": str(row), "vector": [row, 1], "metadata": {"n": row}, "data": "x"} for row in range(5)]
+        [
+            {"id": str(row), "vector": [row, 1], "metadata": {"n": row}, "data": "x"}
+            for row in range(5)
+        ]
     )
     registry.close()
-    with closing(sqlite3.connect(folder / "plain.sqlite", isolation_level=None)) as database:
+    with closing(
+        sqlite3.connect(folder / "plain.sqlite", isolation_level=None)
+    ) as database:
         database.execute(f"UPDATE vectors SET {column} = ? WHERE id = '3'", (value,))  # noqa: S608 - names from above
     with serving(tmp_path) as service:
-        query = {"vector": [1, 1], "topK": 5, "includeMetadata": True, "includeData": True}
+        query = {
+            "vector": [1, 1],
+            "topK": 5,
+            "includeMetadata": True,
+            "includeData": True,
+        }
         for path, body in (
             ("fetch", {"ids": ["3"], "includeMetadata": True, "includeData": True}),
-            ("range", {"cursor": "0", "limit": 10, "includeMetadata": True, "includeData": True}),
+            (
+                "range",
+                {
+                    "cursor": "0",
+                    "limit": 10,
+                    "includeMetadata": True,
+                    "includeData": True,
+                },
+            ),
             ("query", query),
         ):
             response = service.http.post(f"/vector/plain/{path}", json=body)
             assert response.status_code == 500
             error = response.json()["error"]
             assert "vectors/plain.sqlite" in error
-            assert f"{column!r} of the table 'vectors', in the row with sequence = 4" in error
-        rest = service.http.post("/vector/plain/fetch", json={"ids": ["2", "4"], "includeMetadata": True})
-        assert [row["metadata"] for row in rest.json()["result"]] == [{"n": 2}, {"n": 4}]
+            assert (
+                f"{column!r} of the table 'vectors', in the row with sequence = 4"
+                in error
+            )
+        rest = service.http.post(
+            "/vector/plain/fetch", json={"ids": ["2", "4"], "includeMetadata": True}
+        )
+        assert [row["metadata"] for row in rest.json()["result"]] == [
+            {"n": 2},
+            {"n": 4},
+        ]
 
 
 def test_a_damaged_message_does_not_stop_the_others(
@@ -148,8 +210,12 @@ def test_a_damaged_message_does_not_stop_the_others(
     with caplog.at_level(logging.ERROR), damaged(file, "messages", "spec", b"\xc1"):
         ids = [service.publish(nobody, Retries="0")["messageId"] for _ in range(3)]
         service.clock.advance(seconds=2 * 86_400)
-        service.wait(lambda: {entry["messageId"] for entry in service.dlq()} >= set(ids))
-        lines = service.wait(lambda: [line for line in caplog.messages if "'messages'" in line])
+        service.wait(
+            lambda: {entry["messageId"] for entry in service.dlq()} >= set(ids)
+        )
+        lines = service.wait(
+            lambda: [line for line in caplog.messages if "'messages'" in line]
+        )
     assert len(lines) == 1
     assert "'spec'" in lines[0]
     assert "seq = " in lines[0]

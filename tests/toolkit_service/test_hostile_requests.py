@@ -26,7 +26,19 @@ BODIES = (
     b"", b"{", b"[", b"null", b"5", b'"x"', b"[]", b"{}", b"[null]", b"[[]]", b"[5]", b"\xff", b"[" * 5000,
     b'{"a": 1, "a": 2}', b'["\\ud800"]', b"\xef\xbb\xbf{}", b"1" * 5000, b"NaN",
 )  # fmt: skip
-ODD = ("null", "-1", "1e400", "[]", "{}", '""', '"\\u0000"', '"\\ud800"', "true", "9" * 40, '["x", 5, null]')
+ODD = (
+    "null",
+    "-1",
+    "1e400",
+    "[]",
+    "{}",
+    '""',
+    '"\\u0000"',
+    '"\\ud800"',
+    "true",
+    "9" * 40,
+    '["x", 5, null]',
+)
 USUAL = {"index": "plain", "destination": "http://127.0.0.1:9/x", "namespace": "n"}
 
 
@@ -72,13 +84,19 @@ def _requests(
     if content:
         yield from ((usual, {}, body) for body in BODIES)
     for reference in (media["schema"].get("$ref", "") for media in content.values()):
-        for field in schemas.get(reference.rpartition("/")[2], {}).get("properties", ()):
-            yield from ((usual, {}, f'{{"{field}": {value}}}'.encode()) for value in ODD)
+        for field in schemas.get(reference.rpartition("/")[2], {}).get(
+            "properties", ()
+        ):
+            yield from (
+                (usual, {}, f'{{"{field}": {value}}}'.encode()) for value in ODD
+            )
 
 
 @pytest.mark.slow
 def test_no_operation_fails_for_a_hostile_request(
-    service: LocalService, connection: http.client.HTTPConnection, described: dict[str, Any]
+    service: LocalService,
+    connection: http.client.HTTPConnection,
+    described: dict[str, Any],
 ) -> None:
     """Each that the document has: a status that it names, JSON, and nothing in the log."""
     wrong, sent = [], 0
@@ -88,7 +106,9 @@ def test_no_operation_fails_for_a_hostile_request(
                 continue  # generated requests go there, in `test_openapi.py`
             # an odd name can lead to a path that is not here, or that has other methods
             statuses = {*operation["responses"], "404", "405"}
-            for target, headers, body in _requests(path, operation, described["components"]["schemas"]):
+            for target, headers, body in _requests(
+                path, operation, described["components"]["schemas"]
+            ):
                 connection.putrequest(method.upper(), target, skip_accept_encoding=True)
                 given = {
                     "Authorization": f"Bearer {service.token}",
@@ -102,8 +122,21 @@ def test_no_operation_fails_for_a_hostile_request(
                 text = response.read()
                 sent += 1
                 error = response.status < 400 or text.startswith(b'{"error"')
-                if str(response.status) not in statuses - {"500"} or not error or b"Traceback" in text:
-                    wrong.append((method, target[:80], headers, body[:40], response.status, text[:200]))
+                if (
+                    str(response.status) not in statuses - {"500"}
+                    or not error
+                    or b"Traceback" in text
+                ):
+                    wrong.append(
+                        (
+                            method,
+                            target[:80],
+                            headers,
+                            body[:40],
+                            response.status,
+                            text[:200],
+                        )
+                    )
     assert not wrong, wrong[:10]
     assert sent > 3000
     log = (service.data_dir / "serve.log").read_text()
@@ -112,7 +145,8 @@ def test_no_operation_fails_for_a_hostile_request(
 
 
 @pytest.mark.parametrize(
-    "name", ["a/b", "50%", "100%25", "grün", "a//b", "/", "a b", "pause", "k/pause", "?#"]
+    "name",
+    ["a/b", "50%", "100%25", "grün", "a//b", "/", "a b", "pause", "k/pause", "?#"],
 )
 def test_keys_of_flow_control_have_any_name(
     service: LocalService, connection: http.client.HTTPConnection, name: str
@@ -151,18 +185,27 @@ def test_keys_of_flow_control_have_any_name(
     ],
 )
 def test_an_encoded_slash_is_part_of_a_name(
-    service: LocalService, connection: http.client.HTTPConnection, method: str, path: str
+    service: LocalService,
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
 ) -> None:
     """It never leads to what a plain one does, such as another queue that is paused."""
     bearer = {"Authorization": f"Bearer {service.token}"}
 
     def ask(method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        connection.request(method, f"/v2/{path}", body, bearer | {"Service-Cron": "0 0 1 1 *"})
+        connection.request(
+            method, f"/v2/{path}", body, bearer | {"Service-Cron": "0 0 1 1 *"}
+        )
         response = connection.getresponse()
         return response.status, response.read()
 
     ask("POST", "queues", b'{"queueName": "mine"}')
-    ask("POST", "topics/mine/endpoints", b'{"endpoints": [{"url": "http://127.0.0.1:9/"}]}')
+    ask(
+        "POST",
+        "topics/mine/endpoints",
+        b'{"endpoints": [{"url": "http://127.0.0.1:9/"}]}',
+    )
     connection.request(
         "POST",
         "/v2/schedules/mine",
@@ -171,15 +214,21 @@ def test_an_encoded_slash_is_part_of_a_name(
     assert connection.getresponse().read()
     places = ("queues", "schedules", "topics", "flowControl")
     before = [ask("GET", place) for place in places]
-    status, text = ask(method, path.format("mine"), b'{"endpoints": [{"url": "http://127.0.0.1:9/"}]}')
+    status, text = ask(
+        method, path.format("mine"), b'{"endpoints": [{"url": "http://127.0.0.1:9/"}]}'
+    )
     assert status in (400, 404, 405), text
     assert [ask("GET", place) for place in places] == before
 
 
-def test_a_name_may_be_percent_encoded(service: LocalService, connection: http.client.HTTPConnection) -> None:
+def test_a_name_may_be_percent_encoded(
+    service: LocalService, connection: http.client.HTTPConnection
+) -> None:
     """A destination behind an encoded name of a queue is the one that was sent."""
     bearer = {"Authorization": f"Bearer {service.token}", "Service-Delay": "1d"}
-    connection.request("POST", "/v2/enqueue/my%2Dline/http://127.0.0.1:9/a%2Fb?c=%64", headers=bearer)
+    connection.request(
+        "POST", "/v2/enqueue/my%2Dline/http://127.0.0.1:9/a%2Fb?c=%64", headers=bearer
+    )
     text = connection.getresponse().read().decode()
     message = text.rpartition('"messageId":"')[2].partition('"')[0]
     connection.request("GET", f"/v2/messages/{message}", headers=bearer)

@@ -28,7 +28,9 @@ def service(tmp_path: Path) -> Iterator[LocalService]:
     """A service that may open 1,024 files, and more of them for this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] != resource.RLIM_INFINITY and before[1] < SOCKETS + 500:
-        pytest.fail(f"needs a hard limit of {SOCKETS + 500} open files; got {before[1]}")
+        pytest.fail(
+            f"needs a hard limit of {SOCKETS + 500} open files; got {before[1]}"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, before[1]))
     try:
         with LocalService(tmp_path / "data") as running:
@@ -48,7 +50,9 @@ def ask(service: LocalService) -> float:
     begun = time.monotonic()
     host = service.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=10)
-    connection.request("GET", "/v2/dlq", headers={"Authorization": f"Bearer {service.token}"})
+    connection.request(
+        "GET", "/v2/dlq", headers={"Authorization": f"Bearer {service.token}"}
+    )
     response = connection.getresponse()
     assert (response.status, json.loads(response.read())["messages"]) == (200, [])
     connection.close()
@@ -56,7 +60,9 @@ def ask(service: LocalService) -> float:
 
 
 @pytest.mark.parametrize("sent", SENT.values(), ids=SENT)
-def test_idle_connections_are_closed_for_new_ones(service: LocalService, sent: bytes) -> None:
+def test_idle_connections_are_closed_for_new_ones(
+    service: LocalService, sent: bytes
+) -> None:
     """With 1,024 files and 3,000 idle sockets each authenticated request is served; then all are closed."""
     ask(service)
     files = open_files(service)
@@ -91,11 +97,16 @@ def test_authenticated_connections_are_not_closed(service: LocalService) -> None
     first, idle = connection.sock, list[socket.socket]()
     try:
         for _ in range(4):
-            connection.request("GET", "/v2/dlq", headers={"Authorization": f"Bearer {service.token}"})
+            connection.request(
+                "GET", "/v2/dlq", headers={"Authorization": f"Bearer {service.token}"}
+            )
             assert connection.getresponse().read()
             assert connection.sock is first
             port = int(service.url.rpartition(":")[2])
-            idle += [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(400)]
+            idle += [
+                socket.create_connection(("127.0.0.1", port), timeout=10)
+                for _ in range(400)
+            ]
     finally:
         connection.close()
         for item in idle:

@@ -33,7 +33,11 @@ def test_the_document_has_every_route_and_no_other(
     described: dict[str, Any], operations: list[Operation]
 ) -> None:
     """Paths and methods of the queue and the indexes, of the status page and of the faults."""
-    documented = {(path, method) for path, operations in described["paths"].items() for method in operations}
+    documented = {
+        (path, method)
+        for path, operations in described["paths"].items()
+        for method in operations
+    }
     routes = [operation.route() for operation in operations]
     served = {
         (re.sub(r":path\}", "}", route.path), method.lower())
@@ -49,7 +53,11 @@ def test_every_path_parameter_is_described(described: dict[str, Any]) -> None:
     for path, methods in described["paths"].items():
         for operation in methods.values():
             parameters = operation.get("parameters", ())
-            named = {parameter["name"] for parameter in parameters if parameter["in"] == "path"}
+            named = {
+                parameter["name"]
+                for parameter in parameters
+                if parameter["in"] == "path"
+            }
             assert named == set(re.findall(r"\{(\w+)\}", path))
 
 
@@ -66,7 +74,9 @@ def test_an_index_is_described_by_the_fields_it_has(described: dict[str, Any]) -
     """The body that makes an index and the index itself have the same fields."""
     schemas = described["components"]["schemas"]
     for name in ("IndexSpec", "NewIndex"):
-        assert set(schemas[name]["properties"]) == {field.name for field in fields(IndexSpec)}
+        assert set(schemas[name]["properties"]) == {
+            field.name for field in fields(IndexSpec)
+        }
 
 
 def tailored(url: str) -> dict[str, Any]:
@@ -74,11 +84,17 @@ def tailored(url: str) -> dict[str, Any]:
     made: dict[str, Any] = httpx.get(f"{url}/openapi.json").json()
     for operations in made["paths"].values():
         for place in (operations, *operations.values()):
-            for parameter in place.get("parameters", ()) if isinstance(place, dict) else ():
+            for parameter in (
+                place.get("parameters", ()) if isinstance(place, dict) else ()
+            ):
                 if parameter["name"] == "index":
-                    parameter["schema"] = {"enum": [spec.partition(":")[0] for spec in INDEXES]}
+                    parameter["schema"] = {
+                        "enum": [spec.partition(":")[0] for spec in INDEXES]
+                    }
                 if parameter["name"] == "destination":
-                    parameter["schema"] = {"enum": ["http://127.0.0.1:9/a", "http://localhost:9/b?c=d"]}
+                    parameter["schema"] = {
+                        "enum": ["http://127.0.0.1:9/a", "http://localhost:9/b?c=d"]
+                    }
     # scripts that are understood would strike the requests behind them
     made["components"]["schemas"]["NewScript"]["properties"]["faults"]["maxItems"] = 0
     two = {"type": "array", "items": {"type": "number", "minimum": -9, "maximum": 9}}
@@ -90,7 +106,9 @@ def tailored(url: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)  # many examples are slow
-def test_responses_of_the_service_match_the_document(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_responses_of_the_service_match_the_document(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Generated requests, right and wrong ones, find no 5xx and no response that is not described."""
     examples = request.config.getoption("--api-examples", default=3)
     with LocalService(indexes=INDEXES, time_factor=1000) as service:
@@ -116,25 +134,40 @@ def test_responses_of_the_service_match_the_document(tmp_path: Path, request: py
 @pytest.mark.slow
 def test_the_sample_history_is_as_described(described: dict[str, Any]) -> None:
     """Filled-in entries fit the schemas of listings, too."""
-    listings = {"/v2/workflows/dlq": ("messages", "DlqEntry"), "/v2/workflows/logs": ("runs", "RunEntry")}
+    listings = {
+        "/v2/workflows/dlq": ("messages", "DlqEntry"),
+        "/v2/workflows/logs": ("runs", "RunEntry"),
+    }
     with LocalService(sample=True) as service:
         for path, (rows, name) in listings.items():
-            schema = {"$ref": f"#/components/schemas/{name}", "components": described["components"]}
+            schema = {
+                "$ref": f"#/components/schemas/{name}",
+                "components": described["components"],
+            }
             fits = jsonschema_rs.validator_for(schema)
             bearer = {"Authorization": f"Bearer {service.token}"}
             page, read = {"cursor": ""}, 0
             with httpx.Client(base_url=service.url, headers=bearer, timeout=30) as http:
                 while not read or page["cursor"]:
                     page = http.get(path, params={"cursor": page["cursor"]}).json()
-                    assert not [error.message for row in page[rows] for error in fits.iter_errors(row)]
+                    assert not [
+                        error.message
+                        for row in page[rows]
+                        for error in fits.iter_errors(row)
+                    ]
                     read += len(page[rows])
             assert read > 1000
 
 
-def test_the_document_names_nothing_of_this_service(tmp_path: Path, described: dict[str, Any]) -> None:
+def test_the_document_names_nothing_of_this_service(
+    tmp_path: Path, described: dict[str, Any]
+) -> None:
     """It is the same with and without the token, and for any indexes."""
     with LocalService(tmp_path, indexes=["secret-project:dense:2:COSINE"]) as service:
         free = httpx.get(f"{service.url}/openapi.json")
-        known = httpx.get(f"{service.url}/openapi.json", headers={"Authorization": f"Bearer {service.token}"})
+        known = httpx.get(
+            f"{service.url}/openapi.json",
+            headers={"Authorization": f"Bearer {service.token}"},
+        )
     assert free.json() == known.json() == json.loads(json.dumps(described))
     assert "secret-project" not in free.text

@@ -36,7 +36,9 @@ def wait_until(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
 
 def client(service: LocalService) -> httpx.Client:
     return httpx.Client(
-        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=10
+        base_url=service.url,
+        headers={"Authorization": f"Bearer {service.token}"},
+        timeout=10,
     )
 
 
@@ -65,7 +67,9 @@ def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             pipe.close()
 
 
-def test_the_first_line_has_the_address_once_it_is_ready(started: Any, tmp_path: Path) -> None:
+def test_the_first_line_has_the_address_once_it_is_ready(
+    started: Any, tmp_path: Path
+) -> None:
     """Addresses of both APIs, the file with the generated token, the process; loopback only."""
     child = started("--index", "plain:dense:2:COSINE")
     line = json.loads(child.stdout.readline())
@@ -77,18 +81,30 @@ def test_the_first_line_has_the_address_once_it_is_ready(started: Any, tmp_path:
     assert file == tmp_path / "data" / "token"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     token = file.read_text().strip()
-    for address in (f"{line['queue_url']}/v2/dlq", f"{line['vector_urls']['plain']}/info"):
-        assert httpx.get(address, headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    for address in (
+        f"{line['queue_url']}/v2/dlq",
+        f"{line['vector_urls']['plain']}/info",
+    ):
+        assert (
+            httpx.get(address, headers={"Authorization": f"Bearer {token}"}).status_code
+            == 200
+        )
     port = int(line["queue_url"].rpartition(":")[2])
     with socket.socket() as elsewhere, pytest.raises(OSError, match="refused"):
         elsewhere.connect(("127.0.0.2", port))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_end_it_cleanly_and_quickly(started: Any, number: signal.Signals) -> None:
+def test_signals_end_it_cleanly_and_quickly(
+    started: Any, number: signal.Signals
+) -> None:
     """Exit status 0 soon, also with an idle connection open, and nothing on standard error."""
     child = started()
-    address = json.loads(child.stdout.readline())["queue_url"].removeprefix("http://").split(":")
+    address = (
+        json.loads(child.stdout.readline())["queue_url"]
+        .removeprefix("http://")
+        .split(":")
+    )
     with socket.create_connection((address[0], int(address[1]))):
         begun = time.monotonic()
         child.send_signal(number)
@@ -106,7 +122,9 @@ def test_it_ends_with_its_parent(started: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_kernel_leaves_neither_its_service_nor_its_files(tmp_path: Path) -> None:
+def test_a_killed_kernel_leaves_neither_its_service_nor_its_files(
+    tmp_path: Path,
+) -> None:
     """The service that ``connect("local")`` started ends, and removes its temporary folder itself."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -141,10 +159,13 @@ def test_tokens_come_from_the_environment_and_are_in_no_argument(started: Any) -
     line = json.loads(child.stdout.readline())
     assert line["token_file"] is None
     response = httpx.get(
-        f"{line['queue_url']}/v2/keys", headers={"Authorization": "Bearer a-token-from-outside"}
+        f"{line['queue_url']}/v2/keys",
+        headers={"Authorization": "Bearer a-token-from-outside"},
     )
     assert response.json() == {"current": keys[0], "next": keys[1]}
-    assert b"a-token-from-outside" not in Path(f"/proc/{child.pid}/cmdline").read_bytes()
+    assert (
+        b"a-token-from-outside" not in Path(f"/proc/{child.pid}/cmdline").read_bytes()
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,12 +195,26 @@ def test_startup_errors_are_one_line(
     [
         ("--port", "abc", "'abc' is not a whole number; expected 0 to 65535"),
         ("--port", "70000", "70000 is out of range; expected 0 to 65535"),
-        ("--time-factor", "fast", "'fast' is not a number; expected 1e-06 to 1000000000"),
-        ("--max-message", "1k", "'1k' is not a whole number; expected 1 to 67108864 bytes"),
-        ("--request-timeout", "nan", "nan is out of range; expected 0.01 to 86400 seconds"),
+        (
+            "--time-factor",
+            "fast",
+            "'fast' is not a number; expected 1e-06 to 1000000000",
+        ),
+        (
+            "--max-message",
+            "1k",
+            "'1k' is not a whole number; expected 1 to 67108864 bytes",
+        ),
+        (
+            "--request-timeout",
+            "nan",
+            "nan is out of range; expected 0.01 to 86400 seconds",
+        ),
     ],
 )
-def test_an_option_that_is_no_number_says_which_are(started: Any, option: str, text: str, said: str) -> None:
+def test_an_option_that_is_no_number_says_which_are(
+    started: Any, option: str, text: str, said: str
+) -> None:
     """Exit status 2, and the last line names the option, what was typed and what fits."""
     child = started(option, text)
     _, errors = child.communicate(timeout=15)
@@ -199,18 +234,22 @@ def test_one_service_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_service_delivers_after_its_restart(tmp_path: Path, server: Server) -> None:
+def test_a_killed_service_delivers_after_its_restart(
+    tmp_path: Path, server: Server
+) -> None:
     """Messages accepted before SIGKILL arrive after the restart under their ids, on the same port."""
     server.always(b"{}", 503)
     with (
-        LocalService(tmp_path, indexes=["plain:dense:2:COSINE"], time_factor=10) as service,
+        LocalService(
+            tmp_path, indexes=["plain:dense:2:COSINE"], time_factor=10
+        ) as service,
         client(service) as http,
     ):
         address = service.url
         accepted = [
-            http.post(f"/v2/publish/{server.url}/{number}", headers={"Service-Delay": "2s"}).json()[
-                "messageId"
-            ]
+            http.post(
+                f"/v2/publish/{server.url}/{number}", headers={"Service-Delay": "2s"}
+            ).json()["messageId"]
             for number in range(20)
         ]
         failing = http.post(f"/v2/publish/{server.url}/failing").json()["messageId"]
@@ -221,10 +260,18 @@ def test_a_killed_service_delivers_after_its_restart(tmp_path: Path, server: Ser
         service.start()
         assert service.url == address
         wait_until(lambda: len(server.requests) - before >= 21)
-        delivered = {request.headers["Service-Message-Id"] for request in server.requests[before:]}
+        delivered = {
+            request.headers["Service-Message-Id"]
+            for request in server.requests[before:]
+        }
         assert delivered == {*accepted, failing}
         wait_until(
-            lambda: len(http.get("/v2/logs", params={"state": "DELIVERED"}).json()["events"]) == 21,
+            lambda: (
+                len(
+                    http.get("/v2/logs", params={"state": "DELIVERED"}).json()["events"]
+                )
+                == 21
+            ),
         )
         service.kill()
         count = len(server.requests)
@@ -234,24 +281,36 @@ def test_a_killed_service_delivers_after_its_restart(tmp_path: Path, server: Ser
 
 
 @pytest.mark.slow
-def test_no_accepted_message_is_lost_over_many_kills(tmp_path: Path, server: Server) -> None:
+def test_no_accepted_message_is_lost_over_many_kills(
+    tmp_path: Path, server: Server
+) -> None:
     """Killed again and again while messages are published and delivered, everything accepted arrives."""
     server.always(b"{}")
     accepted: set[str] = set()
     # the small destination resets connections when many are opened at once; the factor speeds up retries
-    with LocalService(tmp_path, indexes=["plain:dense:2:COSINE"], time_factor=100) as service:
+    with LocalService(
+        tmp_path, indexes=["plain:dense:2:COSINE"], time_factor=100
+    ) as service:
         for cycle in range(4):
             with client(service) as http:
                 for number in range(25):
                     item = {"destination": f"{server.url}/{number}", "body": "x"}
-                    responses = http.post("/v2/batch", json=[item] * (1 + number % 3)).json()
+                    responses = http.post(
+                        "/v2/batch", json=[item] * (1 + number % 3)
+                    ).json()
                     accepted |= {response["messageId"] for response in responses}
                     if number == 5 * cycle + 4:
                         break
             service.kill()
             service.start()
         wait_until(
-            lambda: {request.headers["Service-Message-Id"] for request in list(server.requests)} >= accepted
+            lambda: (
+                {
+                    request.headers["Service-Message-Id"]
+                    for request in list(server.requests)
+                }
+                >= accepted
+            )
         )
     assert len(accepted) > 50
 
@@ -275,14 +334,25 @@ def test_a_service_shows_no_token(tmp_path: Path) -> None:
         assert service.token not in repr(service) + str(vars(service))
         httpx.get(f"{service.url}/v2/dlq", params={"queue_token": service.token})
         assert all(
-            service.token.encode() not in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()
+            service.token.encode() not in file.read_bytes()
+            for file in tmp_path.rglob("*")
+            if file.is_file()
         )
 
 
 def test_a_terminal_gets_the_lines_to_export(tmp_path):
     """Run by a shell, they connect the toolkit; the token itself is not shown."""
     terminal, end = pty.openpty()
-    command = [sys.executable, "-m", "toolkit", "serve", "--port", "0", "--data-dir", str(tmp_path / "it's")]
+    command = [
+        sys.executable,
+        "-m",
+        "toolkit",
+        "serve",
+        "--port",
+        "0",
+        "--data-dir",
+        str(tmp_path / "it's"),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end)
     os.close(end)
     try:
@@ -292,11 +362,23 @@ def test_a_terminal_gets_the_lines_to_export(tmp_path):
             shown += os.read(terminal, 4096).decode()
         token = Path(announced["token_file"]).read_text().strip()
         assert token not in shown
-        lines = [line for line in shown.replace("\r", "").splitlines() if line.startswith("export ")]
+        lines = [
+            line
+            for line in shown.replace("\r", "").splitlines()
+            if line.startswith("export ")
+        ]
         calls = "print(len(tk.load_failures(s)), tk.index_info(s).vector_count)"
         program = f"import toolkit as tk; s = tk.connect(); {calls}"
-        script = "\n".join([*lines, f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}"])
-        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=100, check=False)
+        script = "\n".join(
+            [*lines, f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}"]
+        )
+        done = subprocess.run(
+            ["sh", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
         assert done.stdout.split() == ["0", "0"], done.stderr
     finally:
         process.terminate()

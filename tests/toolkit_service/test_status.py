@@ -49,8 +49,12 @@ def service() -> Iterator[LocalService]:
         with httpx.Client(base_url=running.url, headers=bearer) as http:
             rows = [{"id": str(number), "vector": [1, number]} for number in range(3)]
             http.post("/vector/my-project/upsert", json=rows)
-            http.post("/v2/publish/http://127.0.0.1:9/x", headers={"Service-Retries": "0"})
-            http.post("/v2/publish/http://127.0.0.1:9/x", headers={"Service-Delay": "1h"})
+            http.post(
+                "/v2/publish/http://127.0.0.1:9/x", headers={"Service-Retries": "0"}
+            )
+            http.post(
+                "/v2/publish/http://127.0.0.1:9/x", headers={"Service-Delay": "1h"}
+            )
             deadline = time.monotonic() + 10
             while not http.get("/v2/dlq").json()["messages"]:
                 assert time.monotonic() < deadline
@@ -90,8 +94,14 @@ def test_it_needs_no_script_and_loads_nothing(service: LocalService) -> None:
     assert response.headers["x-content-type-options"] == "nosniff"
     assert response.headers["cache-control"] == "no-store"
     page = Page(response.text)
-    assert not {"script", "img", "link", "iframe", "form", "object"} & set(page.elements)
-    assert not {name for name in page.attributes if name.startswith("on") or name in ("src", "style")}
+    assert not {"script", "img", "link", "iframe", "form", "object"} & set(
+        page.elements
+    )
+    assert not {
+        name
+        for name in page.attributes
+        if name.startswith("on") or name in ("src", "style")
+    }
     assert "url(" not in response.text
     assert "@import" not in response.text
 

@@ -19,7 +19,9 @@ FOREIGN = "another-service's/token+0123456789"
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
     """An embedded service with an index."""
-    with LocalService(tmp_path_factory.mktemp("tokens"), indexes=["plain:dense:2:COSINE"]) as service:
+    with LocalService(
+        tmp_path_factory.mktemp("tokens"), indexes=["plain:dense:2:COSINE"]
+    ) as service:
         yield service
 
 
@@ -46,7 +48,9 @@ def test_a_request_that_cannot_be_read_is_not_quoted(
 ) -> None:
     """A 400 explains a malformed head without quoting a line with a token, ours or not."""
     token = local.token if token == OURS else token
-    with socket.create_connection(("127.0.0.1", int(local.url.rpartition(":")[2])), timeout=10) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", int(local.url.rpartition(":")[2])), timeout=10
+    ) as connection:
         connection.sendall(request_text.replace("{}", token).encode("latin-1"))
         connection.shutdown(socket.SHUT_WR)
         response = b"".join(iter(lambda: connection.recv(1 << 16), b""))
@@ -71,10 +75,14 @@ def test_a_request_that_cannot_be_read_is_not_quoted(
         ("POST", "/vector/plain/range/{}", b'{"cursor": "{}"}'),
     ],
 )
-def test_a_refusal_does_not_quote_our_token(local: LocalService, method: str, path: str, body: bytes) -> None:
+def test_a_refusal_does_not_quote_our_token(
+    local: LocalService, method: str, path: str, body: bytes
+) -> None:
     """Wherever a caller put it, the error does not quote it."""
     token = local.token
     filled = None if body is None else body.replace(b"{}", token.encode())
     address = local.url + path.replace("{}", token)
-    response = httpx.request(method, address, content=filled, headers={"Authorization": f"Bearer {token}"})
+    response = httpx.request(
+        method, address, content=filled, headers={"Authorization": f"Bearer {token}"}
+    )
     assert not shown(response.text, [token])

@@ -11,7 +11,9 @@ import toolkit as tk
 
 def main(url: str, snapshot: str, checkpoint: str, most: int) -> None:
     """Restore; kill this process without any warning at `most` rows."""
-    service = tk.connect(vector_url=url, vector_token=os.environ["RESTORING_TOKEN"], environ={})
+    service = tk.connect(
+        vector_url=url, vector_token=os.environ["RESTORING_TOKEN"], environ={}
+    )
 
     def report(done: int, _: int | None) -> None:
         if done >= most:

@@ -51,7 +51,9 @@ def test_namespaces_are_apart():
     rows = healthy_rows(400, seed=2)
     for row in rows[200:]:
         row["namespace"] = "other"
-    found = tk.calibrate_threshold(to_frame(rows), labelled(3000).assign(namespace="other"), precision=0.8)
+    found = tk.calibrate_threshold(
+        to_frame(rows), labelled(3000).assign(namespace="other"), precision=0.8
+    )
     threshold = found.frame.set_index("namespace")["threshold"]
     assert threshold.isna().to_dict() == {"": True, "other": False}
     with pytest.raises(InputError, match=r"'nope'.*'other'"):
@@ -71,7 +73,9 @@ def test_labels_without_a_namespace_are_of_the_only_one():
     )
     for row in rows[:100]:
         row["namespace"] = ""
-    with pytest.raises(InputError, match=r"reading labels: got no column namespace.*Known: '', 'docs'"):
+    with pytest.raises(
+        InputError, match=r"reading labels: got no column namespace.*Known: '', 'docs'"
+    ):
         tk.calibrate_threshold(to_frame(rows), labelled(50))
 
 
@@ -106,13 +110,18 @@ def test_scores_are_those_of_the_service():
     """By each similarity, random pairs have the scores that queries return; other kinds are refused."""
     rng = np.random.default_rng(3)
     matrix = rng.normal(size=(60, 16)).astype(np.float32)
-    specs = [f"{name.lower()}:dense:16:{name}" for name in ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")]
+    specs = [
+        f"{name.lower()}:dense:16:{name}"
+        for name in ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
+    ]
     with LocalService(indexes=[*specs, "both:hybrid:16:COSINE"]) as local:
         services = {
             name: tk.connect(vector_url=url, vector_token=local.token)
             for name, url in local.vector_urls.items()
         }
-        rows = [{"id": str(n), "vector": vector.tolist()} for n, vector in enumerate(matrix)]
+        rows = [
+            {"id": str(n), "vector": vector.tolist()} for n, vector in enumerate(matrix)
+        ]
         for name in ("cosine", "euclidean", "dot_product"):
             tk.upsert_vectors(services[name], rows)
             (row,) = tk.calibrate_threshold(services[name]).frame.to_dict("records")
@@ -127,7 +136,12 @@ def test_scores_are_those_of_the_service():
 
 
 @pytest.mark.parametrize(
-    "labels", [pd.DataFrame({"score": [1.0]}), [0.5], pd.DataFrame({"score": ["a"], "match": [True]})]
+    "labels",
+    [
+        pd.DataFrame({"score": [1.0]}),
+        [0.5],
+        pd.DataFrame({"score": ["a"], "match": [True]}),
+    ],
 )
 def test_labels_that_cannot_be_read_are_an_error(labels):
     """Without a column, no frame, no numbers."""
@@ -136,7 +150,8 @@ def test_labels_that_cannot_be_read_are_an_error(labels):
 
 
 @pytest.mark.parametrize(
-    "matrix", [np.zeros((0, 3)), np.zeros((5, 3)), np.ones((1, 3)), np.full((4, 2), np.nan)]
+    "matrix",
+    [np.zeros((0, 3)), np.zeros((5, 3)), np.ones((1, 3)), np.full((4, 2), np.nan)],
 )
 def test_odd_vectors_have_no_namespace_to_speak_of(matrix):
     """Nothing to compare gives empty frames."""
@@ -148,6 +163,8 @@ def test_odd_vectors_have_no_namespace_to_speak_of(matrix):
 
 def test_it_is_drawn():
     """Random pairs and both kinds of labels have a row each."""
-    ax = tk.calibrate_threshold(to_frame(healthy_rows(200, seed=1)), labelled(500)).plot()
+    ax = tk.calibrate_threshold(
+        to_frame(healthy_rows(200, seed=1)), labelled(500)
+    ).plot()
     names = [label.get_text().split(" (")[0] for label in ax.get_yticklabels()]
     assert names == ["labelled matches", "labelled others", "random pairs"]

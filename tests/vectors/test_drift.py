@@ -17,7 +17,9 @@ def test_one_distribution_is_not_called_two() -> None:
     found = []
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        found.append(drift(rng.normal(size=(60, 4)), rng.normal(size=(60, 4)), seed=seed))
+        found.append(
+            drift(rng.normal(size=(60, 4)), rng.normal(size=(60, 4)), seed=seed)
+        )
     assert sum(one.p_value < 0.05 for one in found) <= 8
     assert sum(one.low <= 0.5 <= one.high for one in found) >= 50
 
@@ -26,7 +28,10 @@ def test_chunks_of_one_document_are_no_evidence_of_their_own() -> None:
     """Documents of one distribution differ when permuted by chunk, and not by document."""
     rng = np.random.default_rng(1)
     document = np.repeat(np.arange(60), 5)
-    sides = [rng.normal(size=(60, 8))[document] + 0.1 * rng.normal(size=(300, 8)) for _ in range(2)]
+    sides = [
+        rng.normal(size=(60, 8))[document] + 0.1 * rng.normal(size=(300, 8))
+        for _ in range(2)
+    ]
     assert drift(*sides).p_value < 0.01
     assert drift(*sides, groups=(document, document + 60)).p_value > 0.01
 
@@ -35,7 +40,9 @@ def test_chunks_of_one_document_are_no_evidence_of_their_own() -> None:
 def test_a_change_is_found(change: str) -> None:
     """Of the mean and of the spread, by the classifier and by the distance."""
     rng = np.random.default_rng(2)
-    after = rng.normal(0.6, 1, (300, 8)) if change == "mean" else rng.normal(0, 2, (300, 8))
+    after = (
+        rng.normal(0.6, 1, (300, 8)) if change == "mean" else rng.normal(0, 2, (300, 8))
+    )
     found = drift(rng.normal(size=(300, 8)), after)
     assert found.p_value < 0.01
     assert found.low > 0.6

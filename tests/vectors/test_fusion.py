@@ -20,7 +20,11 @@ RANKS = ["dense_rank", "sparse_rank", "rrf_rank", "dbsf_rank"]
 @pytest.fixture(scope="module")
 def running() -> Iterator[LocalService]:
     """Hybrid indexes: with ranks from 1 and from 0, with models, and one that is dense."""
-    specs = ["both:hybrid:32:COSINE", "docs:hybrid:64:COSINE:hashing+bm25", "plain:dense:2:COSINE"]
+    specs = [
+        "both:hybrid:32:COSINE",
+        "docs:hybrid:64:COSINE:hashing+bm25",
+        "plain:dense:2:COSINE",
+    ]
     with LocalService(indexes=specs) as service:
         yield service
 
@@ -33,25 +37,36 @@ def services(running) -> dict[str, tk.Service]:
     }
 
 
-def legs(dense_noise: float, sparse_noise: float, seed: int = 0) -> tuple[list[dict], list[tk.VectorQuery]]:
+def legs(
+    dense_noise: float, sparse_noise: float, seed: int = 0
+) -> tuple[list[dict], list[tk.VectorQuery]]:
     """Documents and queries: document n answers query n, its similarity blurred by noise in each leg."""
     rng = np.random.default_rng(seed)
     topics = rng.standard_normal((DOCUMENTS, 32))
     rows = [
-        {"id": f"d{n}", "vector": topics[n], "sparse": (list(range(32)), np.abs(topics[n]) + 0.01)}
+        {
+            "id": f"d{n}",
+            "vector": topics[n],
+            "sparse": (list(range(32)), np.abs(topics[n]) + 0.01),
+        }
         for n in range(DOCUMENTS)
     ]
     queries = [
         tk.VectorQuery(
             vector=topics[n] + dense_noise * rng.standard_normal(32),
-            sparse=(list(range(32)), np.abs(topics[n]) + sparse_noise * np.abs(rng.standard_normal(32))),
+            sparse=(
+                list(range(32)),
+                np.abs(topics[n]) + sparse_noise * np.abs(rng.standard_normal(32)),
+            ),
         )
         for n in range(QUERIES)
     ]
     return rows, queries
 
 
-JUDGED = pd.DataFrame({"query": range(QUERIES), "id": [f"d{n}" for n in range(QUERIES)]})
+JUDGED = pd.DataFrame(
+    {"query": range(QUERIES), "id": [f"d{n}" for n in range(QUERIES)]}
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +76,9 @@ def stored(services) -> tk.Service:
 
 
 def ndcg(found: tk.FusionComparison) -> pd.DataFrame:
-    return found.differences[found.differences["measure"] == "ndcg"].set_index(["fusion", "leg"])
+    return found.differences[found.differences["measure"] == "ndcg"].set_index(
+        ["fusion", "leg"]
+    )
 
 
 @pytest.mark.slow
@@ -70,7 +87,10 @@ def test_two_legs_that_err_apart_are_better_together(stored):
     rng = np.random.default_rng(5)
     topics = rng.standard_normal((DOCUMENTS, 32))
     indices = list(range(32))
-    rows = [{"id": f"d{n}", "vector": topic, "sparse": (indices, topic)} for n, topic in enumerate(topics)]
+    rows = [
+        {"id": f"d{n}", "vector": topic, "sparse": (indices, topic)}
+        for n, topic in enumerate(topics)
+    ]
     tk.upsert_vectors(stored, rows, namespace="apart")
     noisy = topics[None, :QUERIES] + 1.6 * rng.standard_normal((2, QUERIES, 32))
     queries = [
@@ -104,8 +124,13 @@ def test_no_difference_is_said_when_the_interval_holds_zero(services):
 
     rows = [{"id": f"d{n}", **both(angle)} for n, angle in enumerate(angles)]
     tk.upsert_vectors(services["both"], rows, namespace="same")
-    queries = [tk.VectorQuery(**both(angle), namespace="same") for angle in rng.uniform(0, np.pi / 2, 20)]
-    judged = pd.DataFrame({"query": range(20), "id": [f"d{n}" for n in rng.integers(0, 50, 20)]})
+    queries = [
+        tk.VectorQuery(**both(angle), namespace="same")
+        for angle in rng.uniform(0, np.pi / 2, 20)
+    ]
+    judged = pd.DataFrame(
+        {"query": range(20), "id": [f"d{n}" for n in rng.integers(0, 50, 20)]}
+    )
     found = tk.compare_fusion(services["both"], queries, judged)
     assert (ndcg(found)[["low", "high"]].to_numpy() * [1, -1] <= 0).all()
     assert found.verdict.count("no difference shown") == 2
@@ -125,7 +150,12 @@ def test_fused_scores_are_recomputed_and_the_rank_base_is_inferred(base):
         url = f"{running.url}/vector/ranks"
         requests.put(
             url,
-            json={"kind": "hybrid", "dimension": 32, "similarity": "COSINE", "rank_start": base},
+            json={
+                "kind": "hybrid",
+                "dimension": 32,
+                "similarity": "COSINE",
+                "rank_start": base,
+            },
             headers={"Authorization": f"Bearer {running.token}"},
             timeout=10,
         ).raise_for_status()
@@ -161,7 +191,11 @@ def test_ranks_and_measures_are_those_of_the_rankings(stored):
     """Against queries asked one by one, and formulas written out."""
     _, queries = legs(2.0, 2.0)
     judged = pd.DataFrame(
-        {"query": [0, 0, 0, 1], "id": ["d0", "d1", "absent", "d1"], "relevance": [3, 1, 2, 0]}
+        {
+            "query": [0, 0, 0, 1],
+            "id": ["d0", "d1", "absent", "d1"],
+            "relevance": [3, 1, 2, 0],
+        }
     )
     found = tk.compare_fusion(stored, queries[:2], judged, k=5)
     dense = tk.query(stored, vector=queries[0].vector, top_k=400)["id"].tolist()
@@ -172,22 +206,38 @@ def test_ranks_and_measures_are_those_of_the_rankings(stored):
     assert first.loc["absent", "relevance"] == 2
     gains = {"d0": 7, "d1": 1, "absent": 3}
     best = 7 / np.log2(2) + 3 / np.log2(3) + 1 / np.log2(4)
-    expected = sum(gains.get(key, 0) / np.log2(rank + 1) for rank, key in enumerate(dense[:5], 1)) / best
+    expected = (
+        sum(
+            gains.get(key, 0) / np.log2(rank + 1)
+            for rank, key in enumerate(dense[:5], 1)
+        )
+        / best
+    )
     by = found.by.set_index("query")
     assert by.loc[0, "ndcg_dense"] == pytest.approx(expected)
-    assert by.loc[0, "recall_dense"] == pytest.approx(len(gains.keys() & set(dense[:5])) / 3)
+    assert by.loc[0, "recall_dense"] == pytest.approx(
+        len(gains.keys() & set(dense[:5])) / 3
+    )
     assert np.isnan(by.loc[1, "ndcg_dense"])  # nothing relevant is judged
     assert set(found.differences["queries"]) == {1}
 
 
 def test_texts_are_compared_by_the_models_of_the_index(services):
     """Each text as dense, sparse and both; judged by text."""
-    texts = ["connection refused", "disk is full", "the token has expired", "queue is empty"]
+    texts = [
+        "connection refused",
+        "disk is full",
+        "the token has expired",
+        "queue is empty",
+    ]
     rows = [{"id": f"t{n}", "data": text} for n, text in enumerate(texts)]
     tk.upsert_vectors(services["docs"], rows)
     judged = pd.DataFrame({"query": texts, "id": [f"t{n}" for n in range(4)]})
     found = tk.compare_fusion(services["docs"], texts, judged)
-    assert found.by[["mrr_dense", "mrr_sparse", "mrr_RRF"]].to_numpy().tolist() == [[1.0] * 3] * 4
+    assert (
+        found.by[["mrr_dense", "mrr_sparse", "mrr_RRF"]].to_numpy().tolist()
+        == [[1.0] * 3] * 4
+    )
     assert found.scores["same"].tolist() == [1.0, 1.0]
 
 
@@ -198,8 +248,12 @@ def test_hostile_cases_have_an_answer(stored, services):
     assert found.by["agreement"].tolist() == [0.0]
     assert found.frame["sparse_rank"].isna().all()
     assert found.scores["same"].tolist() == [1.0, 1.0]
-    with pytest.warns(UnexpectedResultWarning, match="no namespace 'nothing here'") as warned:
-        nothing = tk.compare_fusion(services["docs"], ["a", "b"], JUDGED[:1], namespace="nothing here")
+    with pytest.warns(
+        UnexpectedResultWarning, match="no namespace 'nothing here'"
+    ) as warned:
+        nothing = tk.compare_fusion(
+            services["docs"], ["a", "b"], JUDGED[:1], namespace="nothing here"
+        )
     assert len(warned) == 1
     assert nothing.frame["id"].tolist() == ["d0"]  # judged, and in no ranking
     assert nothing.by["agreement"].isna().all()
@@ -214,11 +268,15 @@ def test_hostile_cases_have_an_answer(stored, services):
 def test_judgements_of_ids_that_are_not_there_are_said(stored):
     """Ids of another index, and texts that no service stores: a result, and what is wrong with it."""
     _, queries = legs(0.2, 40)
-    judged = pd.DataFrame({"query": [0, 1]}).assign(id=pd.Series(["elsewhere", "\ud800"], dtype=object))
+    judged = pd.DataFrame({"query": [0, 1]}).assign(
+        id=pd.Series(["elsewhere", "\ud800"], dtype=object)
+    )
     found = tk.compare_fusion(stored, queries[:2], judged)
     says = "no relevant id is found by either leg: check that judgements name ids of this index"
     assert says in found.verdict
-    known = tk.compare_fusion(stored, queries[:2], judged.assign(id=["d0", "elsewhere"]))
+    known = tk.compare_fusion(
+        stored, queries[:2], judged.assign(id=["d0", "elsewhere"])
+    )
     assert says not in known.verdict
 
 
@@ -232,8 +290,16 @@ def test_judgements_of_ids_that_are_not_there_are_said(stored):
         (tk.VectorQuery(id="d0"), None, "with both vector and sparse"),
         ("x", pd.DataFrame({"query": [1], "id": ["a"]}), "row 0: query: got 1"),
         ("x", pd.DataFrame({"query": ["y"], "id": ["a"]}), "row 0: query: got 'y'"),
-        ("x", pd.DataFrame({"query": [0], "id": ["a"], "relevance": [np.nan]}), "relevance from 0"),
-        ("x", pd.DataFrame({"query": [0], "id": ["a"], "relevance": [-1]}), "relevance from 0"),
+        (
+            "x",
+            pd.DataFrame({"query": [0], "id": ["a"], "relevance": [np.nan]}),
+            "relevance from 0",
+        ),
+        (
+            "x",
+            pd.DataFrame({"query": [0], "id": ["a"], "relevance": [-1]}),
+            "relevance from 0",
+        ),
         ("x", pd.DataFrame({"query": [0], "id": [5]}), "row 0: got 5"),
         ("x", pd.DataFrame({"query": [0]}), "columns query, id"),
         ("x", [("x", "a")], "columns query, id"),
@@ -264,10 +330,16 @@ def test_the_plot_marks_what_is_shown(stored):
     left, right = axes.get_xlim()
     assert left < 0 < right
     differences = tk.compare_fusion(stored, queries, JUDGED).differences
-    shown = differences[differences["measure"] == "ndcg"].eval("low > 0 or high < 0").tolist()
+    shown = (
+        differences[differences["measure"] == "ndcg"]
+        .eval("low > 0 or high < 0")
+        .tolist()
+    )
     markers = [container.lines[0].get_marker() for container in axes.containers]
     assert markers == ["o" if item else "s" for item in shown]
-    assert len({container.lines[0].get_color() for container in axes.containers}) == len(set(shown))
+    assert len(
+        {container.lines[0].get_color() for container in axes.containers}
+    ) == len(set(shown))
 
 
 @pytest.mark.slow

@@ -17,7 +17,12 @@ def test_a_healthy_index_has_no_findings():
     assert audit.frame.empty
     assert audit.verdict == "Nothing wrong was found in 1,200 rows in 1 namespace."
     (facts,) = audit.facts.to_dict("records")
-    assert (facts["rows"], facts["usable"], facts["dimension"], facts["compared"]) == (1200, 1200, 64, 1200)
+    assert (facts["rows"], facts["usable"], facts["dimension"], facts["compared"]) == (
+        1200,
+        1200,
+        64,
+        1200,
+    )
     assert facts["nearest_pair"] > 0.5 > facts["random_pair"]
 
 
@@ -35,8 +40,15 @@ def test_a_planted_defect_is_found_with_its_ids(defect: str):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_healthy_vectors_of_any_shape_have_no_outliers(shape: str):
     """Few rows and many, few dimensions and many; documents of a single chunk have company enough."""
-    for rows, dimension, seed in ((300, 64, 1), (400, 8, 2), (400, 128, 3), (1200, 64, 4)):
-        found = tk.audit_vectors(healthy_matrix(shape, rows, dimension, seed=seed)).frame
+    for rows, dimension, seed in (
+        (300, 64, 1),
+        (400, 8, 2),
+        (400, 128, 3),
+        (1200, 64, 4),
+    ):
+        found = tk.audit_vectors(
+            healthy_matrix(shape, rows, dimension, seed=seed)
+        ).frame
         assert "outlier" not in set(found["finding"]), (rows, dimension)
 
 
@@ -72,16 +84,23 @@ def test_sparse_vectors_tell_hybrid_rows_apart():
     rows["data"][41], rows["data"][42] = rows["data"][4], rows["data"][5]
     weights = [1.0] * 100
     weights[40] = weights[41] = 2.0
-    sparse = {"sparse_indices": [[1, 7]] * 100, "sparse_values": [[0.5, weight] for weight in weights]}
+    sparse = {
+        "sparse_indices": [[1, 7]] * 100,
+        "sparse_values": [[0.5, weight] for weight in weights],
+    }
     found = tk.audit_vectors(pd.DataFrame(rows | sparse)).frame.set_index("finding")
     ids = frame["id"]
     assert set(found.loc["duplicate", "ids"]) == {ids[5], ids[42]}
     assert set(found.loc["same text, other vector", "ids"]) == {ids[4], ids[41]}
     assert set(found.loc["same vector, other text", "ids"]) == {ids[3], ids[40]}
-    assert found.loc["same vector, other text", "detail"].endswith("; sparse vectors differ")
+    assert found.loc["same vector, other text", "detail"].endswith(
+        "; sparse vectors differ"
+    )
 
 
-@pytest.mark.parametrize("defect", ["duplicate", "field of several types", "without text"])
+@pytest.mark.parametrize(
+    "defect", ["duplicate", "field of several types", "without text"]
+)
 def test_a_finding_lists_every_row_that_it_counts(defect: str):
     """The ids of a finding are for deleting or mending those rows: none of them is left out."""
     frame, planted = ill_frame(800, seed=5, defects={defect: 60})
@@ -126,12 +145,16 @@ def test_every_kind_of_source_gives_the_same_findings(kind: str, tmp_path):
         tk.write_snapshot(frame, path)
     source = {
         "frame": lambda: frame,
-        "arrow": lambda: pa.table({name: pa.array(frame[name], from_pandas=True) for name in frame}),
+        "arrow": lambda: pa.table(
+            {name: pa.array(frame[name], from_pandas=True) for name in frame}
+        ),
         "snapshot": lambda: str(path),
         "dataset": lambda: tk.scan_snapshot(path),
         "matrix": lambda: tk.as_matrix(frame),
     }[kind]()
-    pd.testing.assert_frame_equal(tk.audit_vectors(source).frame[["finding", "count"]], expected)
+    pd.testing.assert_frame_equal(
+        tk.audit_vectors(source).frame[["finding", "count"]], expected
+    )
 
 
 def test_a_sample_is_said_and_what_is_in_rows_is_still_found():
@@ -164,7 +187,8 @@ def test_odd_matrices_have_an_audit(matrix):
 
 
 @pytest.mark.parametrize(
-    "value", [None, 7, [[1.0]], pd.DataFrame({"id": ["a"]}), np.zeros(3), np.array(["a"])]
+    "value",
+    [None, 7, [[1.0]], pd.DataFrame({"id": ["a"]}), np.zeros(3), np.array(["a"])],
 )
 def test_what_holds_no_vectors_is_an_error(value):
     """It names the argument and what to use."""
@@ -195,10 +219,14 @@ def test_the_plot_shows_random_pairs_and_neighbours():
 
 def test_the_frame_is_an_ordinary_one(tmp_path):
     """It can be grouped, made unique, written and read back."""
-    frame = tk.audit_vectors(ill_frame(400, seed=7, defects={"zero vector": 3})[0]).frame
+    frame = tk.audit_vectors(
+        ill_frame(400, seed=7, defects={"zero vector": 3})[0]
+    ).frame
     assert frame.drop_duplicates().nunique()["ids"] == 1
     frame.to_parquet(tmp_path / "audit.parquet")
-    assert list(pd.read_parquet(tmp_path / "audit.parquet")["ids"][0]) == list(frame["ids"][0])
+    assert list(pd.read_parquet(tmp_path / "audit.parquet")["ids"][0]) == list(
+        frame["ids"][0]
+    )
     assert "zero vector" in frame.to_csv()
     assert frame.to_json(orient="records")
 
@@ -211,7 +239,9 @@ def test_rows_without_a_vector_are_found_without_texts_too():
     assert (finding["count"], finding["ids"][0]) == (100, frame["id"][0])
     elsewhere = frame.assign(namespace=["old"] * 100 + [""] * 200)
     assert tk.audit_vectors(elsewhere).frame["namespace"].tolist() == ["old"]
-    sparse = frame.assign(sparse_indices=[[1, 7]] * 300, sparse_values=[[0.5, 1.0]] * 300)
+    sparse = frame.assign(
+        sparse_indices=[[1, 7]] * 300, sparse_values=[[0.5, 1.0]] * 300
+    )
     assert "without vector" not in set(tk.audit_vectors(sparse).frame["finding"])
     sparse["sparse_values"] = [[0.5]] * 300
     with pytest.raises(InputError, match=r"sparse_indices.*a value for each index"):
@@ -225,5 +255,7 @@ def test_vectors_that_were_not_loaded_are_said():
     told = "in 100 rows in 1 namespace, by ids, texts and metadata alone: no row has a vector."
     assert tk.audit_vectors(unloaded).verdict == f"Nothing wrong was found {told}"
     sparse = unloaded.assign(sparse_indices=[[1]] * 100, sparse_values=[[0.5]] * 100)
-    assert tk.audit_vectors(sparse).verdict.endswith("alone: no row has a dense vector.")
+    assert tk.audit_vectors(sparse).verdict.endswith(
+        "alone: no row has a dense vector."
+    )
     assert tk.audit_vectors(frame.head(0)).verdict == "There are no rows to judge."

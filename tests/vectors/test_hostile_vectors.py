@@ -24,7 +24,9 @@ from toolkit.errors import ToolkitError
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::toolkit.errors.UnexpectedResultWarning"),  # that is an answer
+    pytest.mark.filterwarnings(
+        "ignore::toolkit.errors.UnexpectedResultWarning"
+    ),  # that is an answer
 ]
 
 SECONDS = 30
@@ -45,7 +47,9 @@ def frame_of(vectors: list[Any], **columns: Any) -> pd.DataFrame:
         "data": [f"text {number}" for number in range(size)],
         "metadata": [json.dumps({"n": number}) for number in range(size)],
     } | columns
-    frame = pd.DataFrame({name: pd.Series(listed, dtype="str") for name, listed in values.items()})
+    frame = pd.DataFrame(
+        {name: pd.Series(listed, dtype="str") for name, listed in values.items()}
+    )
     frame.insert(2, "vector", pd.Series(vectors, dtype=object))
     return frame
 
@@ -166,14 +170,26 @@ OF_FRAMES: dict[str, Callable[[Any], Any]] = OF_ANY | {
     "calibrate_threshold by distance": lambda vectors: tk.calibrate_threshold(
         vectors, similarity="EUCLIDEAN"
     ),
-    "compare_vectors, after": lambda vectors: shown(tk.compare_vectors(ORDINARY, vectors)),
-    "compare_vectors with themselves": lambda vectors: tk.compare_vectors(vectors, vectors),
-    "project_vectors by t-SNE": lambda vectors: tk.project_vectors(vectors, "tsne", sample=50),
+    "compare_vectors, after": lambda vectors: shown(
+        tk.compare_vectors(ORDINARY, vectors)
+    ),
+    "compare_vectors with themselves": lambda vectors: tk.compare_vectors(
+        vectors, vectors
+    ),
+    "project_vectors by t-SNE": lambda vectors: tk.project_vectors(
+        vectors, "tsne", sample=50
+    ),
     "clusters": lambda vectors: tk.project_vectors(vectors).clusters(3),
-    "plot_vector_map": lambda vectors: tk.plot_vector_map(vectors, color="a").figure.canvas.draw(),
-    "plot_vector_norms": lambda vectors: tk.plot_vector_norms(vectors).figure.canvas.draw(),
+    "plot_vector_map": lambda vectors: tk.plot_vector_map(
+        vectors, color="a"
+    ).figure.canvas.draw(),
+    "plot_vector_norms": lambda vectors: tk.plot_vector_norms(
+        vectors
+    ).figure.canvas.draw(),
     "VectorMap": lambda vectors: VectorMap(vectors).frame,
-    "index_report": lambda vectors: reported(tk.index_report(vectors, previous=vectors)),
+    "index_report": lambda vectors: reported(
+        tk.index_report(vectors, previous=vectors)
+    ),
     "drift": lambda vectors: drift(tk.as_matrix(vectors), tk.as_matrix(ORDINARY)),
 }
 
@@ -240,11 +256,21 @@ SERVED = (
     "metadata: nested 10,000 deep", "metadata: huge numbers", "metadata: odd names",
 )  # fmt: skip
 OF_SERVICES: dict[str, Callable[[tk.Service, Any], Any]] = {
-    "audit_recall": lambda service, vectors: tk.audit_recall(service, vectors, sample=5),
-    "upsert_vectors": lambda service, vectors: tk.upsert_vectors(service, vectors, namespace="hostile"),
-    "update_vectors": lambda service, vectors: tk.update_vectors(service, vectors, namespace="hostile"),
-    "fetch_vectors": lambda service, vectors: tk.fetch_vectors(service, vectors["id"], namespace="hostile"),
-    "query": lambda service, vectors: tk.query(service, list(vectors["vector"])[:20], namespace="hostile"),
+    "audit_recall": lambda service, vectors: tk.audit_recall(
+        service, vectors, sample=5
+    ),
+    "upsert_vectors": lambda service, vectors: tk.upsert_vectors(
+        service, vectors, namespace="hostile"
+    ),
+    "update_vectors": lambda service, vectors: tk.update_vectors(
+        service, vectors, namespace="hostile"
+    ),
+    "fetch_vectors": lambda service, vectors: tk.fetch_vectors(
+        service, vectors["id"], namespace="hostile"
+    ),
+    "query": lambda service, vectors: tk.query(
+        service, list(vectors["vector"])[:20], namespace="hostile"
+    ),
     "delete_vectors": lambda service, vectors: tk.delete_vectors(
         service, vectors["id"], namespace="hostile", confirm=True
     ),
@@ -300,12 +326,16 @@ OF_VALUES: dict[str, Callable[[Any], Any]] = {
     "recall against": lambda value: recall(value, [["a"], ["b"]]),
     "drift": lambda value: drift(value, value),
     "drift of groups": lambda value: drift(np.eye(2), np.eye(2), groups=value),
-    "threshold_for_precision": lambda value: threshold_for_precision(value, value, precision=0.9),
+    "threshold_for_precision": lambda value: threshold_for_precision(
+        value, value, precision=0.9
+    ),
     "threshold_for_precision, labels": lambda value: threshold_for_precision(
         np.linspace(0, 1, 80), value, precision=0.9
     ),
     "score_summary": score_summary,
-    "calibrate_threshold, labels": lambda value: tk.calibrate_threshold(ORDINARY, value),
+    "calibrate_threshold, labels": lambda value: tk.calibrate_threshold(
+        ORDINARY, value
+    ),
     "audit_vectors": tk.audit_vectors,
     "project_vectors": tk.project_vectors,
     "compare_vectors": lambda value: tk.compare_vectors(value, ORDINARY),
@@ -337,10 +367,25 @@ def test_hits_with_odd_scores_have_a_result_or_a_clear_error(what):
     scores = SCORES[what]
     size = len(scores)
     hits = pd.DataFrame(
-        {"query": [0] * size, "id": [f"r{n}" for n in range(size)], "rank": range(1, size + 1)}
+        {
+            "query": [0] * size,
+            "id": [f"r{n}" for n in range(size)],
+            "rank": range(1, size + 1),
+        }
     ).assign(score=pd.Series(scores, dtype="float64"))
     bounded("score_summary", score_summary, hits)
-    for match in ([True] * size, [False] * size, [n % 2 == 0 for n in range(size)], [None] * size):
+    for match in (
+        [True] * size,
+        [False] * size,
+        [n % 2 == 0 for n in range(size)],
+        [None] * size,
+    ):
         labels = hits.assign(match=pd.Series(match, dtype=object))
-        bounded("calibrate_threshold", lambda labels=labels: shown(tk.calibrate_threshold(ORDINARY, labels)))
-        bounded("index_report", lambda labels=labels: reported(tk.index_report(ORDINARY, labels=labels)))
+        bounded(
+            "calibrate_threshold",
+            lambda labels=labels: shown(tk.calibrate_threshold(ORDINARY, labels)),
+        )
+        bounded(
+            "index_report",
+            lambda labels=labels: reported(tk.index_report(ORDINARY, labels=labels)),
+        )

@@ -15,14 +15,22 @@ def service(local_indexes):
     """Three namespaces with the same ids and other vectors."""
     service = local_indexes["dense"]
     for number, name in enumerate(NAMESPACES):
-        rows = [{"id": key, "vector": [number + 1, 7], "data": f"{key} of {name}"} for key in ("p", "q")]
+        rows = [
+            {"id": key, "vector": [number + 1, 7], "data": f"{key} of {name}"}
+            for key in ("p", "q")
+        ]
         tk.upsert_vectors(service, rows, namespace=name)
     return service
 
 
 def test_vectors_are_fetched_from_the_namespace_of_their_row(service):
     """In the order of the rows, whatever their namespaces, with one that is not there."""
-    rows = pd.DataFrame({"namespace": ["named y", "", "named x", "named y"], "id": ["p", "q", "none", "q"]})
+    rows = pd.DataFrame(
+        {
+            "namespace": ["named y", "", "named x", "named y"],
+            "id": ["p", "q", "none", "q"],
+        }
+    )
     fetched = tk.fetch_vectors(service, rows)
     assert fetched["data"].tolist()[:2] == ["p of named y", "q of "]
     assert fetched[["namespace", "id"]].equals(rows.astype("str"))
@@ -33,7 +41,9 @@ def test_vectors_are_fetched_from_the_namespace_of_their_row(service):
 def test_a_namespace_that_is_passed_goes_before_those_of_the_rows(service):
     """An explicit argument is what was meant."""
     rows = pd.DataFrame({"namespace": ["named x"], "id": ["p"]})
-    assert tk.fetch_vectors(service, rows, namespace="named y")["data"].tolist() == ["p of named y"]
+    assert tk.fetch_vectors(service, rows, namespace="named y")["data"].tolist() == [
+        "p of named y"
+    ]
     assert tk.fetch_vectors(service, rows["id"])["data"].tolist() == ["p of "]
 
 

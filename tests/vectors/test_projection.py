@@ -21,7 +21,9 @@ def grouped(count=300, *, seed=0):
     """Vectors of three well separated groups, and which group each is of."""
     rng = np.random.default_rng(seed)
     group = np.arange(count) % 3
-    return (rng.normal(size=(3, 24))[group] + 0.1 * rng.normal(size=(count, 24))).astype("float32"), group
+    return (
+        rng.normal(size=(3, 24))[group] + 0.1 * rng.normal(size=(count, 24))
+    ).astype("float32"), group
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,9 @@ def test_pca_is_that_of_a_singular_value_decomposition():
     left, sizes, _ = np.linalg.svd(unit - unit.mean(axis=0), full_matrices=False)
     found = projection.frame[["x", "y"]].to_numpy()
     assert np.abs(found) == pytest.approx(np.abs(left[:, :2] * sizes[:2]), abs=1e-4)
-    assert projection.explained == pytest.approx((sizes[:2] ** 2).sum() / (sizes**2).sum())
+    assert projection.explained == pytest.approx(
+        (sizes[:2] ** 2).sum() / (sizes**2).sum()
+    )
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
@@ -65,7 +69,12 @@ def test_the_share_of_neighbours_that_a_map_keeps_is_counted(method):
     near = np.argsort(-(unit @ unit.T - 3 * np.eye(len(unit))), axis=1)[:, :10]
     apart = ((points[:, None] - points) ** 2).sum(axis=2) + 1e9 * np.eye(len(unit))
     on_map = np.argsort(apart, axis=1)[:, :10]
-    share = np.mean([len(set(one) & set(other)) / 10 for one, other in zip(near, on_map, strict=True)])
+    share = np.mean(
+        [
+            len(set(one) & set(other)) / 10
+            for one, other in zip(near, on_map, strict=True)
+        ]
+    )
     assert projection.neighbours_kept == pytest.approx(share, abs=0.002)
     said = f"{round(100 * projection.neighbours_kept)} % of neighbours on the map are neighbours in the index"
     assert said in projection.verdict
@@ -78,7 +87,9 @@ def test_the_share_of_neighbours_that_a_map_keeps_is_counted(method):
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_the_same_seed_gives_the_same_map(frame, method):
     """Coordinates and sample are repeatable; another seed draws others."""
-    one, two, other = (tk.project_vectors(frame, method, sample=150, seed=seed) for seed in (1, 1, 2))
+    one, two, other = (
+        tk.project_vectors(frame, method, sample=150, seed=seed) for seed in (1, 1, 2)
+    )
     pd.testing.assert_frame_equal(one.frame, two.frame, check_exact=True)
     assert set(one.frame["id"]) != set(other.frame["id"])
 
@@ -90,7 +101,12 @@ def test_frames_arrow_snapshots_and_matrices_are_projected_alike(frame, tmp_path
     expected = tk.project_vectors(frame).frame
     assert expected["id"].tolist() == frame["id"].tolist()
     for source in (table, tmp_path / "index", tk.scan_snapshot(tmp_path / "index")):
-        found = tk.project_vectors(source).frame.set_index("id").loc[expected["id"]].reset_index()
+        found = (
+            tk.project_vectors(source)
+            .frame.set_index("id")
+            .loc[expected["id"]]
+            .reset_index()
+        )
         assert np.allclose(found[["x", "y"]], expected[["x", "y"]], atol=1e-4)
         assert found["metadata"].tolist() == expected["metadata"].tolist()
     found = tk.project_vectors(tk.as_matrix(frame)).frame
@@ -99,13 +115,17 @@ def test_frames_arrow_snapshots_and_matrices_are_projected_alike(frame, tmp_path
 
 def test_a_sample_is_of_usable_vectors_and_is_said(frame):
     """As many as asked for, in their order, of one namespace; and the sentence names both numbers."""
-    several = pd.concat([frame, frame.head(100).assign(namespace="other")], ignore_index=True)
+    several = pd.concat(
+        [frame, frame.head(100).assign(namespace="other")], ignore_index=True
+    )
     projection = tk.project_vectors(several, namespace="", sample=50)
     assert len(projection.frame) == 50
     assert set(projection.frame["namespace"]) == {""}
     assert projection.frame["id"].is_monotonic_increasing
     assert projection.verdict.startswith("50 of 400 vectors, drawn at random, by PCA")
-    assert "50 of 400" in tk.plot_vector_map(projection, ax=axes()).get_xlabel().replace("\n", " ")
+    assert "50 of 400" in tk.plot_vector_map(
+        projection, ax=axes()
+    ).get_xlabel().replace("\n", " ")
     with pytest.raises(InputError, match="Did you mean 'other'"):
         tk.project_vectors(several, namespace="othr")
 
@@ -114,12 +134,16 @@ def test_other_columns_of_a_frame_are_carried_for_the_rows_drawn(frame):
     """A column of the caller's own stays with its row."""
     scored = frame.assign(score=np.arange(len(frame)))
     found = tk.project_vectors(scored, sample=60).frame
-    assert found["score"].tolist() == [int(key.removeprefix("doc-")) for key in found["id"]]
+    assert found["score"].tolist() == [
+        int(key.removeprefix("doc-")) for key in found["id"]
+    ]
 
 
 def test_vectors_without_direction_are_left_out_and_counted():
     """Zero, not finite and missing ones are no points."""
-    ill, planted = ill_frame(300, seed=2, defects={"zero vector": 3, "not finite": 2, "without vector": 4})
+    ill, planted = ill_frame(
+        300, seed=2, defects={"zero vector": 3, "not finite": 2, "without vector": 4}
+    )
     projection = tk.project_vectors(ill)
     assert projection.left_out == 9
     assert not set.union(*planted.values()) & set(projection.frame["id"])
@@ -131,7 +155,9 @@ def test_what_cannot_be_projected_is_an_error(frame):
     mixed, _ = ill_frame(100, seed=3, defects={"several dimensions": 4})
     with pytest.raises(InputError, match=r"4 of 32, 96 of 64.*audit_vectors"):
         tk.project_vectors(mixed)
-    sparse = frame.head(5).assign(vector=None, sparse_indices=[[1]] * 5, sparse_values=[[0.5]] * 5)
+    sparse = frame.head(5).assign(
+        vector=None, sparse_indices=[[1]] * 5, sparse_values=[[0.5]] * 5
+    )
     with pytest.raises(InputError, match="5 rows without a dense vector"):
         tk.project_vectors(sparse)
     with pytest.raises(InputError, match="'pca', 'tsne' or 'umap'"):
@@ -141,7 +167,11 @@ def test_what_cannot_be_projected_is_an_error(frame):
 @pytest.mark.parametrize("rows", [0, 1, 2, 4, 6])
 def test_few_vectors_are_drawn_all_the_same(rows):
     """No vector, one, and duplicates only: points at finite places."""
-    for matrix in (np.ones((rows, 3)), np.eye(rows, 3)[:, :1] + 1, np.eye(rows, 5) + 0.1):
+    for matrix in (
+        np.ones((rows, 3)),
+        np.eye(rows, 3)[:, :1] + 1,
+        np.eye(rows, 5) + 0.1,
+    ):
         for method in ("pca", "tsne"):
             projection = tk.project_vectors(matrix, method)
             assert len(projection.frame) == rows
@@ -194,14 +224,22 @@ def test_points_are_coloured_by_category_by_number_and_by_metadata(frame):
     bar = ax.child_axes[0]
     assert bar.get_ylim() == (0, 11)
     projection.frame["kind"] = "k" + projection.values("topic").astype("str")
-    names = [text.get_text() for text in projection.plot(color="kind", ax=axes()).get_legend().get_texts()]
+    names = [
+        text.get_text()
+        for text in projection.plot(color="kind", ax=axes()).get_legend().get_texts()
+    ]
     assert len(names) == 9
     assert names[-1].startswith("other (")
     counts = [int(name.rpartition("(")[2].strip(")")) for name in names]
     assert counts[:8] == sorted(counts[:8], reverse=True)
     assert sum(counts) == 400
     secret = frame.assign(key="Bearer abcdefghijklmnopqrstuvwxyz0123456789")
-    legend = tk.plot_vector_map(secret, color="key", ax=axes()).get_legend().get_texts()[0].get_text()
+    legend = (
+        tk.plot_vector_map(secret, color="key", ax=axes())
+        .get_legend()
+        .get_texts()[0]
+        .get_text()
+    )
     assert "abcdefghij" not in legend
     with pytest.raises(InputError, match="Did you mean 'topic'"):
         projection.plot(color="topik", ax=axes())
@@ -209,6 +247,11 @@ def test_points_are_coloured_by_category_by_number_and_by_metadata(frame):
 
 def test_the_result_speaks_for_itself(frame):
     """Text and markup with the verdict, names escaped."""
-    projection = tk.project_vectors(pa.table({"id": ["<b>", "b"], "vector": [[1.0, 2], [3, 1]]}))
-    assert repr(projection) == "2 vectors, by PCA: the two axes keep 100 % of the variance."
+    projection = tk.project_vectors(
+        pa.table({"id": ["<b>", "b"], "vector": [[1.0, 2], [3, 1]]})
+    )
+    assert (
+        repr(projection)
+        == "2 vectors, by PCA: the two axes keep 100 % of the variance."
+    )
     assert "&lt;b&gt;" in projection._repr_html_()

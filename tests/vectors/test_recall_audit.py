@@ -19,19 +19,29 @@ def services():
     rng = np.random.default_rng(4)
     matrix = rng.normal(size=(ROWS, DIMENSION)).astype(np.float32)
     with LocalService(
-        indexes=[f"poor:dense:{DIMENSION}:COSINE", f"far:dense:{DIMENSION}:EUCLIDEAN", "words:sparse"],
+        indexes=[
+            f"poor:dense:{DIMENSION}:COSINE",
+            f"far:dense:{DIMENSION}:EUCLIDEAN",
+            "words:sparse",
+        ],
         approximate_above=500,
         approximate_expansion=8,
     ) as local:
         found = {}
         for name in ("poor", "far", "words"):
-            found[name] = tk.connect(vector_url=local.vector_urls[name], vector_token=local.token)
+            found[name] = tk.connect(
+                vector_url=local.vector_urls[name], vector_token=local.token
+            )
         for name in ("poor", "far"):
             for namespace, count in (("", ROWS), ("small", 300)):
                 tk.upsert_vectors(
                     found[name],
                     [
-                        {"id": f"v{number}", "vector": matrix[number].tolist(), "metadata": {"n": number}}
+                        {
+                            "id": f"v{number}",
+                            "vector": matrix[number].tolist(),
+                            "metadata": {"n": number},
+                        }
                         for number in range(count)
                     ],
                     namespace=namespace,
@@ -56,13 +66,17 @@ def test_exact_and_approximate_namespaces_are_judged_apart(services):
     assert by.loc[("", ""), "share"] < 0.95
     assert by.loc[("", "n < 30"), "share"] == 1
     assert by.loc[("", "n < 30"), "selectivity"] == pytest.approx(30 / ROWS)
-    assert by.loc[("", ""), "low"] < by.loc[("", ""), "share"] < by.loc[("", ""), "high"]
+    assert (
+        by.loc[("", ""), "low"] < by.loc[("", ""), "share"] < by.loc[("", ""), "high"]
+    )
     assert by.loc[("", ""), "score_gap"] > 0
     assert audit.stored
     assert "misses neighbours" in audit.verdict
     worst = audit.worst(1).iloc[0]
     assert worst["share"] == audit.frame["share"].min()
-    query = vectors[(vectors["namespace"] == worst["namespace"]) & (vectors["id"] == worst["query"])]
+    query = vectors[
+        (vectors["namespace"] == worst["namespace"]) & (vectors["id"] == worst["query"])
+    ]
     exact = matrix @ tk.as_matrix(query)[0] / np.linalg.norm(matrix, axis=1)
     nearest = [f"v{n}" for n in np.argsort(-exact) if f"v{n}" != worst["query"]][:10]
     assert set(worst["missed"]) <= set(nearest)
@@ -72,12 +86,16 @@ def test_exact_and_approximate_namespaces_are_judged_apart(services):
 def test_queries_of_ones_own_and_a_snapshot(services, tmp_path):
     """A matrix of queries, against a snapshot; by Euclidean distance, as the service ranks."""
     service, _ = services[0]["far"], services[1]
-    tk.write_snapshot(tk.load_vectors(service, namespace="all", progress=False), tmp_path / "index")
+    tk.write_snapshot(
+        tk.load_vectors(service, namespace="all", progress=False), tmp_path / "index"
+    )
     queries = np.random.default_rng(9).normal(size=(30, DIMENSION))
     frame = pd.DataFrame({"namespace": "small", "vector": queries.tolist()})
     audit = tk.audit_recall(service, tmp_path / "index", queries=frame, k=5)
     assert not audit.stored
-    assert audit.by[["namespace", "queries", "share"]].to_numpy().tolist() == [["small", 30, 1.0]]
+    assert audit.by[["namespace", "queries", "share"]].to_numpy().tolist() == [
+        ["small", 30, 1.0]
+    ]
     assert "of the 5 nearest neighbours of 30 queries." in audit.verdict
 
 
@@ -85,15 +103,24 @@ def test_vectors_that_came_later_are_said(services):
     """They are counted, and left out: the search is not blamed for them."""
     service, matrix = services[0]["far"], services[1]
     vectors = tk.load_vectors(service, namespace="small", progress=False)
-    near = [{"id": f"new{n}", "vector": (matrix[n] + 0.001).tolist()} for n in range(100)]
+    near = [
+        {"id": f"new{n}", "vector": (matrix[n] + 0.001).tolist()} for n in range(100)
+    ]
     tk.upsert_vectors(service, near, namespace="small")
     audit = tk.audit_recall(service, vectors, sample=10)
     assert audit.unknown >= 10
     assert audit.overall.mean == 1
     assert f"; {audit.unknown} returned vectors" in audit.verdict
-    tk.delete_vectors(service, ids=[row["id"] for row in near], namespace="small", confirm=True)
-    tk.delete_vectors(service, ids=vectors["id"][:20].tolist(), namespace="small", confirm=True)
-    assert "20 vectors changed meanwhile" in tk.audit_recall(service, vectors, sample=10).verdict
+    tk.delete_vectors(
+        service, ids=[row["id"] for row in near], namespace="small", confirm=True
+    )
+    tk.delete_vectors(
+        service, ids=vectors["id"][:20].tolist(), namespace="small", confirm=True
+    )
+    assert (
+        "20 vectors changed meanwhile"
+        in tk.audit_recall(service, vectors, sample=10).verdict
+    )
     tk.upsert_vectors(service, vectors, namespace="small")
 
 
@@ -124,10 +151,14 @@ def test_one_namespace_is_loaded_by_name(services):
     service = services[0]["far"]
     audit = tk.audit_recall(service, namespace="small", sample=10)
     assert audit.by["namespace"].tolist() == ["small"]
-    assert tk.calibrate_threshold(service, namespace="small").frame["namespace"].tolist() == ["small"]
+    assert tk.calibrate_threshold(service, namespace="small").frame[
+        "namespace"
+    ].tolist() == ["small"]
     report = tk.index_report(service, namespace=["small"], sample=10)
     assert "namespace=['small']" in report.sections[-1].parts[0].code
-    with pytest.warns(UnexpectedResultWarning, match="no namespace 'smalll'. Did you mean 'small'"):
+    with pytest.warns(
+        UnexpectedResultWarning, match="no namespace 'smalll'. Did you mean 'small'"
+    ):
         assert "not known" in tk.audit_recall(service, namespace="smalll").verdict
     vectors = tk.load_vectors(service, namespace="small", progress=False)
     for call in (tk.calibrate_threshold, tk.index_report):
@@ -142,15 +173,22 @@ def test_queries_without_a_namespace_are_of_the_only_one(services):
     small = vectors[vectors["namespace"] == "small"]
     for audit in (
         tk.audit_recall(service, queries=matrix[:5], namespace="small"),
-        tk.audit_recall(service, small, queries=pd.DataFrame({"vector": matrix[:5].tolist()})),
+        tk.audit_recall(
+            service, small, queries=pd.DataFrame({"vector": matrix[:5].tolist()})
+        ),
     ):
-        assert audit.by[["namespace", "queries", "share"]].to_numpy().tolist() == [["small", 5, 1.0]]
+        assert audit.by[["namespace", "queries", "share"]].to_numpy().tolist() == [
+            ["small", 5, 1.0]
+        ]
     with pytest.raises(
-        InputError, match=r"no column namespace; expected a column.*2 namespaces.*'', 'small'"
+        InputError,
+        match=r"no column namespace; expected a column.*2 namespaces.*'', 'small'",
     ):
         tk.audit_recall(service, vectors, queries=matrix[:5])
     named = pd.DataFrame({"namespace": "smalls", "vector": matrix[:5].tolist()})
-    with pytest.raises(InputError, match=r"reading queries: got 'smalls'.*Did you mean 'small'"):
+    with pytest.raises(
+        InputError, match=r"reading queries: got 'smalls'.*Did you mean 'small'"
+    ):
         tk.audit_recall(service, vectors, queries=named)
     report = tk.index_report(service, small, queries=matrix[:5])
     assert "neighbours of 5 queries" in report.verdict
@@ -161,7 +199,8 @@ def test_a_frame_of_numbers_is_a_matrix_of_queries(services):
     service, matrix = services[0]["far"], services[1]
     small = tk.load_vectors(service, namespace="small", progress=False)
     given, frame = (
-        tk.audit_recall(service, small, queries=q) for q in (matrix[:5], pd.DataFrame(matrix[:5]))
+        tk.audit_recall(service, small, queries=q)
+        for q in (matrix[:5], pd.DataFrame(matrix[:5]))
     )
     pd.testing.assert_frame_equal(frame.frame, given.frame)
     audit = tk.audit_recall(service, small, k=500, sample=5)
@@ -169,20 +208,30 @@ def test_a_frame_of_numbers_is_a_matrix_of_queries(services):
     assert "of the 299 nearest neighbours of 5 stored vectors" in audit.verdict
     assert audit.overall.mean == 1
     assert tk.audit_recall(service, small.iloc[::6], k=290, sample=5).overall.mean == 1
-    with pytest.raises(InputError, match=r"got no column vector for queries; expected a frame"):
+    with pytest.raises(
+        InputError, match=r"got no column vector for queries; expected a frame"
+    ):
         tk.audit_recall(service, small, queries=pd.DataFrame({"a": [1.0]}))
 
 
 def test_the_effect_of_a_zero_vector_is_what_the_service_does(services):
     """It is found, with one score for every query, as its finding says."""
     service, matrix = services[0]["poor"], services[1]
-    rows = [{"id": "zero", "vector": [0.0] * DIMENSION}, {"id": "one", "vector": matrix[0].tolist()}]
+    rows = [
+        {"id": "zero", "vector": [0.0] * DIMENSION},
+        {"id": "one", "vector": matrix[0].tolist()},
+    ]
     tk.upsert_vectors(service, rows, namespace="zero")
     hits = tk.query(service, vector=matrix[:5], namespace="zero")
     assert set(hits["score"][hits["id"] == "zero"]) == {0.5}
-    found = tk.audit_vectors(tk.load_vectors(service, namespace="zero", progress=False)).frame
+    found = tk.audit_vectors(
+        tk.load_vectors(service, namespace="zero", progress=False)
+    ).frame
     effect = found.set_index("finding").loc["zero vector", "effect"]
-    assert effect == "A vector of length 0 has no direction: its cosine score is the same for every query."
+    assert (
+        effect
+        == "A vector of length 0 has no direction: its cosine score is the same for every query."
+    )
 
 
 def test_equal_vectors_are_no_misses(services):
@@ -219,7 +268,9 @@ def test_it_is_shown_and_drawn(services):
     """HTML escapes names; the plot has a row for each namespace and filter."""
     service = services[0]["far"]
     vectors = tk.load_vectors(service, namespace="small", progress=False)
-    audit = tk.audit_recall(service, vectors, sample=30, filter=["", "n < 200 AND n != 7"])
+    audit = tk.audit_recall(
+        service, vectors, sample=30, filter=["", "n < 200 AND n != 7"]
+    )
     assert "n &lt; 200" in audit._repr_html_()
     ax = audit.plot()
     assert "neighbours returned" in ax.get_xlabel()

@@ -16,7 +16,10 @@ def service(local_indexes) -> tk.Service:
     service = local_indexes["dense"]
     tk.reset_namespace(service, "", confirm=True)  # other modules write to it as well
     for namespace in ("", *SPACES):
-        rows = [{"id": f"{'ab'[n % 2]}{n}", "vector": [n, 1], "metadata": {"n": n}} for n in range(10)]
+        rows = [
+            {"id": f"{'ab'[n % 2]}{n}", "vector": [n, 1], "metadata": {"n": n}}
+            for n in range(10)
+        ]
         tk.upsert_vectors(service, rows, namespace=namespace)
     yield service
     for name in filter(None, tk.list_namespaces(service)):
@@ -42,11 +45,14 @@ def test_vectors_are_deleted_by_one_of_three(service, chosen, expected):
     """Exactly those that are named go, in this namespace alone; before that, the error has their count."""
     before = left(service)
     with pytest.raises(
-        InputError, match=f"deleting {len(expected)} vectors of namespace 'first'.*confirm=True"
+        InputError,
+        match=f"deleting {len(expected)} vectors of namespace 'first'.*confirm=True",
     ):
         tk.delete_vectors(service, **chosen, namespace="first")
     assert left(service) == before
-    assert tk.delete_vectors(service, **chosen, namespace="first", confirm=True) == len(expected)
+    assert tk.delete_vectors(service, **chosen, namespace="first", confirm=True) == len(
+        expected
+    )
     assert set(before) - set(left(service)) == expected
     assert left(service, SPACES[1]) == before
 
@@ -55,7 +61,8 @@ def test_a_frame_is_deleted_from_its_own_namespaces(service):
     """Rows of two namespaces go from there, and not from the default one."""
     frame = tk.load_vectors(service, namespace=list(SPACES), prefix="a", progress=False)
     with pytest.raises(
-        InputError, match="deleting 10 vectors of namespace 'first' and namespace 'second / two'"
+        InputError,
+        match="deleting 10 vectors of namespace 'first' and namespace 'second / two'",
     ):
         tk.delete_vectors(service, frame)
     assert tk.delete_vectors(service, frame, confirm=True) == 10
@@ -66,7 +73,13 @@ def test_a_frame_is_deleted_from_its_own_namespaces(service):
 
 @pytest.mark.parametrize(
     "chosen",
-    [{}, {"ids": ["a0"], "prefix": "a"}, {"prefix": "a", "filter": "n = 1"}, {"ids": []}, {"prefix": ""}],
+    [
+        {},
+        {"ids": ["a0"], "prefix": "a"},
+        {"prefix": "a", "filter": "n = 1"},
+        {"ids": []},
+        {"prefix": ""},
+    ],
 )
 def test_none_several_and_empty_ones_are_refused(service, chosen):
     """Nothing is deleted by a call that does not say exactly what."""
@@ -84,7 +97,9 @@ def test_only_true_confirms(service, confirm):
         lambda: tk.delete_vectors(service, "a0", namespace="first", confirm=confirm),
         lambda: tk.reset_namespace(service, "first", confirm=confirm),
         lambda: tk.delete_namespace(service, "first", confirm=confirm),
-        lambda: tk.rename_namespace(service, "first", SPACES[1], overwrite=True, confirm=confirm),
+        lambda: tk.rename_namespace(
+            service, "first", SPACES[1], overwrite=True, confirm=confirm
+        ),
     ):
         with pytest.raises(InputError, match="expected confirm=True"):
             call()
@@ -94,7 +109,9 @@ def test_only_true_confirms(service, confirm):
 def test_nothing_deleted_is_a_warning(service):
     """Ids that are not there may be mistyped, or of another namespace."""
     with pytest.warns(UnexpectedResultWarning, match="the service deleted none"):
-        assert tk.delete_vectors(service, ["nope"], namespace="first", confirm=True) == 0
+        assert (
+            tk.delete_vectors(service, ["nope"], namespace="first", confirm=True) == 0
+        )
 
 
 def test_an_error_between_requests_says_what_is_deleted(server):
@@ -116,7 +133,9 @@ def test_a_lost_response_is_said(server):
 
 def test_a_namespace_is_reset_and_stays(service):
     """Its vectors go, those of others do not."""
-    with pytest.raises(InputError, match="removing all 10 vectors of namespace 'second / two'"):
+    with pytest.raises(
+        InputError, match="removing all 10 vectors of namespace 'second / two'"
+    ):
         tk.reset_namespace(service, SPACES[1])
     assert tk.reset_namespace(service, SPACES[1], confirm=True) == 10
     assert tk.index_info(service).namespaces == {"": 10, "first": 10, SPACES[1]: 0}
@@ -126,7 +145,9 @@ def test_a_namespace_is_reset_and_stays(service):
 
 def test_a_namespace_is_deleted(service):
     """It goes with its vectors."""
-    with pytest.raises(InputError, match="removing namespace 'first' with its 10 vectors"):
+    with pytest.raises(
+        InputError, match="removing namespace 'first' with its 10 vectors"
+    ):
         tk.delete_namespace(service, "first")
     assert tk.delete_namespace(service, "first", confirm=True) == 10
     assert tk.list_namespaces(service) == ["", SPACES[1]]
@@ -150,7 +171,10 @@ def test_a_namespace_is_renamed(service):
     with pytest.raises(InputError, match=r"'second / two'.*10 vectors"):
         tk.rename_namespace(service, "new / name", SPACES[1])
     tk.delete_vectors(service, "a0", namespace="new / name", confirm=True)
-    with pytest.raises(InputError, match=r"removing 10 vectors of namespace 'second / two'.*confirm=True"):
+    with pytest.raises(
+        InputError,
+        match=r"removing 10 vectors of namespace 'second / two'.*confirm=True",
+    ):
         tk.rename_namespace(service, "new / name", SPACES[1], overwrite=True)
     tk.rename_namespace(service, "new / name", SPACES[1], overwrite=True, confirm=True)
     assert left(service, SPACES[1]) == sorted(set(before) - {"a0"})

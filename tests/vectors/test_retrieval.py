@@ -37,20 +37,29 @@ def test_equal_scores_are_equally_good() -> None:
 
 def test_frames_of_hits_are_their_ids() -> None:
     """In the order in which they stand, with their scores; column names are no ids."""
-    first = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.5]})
-    second = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["c", "a"], "score": [0.8, 0.4]})
+    first = pd.DataFrame(
+        {"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.5]}
+    )
+    second = pd.DataFrame(
+        {"query": 0, "rank": [1, 2], "id": ["c", "a"], "score": [0.8, 0.4]}
+    )
     assert recall([first], [second], k=2).per_query == [0.5]
     tied = pd.DataFrame({"id": ["a", "x", "b"], "score": [0.9, 0.5, 0.5]})
     assert recall([first], [tied], k=2).per_query == [1.0]
     assert recall([first[["id"]]], [first[["id"]]], k=2).per_query == [1.0]
     assert fuse([first, ["c", "a"]])["id"].tolist() == ["a", "c", "b"]
     scored = [[("a", 0.9), ("b", 0.5)], [("c", 0.8), ("a", 0.4)]]
-    pd.testing.assert_frame_equal(fuse([first, second], method="DBSF"), fuse(scored, method="DBSF"))
+    pd.testing.assert_frame_equal(
+        fuse([first, second], method="DBSF"), fuse(scored, method="DBSF")
+    )
     both = pd.concat([first, second.assign(query=1)])
     for call in (lambda: fuse([both, first]), lambda: recall([both], [first])):
         with pytest.raises(InputError, match=r"hits of 2 queries.*groupby"):
             call()
-    for call in (lambda: fuse([first[["score"]]]), lambda: recall([["a"]], [first[["score"]]])):
+    for call in (
+        lambda: fuse([first[["score"]]]),
+        lambda: recall([["a"]], [first[["score"]]]),
+    ):
         with pytest.raises(InputError, match="without the column 'id'"):
             call()
     for call in (lambda: fuse(first), lambda: recall(first, [["a"]])):
@@ -68,9 +77,16 @@ def test_queries_without_neighbours_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("found", "exact", "named"),
-    [([["a"]], [], "found"), ("ab", [["a"]], "found"), ([["a"]], ["a"], "exact"), (None, [], "found")],
+    [
+        ([["a"]], [], "found"),
+        ("ab", [["a"]], "found"),
+        ([["a"]], ["a"], "exact"),
+        (None, [], "found"),
+    ],
 )
-def test_what_is_no_list_of_rankings_is_refused(found: Any, exact: Any, named: str) -> None:
+def test_what_is_no_list_of_rankings_is_refused(
+    found: Any, exact: Any, named: str
+) -> None:
     """With an error that names the argument."""
     with pytest.raises(InputError, match=named):
         recall(found, exact)
@@ -83,12 +99,16 @@ def test_a_promised_precision_holds() -> None:
     population = np.random.default_rng(99)
     all_labels = population.random(100_000) < 0.4
     all_scores = np.where(
-        all_labels, population.normal(0.7, 0.12, 100_000), population.normal(0.4, 0.12, 100_000)
+        all_labels,
+        population.normal(0.7, 0.12, 100_000),
+        population.normal(0.4, 0.12, 100_000),
     )
     for seed in range(300):
         rng = np.random.default_rng(seed)
         labels = rng.random(1000) < 0.4
-        scores = np.where(labels, rng.normal(0.7, 0.12, 1000), rng.normal(0.4, 0.12, 1000))
+        scores = np.where(
+            labels, rng.normal(0.7, 0.12, 1000), rng.normal(0.4, 0.12, 1000)
+        )
         value = threshold_for_precision(scores, labels, precision=0.9, seed=seed).value
         if value is not None:
             given += 1
@@ -107,7 +127,9 @@ def test_too_few_labels_promise_nothing() -> None:
 def test_scores_without_meaning_promise_nothing() -> None:
     """Labels that do not depend on the score have no threshold."""
     rng = np.random.default_rng(3)
-    answer = threshold_for_precision(rng.random(2000), rng.random(2000) < 0.5, precision=0.9)
+    answer = threshold_for_precision(
+        rng.random(2000), rng.random(2000) < 0.5, precision=0.9
+    )
     assert answer.value is None
 
 
@@ -119,10 +141,14 @@ def test_scores_without_meaning_promise_nothing() -> None:
         ({"labels": ["yes"]}, "labels"), ({"precision": 1}, "precision"), ({"confidence": 0}, "confidence"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_label_or_score_is_refused(arguments: dict[str, Any], named: str) -> None:
+def test_what_cannot_be_a_label_or_score_is_refused(
+    arguments: dict[str, Any], named: str
+) -> None:
     """With an error that names the argument."""
     with pytest.raises(InputError, match=named):
-        threshold_for_precision(**{"scores": [0.5], "labels": [True], "precision": 0.9} | arguments)
+        threshold_for_precision(
+            **{"scores": [0.5], "labels": [True], "precision": 0.9} | arguments
+        )
 
 
 def test_reciprocal_ranks_are_summed() -> None:
@@ -135,7 +161,9 @@ def test_reciprocal_ranks_are_summed() -> None:
 
 def test_scores_are_brought_together_by_their_distribution() -> None:
     """Each leg by its mean and three standard deviations; equal scores are in the middle."""
-    found = fuse([[("a", 0.9), ("b", 0.5)], [("b", 7.0), ("c", 7.0)]], method="DBSF").set_index("id")["score"]
+    found = fuse(
+        [[("a", 0.9), ("b", 0.5)], [("b", 7.0), ("c", 7.0)]], method="DBSF"
+    ).set_index("id")["score"]
     assert found.to_dict() == pytest.approx({"b": 1 / 3 + 0.5, "a": 2 / 3, "c": 0.5})
 
 
@@ -147,7 +175,8 @@ def test_nothing_fuses_to_nothing(legs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("legs", "method"), [([["a", "a"]], "RRF"), ([["a"]], "DBSF"), ("ab", "RRF"), ([["a"]], "MAX")]
+    ("legs", "method"),
+    [([["a", "a"]], "RRF"), ([["a"]], "DBSF"), ("ab", "RRF"), ([["a"]], "MAX")],
 )
 def test_what_cannot_be_fused_is_refused(legs: Any, method: Any) -> None:
     """Ids twice, missing scores, no rankings, unknown methods."""

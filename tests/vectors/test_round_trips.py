@@ -20,10 +20,14 @@ SMALLEST = float(np.float32(1e-45))
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=12)
 # ids and namespaces have no control characters on the embedded service
-NAME = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=12)
+NAME = st.text(
+    st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=12
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | FLOAT32 | TEXT,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2)
+    ),
     max_leaves=4,
 )
 SPARSE = st.dictionaries(st.integers(0, 2**31 - 1), FLOAT32, min_size=1, max_size=4)
@@ -41,7 +45,9 @@ def check_round_trip(service: tk.Service, namespaces: list[str]) -> None:
         tk.reset_namespace(service, name, confirm=True)
     assert everything(service, namespaces).empty
     assert tk.upsert_vectors(service, before, progress=False) == len(before)
-    pd.testing.assert_frame_equal(everything(service, namespaces), before, check_exact=True)
+    pd.testing.assert_frame_equal(
+        everything(service, namespaces), before, check_exact=True
+    )
 
 
 @pytest.mark.slow
@@ -62,11 +68,15 @@ def test_any_row_comes_back_as_it_was(local_indexes, kind, data):
             if kind != "dense":
                 sparse = data.draw(SPARSE)
                 row["sparse"] = (list(sparse), list(sparse.values()))
-            row["metadata"] = data.draw(st.none() | st.dictionaries(TEXT, JSON, max_size=3))
+            row["metadata"] = data.draw(
+                st.none() | st.dictionaries(TEXT, JSON, max_size=3)
+            )
             row["data"] = data.draw(st.none() | TEXT)
             rows.append(row)
         tk.upsert_vectors(service, rows, namespace=name)
-        assert sorted(tk.load_vectors(service, namespace=name, progress=False)["id"]) == sorted(ids)
+        assert sorted(
+            tk.load_vectors(service, namespace=name, progress=False)["id"]
+        ) == sorted(ids)
     check_round_trip(service, namespaces)
 
 
@@ -95,7 +105,8 @@ def test_a_frame_records_and_arrow_are_rows_alike(local_indexes, form):
     service = local_indexes["hybrid"]
     space = f"form {form}"
     rows = [
-        {"id": str(n), "vector": [n, 1.0], "sparse": ([n], [1.0]), "metadata": {"n": n}} for n in range(3)
+        {"id": str(n), "vector": [n, 1.0], "sparse": ([n], [1.0]), "metadata": {"n": n}}
+        for n in range(3)
     ]
     tk.upsert_vectors(service, rows, namespace=space)
     before = everything(service, [space])
@@ -130,7 +141,9 @@ def embedding() -> Iterator[tk.Service]:
 def test_texts_alone_are_embedded_by_the_index(embedding):
     """Rows with data and no vector get the vectors of the index's model: each text finds itself first."""
     texts = ["connection refused", "disk full", "token expired"]
-    frame = pd.DataFrame({"id": ["a", "b", "c"], "data": texts, "namespace": ["x", "y", "x"]})
+    frame = pd.DataFrame(
+        {"id": ["a", "b", "c"], "data": texts, "namespace": ["x", "y", "x"]}
+    )
     assert tk.upsert_vectors(embedding, frame) == 3
     assert tk.index_info(embedding).namespaces == {"": 0, "x": 2, "y": 1}
     hits = tk.query_text(embedding, texts[0], namespace="x", include_data=True, top_k=1)
@@ -140,8 +153,12 @@ def test_texts_alone_are_embedded_by_the_index(embedding):
 
 def test_a_frame_without_vectors_is_not_taken_for_texts(embedding):
     """What was loaded without vectors would be embedded anew: refused, with what to do."""
-    tk.upsert_vectors(embedding, {"id": "a", "data": "connection refused"}, namespace="partial")
-    frame = tk.load_vectors(embedding, namespace="partial", include_vectors=False, progress=False)
+    tk.upsert_vectors(
+        embedding, {"id": "a", "data": "connection refused"}, namespace="partial"
+    )
+    frame = tk.load_vectors(
+        embedding, namespace="partial", include_vectors=False, progress=False
+    )
     with pytest.raises(tk.errors.InputError, match="Leave the name 'vector' out"):
         tk.upsert_vectors(embedding, frame)
     plain = frame[["namespace", "id", "data"]]
@@ -152,15 +169,28 @@ def test_a_mask_never_replaces_the_text_that_it_hides(local_indexes):
     """A text with our own token is loaded masked: storing that would lose the text, and is refused."""
     service = local_indexes["dense"]
     token = service.vector.token.reveal()
-    tk.upsert_vectors(service, {"id": "a", "vector": [1, 2], "data": f"use {token}"}, namespace="masked")
+    tk.upsert_vectors(
+        service,
+        {"id": "a", "vector": [1, 2], "data": f"use {token}"},
+        namespace="masked",
+    )
     loaded = tk.load_vectors(service, namespace="masked", progress=False)
     assert token not in loaded["data"][0]
-    with pytest.raises(tk.errors.InputError, match="the data of row 0 of rows: got a token of ours"):
+    with pytest.raises(
+        tk.errors.InputError, match="the data of row 0 of rows: got a token of ours"
+    ):
         tk.upsert_vectors(service, loaded)
     with pytest.raises(tk.errors.InputError, match="the metadata of row 0"):
-        tk.upsert_vectors(service, {"id": "a", "vector": [1, 2], "metadata": {"t": loaded["data"][0]}})
+        tk.upsert_vectors(
+            service, {"id": "a", "vector": [1, 2], "metadata": {"t": loaded["data"][0]}}
+        )
     other = "an error with [masked len=12 tag=00000000] in it"  # of another secret: a text like any other
-    assert tk.upsert_vectors(service, {"id": "b", "vector": [1, 2], "data": other}, namespace="masked") == 1
+    assert (
+        tk.upsert_vectors(
+            service, {"id": "b", "vector": [1, 2], "data": other}, namespace="masked"
+        )
+        == 1
+    )
 
 
 def test_requests_are_bounded_by_count_and_size_and_reported(server):
@@ -168,7 +198,9 @@ def test_requests_are_bounded_by_count_and_size_and_reported(server):
     server.always(b'{"result": "Success"}')
     seen: list[tuple[int, int | None]] = []
     rows = [{"id": str(n), "vector": [1.0]} for n in range(2500)]
-    tk.upsert_vectors(server.service(), rows, progress=lambda done, total: seen.append((done, total)))
+    tk.upsert_vectors(
+        server.service(), rows, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen == [(1000, 2500), (2000, 2500), (2500, 2500)]
     server.requests.clear()
     large = [{"id": str(n), "vector": [1.0], "data": "x" * (3 << 20)} for n in range(5)]
@@ -179,7 +211,10 @@ def test_requests_are_bounded_by_count_and_size_and_reported(server):
 def test_interleaved_namespaces_are_stored_together(server):
     """Rows of two namespaces in turn are two requests, not one each; the last row of an id stays last."""
     server.always(b'{"result": "Success"}')
-    rows = [{"id": str(n // 4), "vector": [float(n)], "namespace": "ab"[n % 2]} for n in range(100)]
+    rows = [
+        {"id": str(n // 4), "vector": [float(n)], "namespace": "ab"[n % 2]}
+        for n in range(100)
+    ]
     assert tk.upsert_vectors(server.service(), rows) == 100
     assert [request.path for request in server.requests] == ["/upsert/a", "/upsert/b"]
     assert server.requests[0].body.endswith(b'{"id":"24","vector":[98.0]}]')
@@ -190,7 +225,9 @@ def test_an_error_between_requests_says_what_is_stored(server):
     server.json(b'{"result": "Success"}')
     server.always(b'{"error": "no", "status": 400}', status=400)
     with pytest.raises(tk.errors.BadRequestError) as raised:
-        tk.upsert_vectors(server.service(), [{"id": str(n), "vector": [1.0]} for n in range(2500)])
+        tk.upsert_vectors(
+            server.service(), [{"id": str(n), "vector": [1.0]} for n in range(2500)]
+        )
     assert raised.value.__notes__ == ["Rows stored before this: 1,000."]
 
 
@@ -209,7 +246,12 @@ class TestUpdates:
         """Three vectors."""
         service = local_indexes["dense"]
         rows = [
-            {"id": str(n), "vector": [n, 1.0], "metadata": {"n": n, "old": True}, "data": f"text {n}"}
+            {
+                "id": str(n),
+                "vector": [n, 1.0],
+                "metadata": {"n": n, "old": True},
+                "data": f"text {n}",
+            }
             for n in range(3)
         ]
         tk.upsert_vectors(service, rows, namespace="updated")
@@ -222,20 +264,34 @@ class TestUpdates:
     def test_each_part_alone(self, service):
         """A vector, metadata or data alone: the others stay."""
         before = self.stored(service)
-        rows = [{"id": "0", "vector": [9, 9]}, {"id": "1", "metadata": {"m": 1}}, {"id": "2", "data": "new"}]
+        rows = [
+            {"id": "0", "vector": [9, 9]},
+            {"id": "1", "metadata": {"m": 1}},
+            {"id": "2", "data": "new"},
+        ]
         assert tk.update_vectors(service, rows, namespace="updated") == 3
         after = self.stored(service)
         assert list(after["vector"]["0"]) == [9.0, 9.0]
         assert after["metadata"]["1"] == '{"m":1}'
         assert after["data"]["2"] == "new"
-        assert after["metadata"][["0", "2"]].tolist() == before["metadata"][["0", "2"]].tolist()
+        assert (
+            after["metadata"][["0", "2"]].tolist()
+            == before["metadata"][["0", "2"]].tolist()
+        )
         assert after["data"][["0", "1"]].tolist() == before["data"][["0", "1"]].tolist()
-        assert [list(item) for item in after["vector"][["1", "2"]]] == [[1.0, 1.0], [2.0, 1.0]]
+        assert [list(item) for item in after["vector"][["1", "2"]]] == [
+            [1.0, 1.0],
+            [2.0, 1.0],
+        ]
 
     def test_metadata_are_merged_on_request(self, service):
         """PATCH merges, and null removes a field."""
         frame = pd.DataFrame(
-            {"id": ["0", "1"], "metadata": ['{"new":1}', '{"old":null}'], "namespace": "updated"}
+            {
+                "id": ["0", "1"],
+                "metadata": ['{"new":1}', '{"old":null}'],
+                "namespace": "updated",
+            }
         )
         assert tk.update_vectors(service, frame, metadata_update_mode="PATCH") == 2
         assert self.stored(service)["metadata"][["0", "1"]].tolist() == [
@@ -246,7 +302,9 @@ class TestUpdates:
     def test_ids_that_are_not_there_are_not_made(self, service):
         """They are counted out, and a warning names them."""
         rows = [{"id": "0", "data": "new"}, {"id": "nope", "data": "new"}]
-        with pytest.warns(tk.errors.UnexpectedResultWarning, match="1 of 2 ids .*'nope'"):
+        with pytest.warns(
+            tk.errors.UnexpectedResultWarning, match="1 of 2 ids .*'nope'"
+        ):
             assert tk.update_vectors(service, rows, namespace="updated") == 1
         assert "nope" not in self.stored(service).index
 
@@ -261,7 +319,9 @@ class TestUpdates:
     def test_a_row_that_cannot_be_sent_stops_all(self, service, row, says):
         """All rows are read before the first is sent."""
         with pytest.raises(tk.errors.InputError, match=says):
-            tk.update_vectors(service, [{"id": "1", "data": "new"}, row], namespace="updated")
+            tk.update_vectors(
+                service, [{"id": "1", "data": "new"}, row], namespace="updated"
+            )
         assert self.stored(service)["data"]["1"] == "text 1"
 
     def test_an_error_says_how_many_were_sent(self, server):
@@ -270,5 +330,7 @@ class TestUpdates:
         server.json(b'{"result": {"updated": 1}}')
         server.always(b'{"error": "no", "status": 400}', status=400)
         with pytest.raises(tk.errors.BadRequestError) as raised:
-            tk.update_vectors(server.service(), [{"id": str(n), "data": "x"} for n in range(5)])
+            tk.update_vectors(
+                server.service(), [{"id": str(n), "data": "x"} for n in range(5)]
+            )
         assert raised.value.__notes__ == ["Rows sent before this: 2 of 5."]

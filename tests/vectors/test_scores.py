@@ -52,7 +52,9 @@ def test_bins_by_hand():
     found = score_bins(frame([[0.0, 0.1, 1.0], [0.5]]), bins=4)
     assert found.edges.tolist() == [0, 0.25, 0.5, 0.75, 1.0]
     assert found.counts.tolist() == [[2, 0, 0, 1], [0, 0, 1, 0]]
-    assert score_bins(frame([[0.0, 1.0], [0.5]]), by=None, bins=1).counts.tolist() == [[3]]
+    assert score_bins(frame([[0.0, 1.0], [0.5]]), by=None, bins=1).counts.tolist() == [
+        [3]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,11 +94,19 @@ def test_no_hits():
     """Without hits there are no bins, and a summary without rows."""
     found = score_bins(frame([]))
     assert (found.total, found.groups) == (0, ())
-    assert list(score_summary(frame([]))) == ["query", "hits", "best", "median", "worst", "gap"]
+    assert list(score_summary(frame([]))) == [
+        "query",
+        "hits",
+        "best",
+        "median",
+        "worst",
+        "gap",
+    ]
 
 
 @pytest.mark.parametrize(
-    "options", [{"bins": 0}, {"bins": 1001}, {"top": 0}, {"by": "vector"}, {"by": "city"}]
+    "options",
+    [{"bins": 0}, {"bins": 1001}, {"top": 0}, {"by": "vector"}, {"by": "city"}],
 )
 def test_bad_options_are_refused(options):
     """Numbers out of bounds and ambiguous columns are errors."""
@@ -124,12 +134,16 @@ def test_every_finite_score_is_in_one_bin(scores, bins, top):
 @pytest.mark.parametrize("value", [float("inf"), 1.5, 1e300])
 def test_ranks_that_are_not_whole_are_refused(column, value):
     """Numbers that no query gives are said, not an error of pandas."""
-    hits = pd.DataFrame({"query": [0, 0], "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
+    hits = pd.DataFrame(
+        {"query": [0, 0], "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]}
+    )
     with pytest.raises(InputError, match="not whole numbers"):
         score_moves(hits, hits.astype({column: float}).assign(**{column: [1.0, value]}))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "Int64", "str", "datetime64[ns]", "category"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "Int64", "str", "datetime64[ns]", "category"]
+)
 def test_curves_are_grouped_by_a_column_of_any_type(dtype):
     """Pandas itself refuses to group by float16."""
     marks = pd.Series([2, 1, 2]).astype(dtype)
@@ -141,8 +155,19 @@ def test_curves_are_grouped_by_a_column_of_any_type(dtype):
 
 def test_the_same_id_in_two_namespaces_is_two_hits():
     """Ranks are compared within a namespace; without the column in both, by query and id alone."""
-    hits = pd.DataFrame({"query": 0, "rank": [1, 2], "namespace": ["x", "y"], "id": "a", "score": [0.9, 0.8]})
+    hits = pd.DataFrame(
+        {
+            "query": 0,
+            "rank": [1, 2],
+            "namespace": ["x", "y"],
+            "id": "a",
+            "score": [0.9, 0.8],
+        }
+    )
     assert score_moves(hits, hits)["moved"].tolist() == [0, 0]
     gone = score_moves(hits, hits.tail(1))
-    assert gone[["namespace", "moved"]].fillna(-1).to_numpy().tolist() == [["x", -1], ["y", 0]]
+    assert gone[["namespace", "moved"]].fillna(-1).to_numpy().tolist() == [
+        ["x", -1],
+        ["y", 0],
+    ]
     assert "namespace" not in score_moves(hits, hits.tail(1).drop(columns="namespace"))

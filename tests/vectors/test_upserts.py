@@ -24,7 +24,10 @@ def test_the_documented_forms_of_sparse_vectors_are_stored(local_indexes, namesp
     rows = [
         {"id": "mapping", "sparse": {"indices": [3, 9], "values": [0.5, 0.25]}},
         {"id": "pair", "sparse": ([3, 9], [0.5, 0.25])},
-        {"id": "arrays", "sparse": {"indices": np.array([3, 9]), "values": np.array([0.5, 0.25])}},
+        {
+            "id": "arrays",
+            "sparse": {"indices": np.array([3, 9]), "values": np.array([0.5, 0.25])},
+        },
     ]
     assert tk.upsert_vectors(service, rows, namespace=namespace) == 3
     result = stored(service, namespace)
@@ -35,7 +38,10 @@ def test_the_documented_forms_of_sparse_vectors_are_stored(local_indexes, namesp
 def test_one_mapping_an_iterable_and_a_frame_are_rows(local_indexes):
     """A dict is one row; a generator and a frame are many, metadata passed as a mapping or as JSON text."""
     service = local_indexes["dense"]
-    assert tk.upsert_vectors(service, {"id": "one", "vector": [1, 0]}, namespace="forms") == 1
+    assert (
+        tk.upsert_vectors(service, {"id": "one", "vector": [1, 0]}, namespace="forms")
+        == 1
+    )
     rows = ({"id": f"g{n}", "vector": np.array([n, 1.0])} for n in range(3))
     assert tk.upsert_vectors(service, rows, namespace="forms") == 3
     frame = pd.DataFrame(
@@ -61,7 +67,10 @@ def test_a_loaded_frame_can_be_stored_as_it_is(local_indexes, kind):
     half = {"vector": [0.5, 0.25]} if kind != "sparse" else {}
     half |= {"sparse": ([1], [2.0])} if kind != "dense" else {}
     for namespace in ("from", "also"):
-        rows = [{"id": f"{namespace}-{n}", **half, "metadata": {"n": n}, "data": "text"} for n in range(2)]
+        rows = [
+            {"id": f"{namespace}-{n}", **half, "metadata": {"n": n}, "data": "text"}
+            for n in range(2)
+        ]
         tk.upsert_vectors(service, rows, namespace=namespace)
     frame = tk.load_vectors(service, namespace=["from", "also"], progress=False)
     assert tk.upsert_vectors(service, frame, namespace="to") == 4
@@ -76,25 +85,58 @@ def test_a_loaded_frame_can_be_stored_as_it_is(local_indexes, kind):
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"id": "a", "vectr": [1.0, 2.0]}, "row 1 of rows: got the name 'vectr'.*Did you mean 'vector'"),
+        (
+            {"id": "a", "vectr": [1.0, 2.0]},
+            "row 1 of rows: got the name 'vectr'.*Did you mean 'vector'",
+        ),
         ({"id": "a", "vector": [1.0, 2.0], "meta": {}}, "row 1.*'meta'.*metadata"),
-        ({"id": "a", "vector": [1.0, float("nan")]}, "the vector of row 1 of rows: got nan at position 1"),
-        ({"id": "a", "vector": np.array([np.inf, 1])}, "the vector of row 1 of rows: got inf at position 0"),
-        ({"id": "a", "sparse": ([1], [float("-inf")])}, "the sparse vector of row 1.*-inf at position 0"),
-        ({"id": "a", "sparse": {"indices": [1], "vals": [1]}}, "row 1.*Did you mean 'values'"),
+        (
+            {"id": "a", "vector": [1.0, float("nan")]},
+            "the vector of row 1 of rows: got nan at position 1",
+        ),
+        (
+            {"id": "a", "vector": np.array([np.inf, 1])},
+            "the vector of row 1 of rows: got inf at position 0",
+        ),
+        (
+            {"id": "a", "sparse": ([1], [float("-inf")])},
+            "the sparse vector of row 1.*-inf at position 0",
+        ),
+        (
+            {"id": "a", "sparse": {"indices": [1], "vals": [1]}},
+            "row 1.*Did you mean 'values'",
+        ),
         ({"id": "a", "sparse": ([-1], [1])}, "row 1.*negative"),
-        ({"id": "a", "vector": [1.0], "metadata": {"a": float("nan")}}, "the metadata of row 1"),
-        ({"id": "a", "vector": [1.0], "metadata": {"a": {1, 2}}}, "the metadata of row 1"),
-        ({"id": "a", "vector": [1.0], "metadata": "{"}, "the metadata of row 1.*not JSON"),
-        ({"id": "a", "vector": [1.0], "metadata": [1]}, "the metadata of row 1 of rows: got list of 1"),
+        (
+            {"id": "a", "vector": [1.0], "metadata": {"a": float("nan")}},
+            "the metadata of row 1",
+        ),
+        (
+            {"id": "a", "vector": [1.0], "metadata": {"a": {1, 2}}},
+            "the metadata of row 1",
+        ),
+        (
+            {"id": "a", "vector": [1.0], "metadata": "{"},
+            "the metadata of row 1.*not JSON",
+        ),
+        (
+            {"id": "a", "vector": [1.0], "metadata": [1]},
+            "the metadata of row 1 of rows: got list of 1",
+        ),
         ({"id": "a", "vector": [1.0], "data": 5}, "the data of row 1 of rows: got 5"),
         ({"id": 5, "vector": [1.0]}, "the id of row 1 of rows: got 5"),
         ({"vector": [1.0]}, "the id of row 1 of rows: got None"),
         ({"id": "a", "vector": []}, "the vector of row 1 of rows: got no numbers"),
         ({"id": "a", "vector": None, "data": "text"}, "row 1 of rows.*an empty vector"),
-        ({"id": "a", "vector_problem": "no vector", "data": "text"}, "row 1 of rows.*no vector"),
+        (
+            {"id": "a", "vector_problem": "no vector", "data": "text"},
+            "row 1 of rows.*no vector",
+        ),
         ({"id": "a"}, "row 1 of rows.*no vector, no sparse vector, no data"),
-        ({"id": "a", "vector": [1.0], "namespace": 5}, "the namespace of row 1 of rows"),
+        (
+            {"id": "a", "vector": [1.0], "namespace": 5},
+            "the namespace of row 1 of rows",
+        ),
         (5, "row 1 of rows: got 5"),
         ("id", "row 1 of rows: got 'id'"),
     ],
@@ -103,7 +145,9 @@ def test_a_row_that_cannot_be_stored_is_named(server, row, says):
     """The error names the row's position, and a note says what was stored before it: nothing was sent."""
     server.always(b'{"result": "Success"}')
     with pytest.raises(InputError, match=says) as raised:
-        tk.upsert_vectors(server.service(), [{"id": "first", "vector": [1.0, 2.0]}, row])
+        tk.upsert_vectors(
+            server.service(), [{"id": "first", "vector": [1.0, 2.0]}, row]
+        )
     assert raised.value.__notes__ == ["Rows stored before this: 0."]
     assert server.requests == []
 
@@ -111,8 +155,15 @@ def test_a_row_that_cannot_be_stored_is_named(server, row, says):
 def test_a_bad_row_in_a_later_batch_says_what_was_stored(server):
     """1,000 rows have gone when row 1,200 turns out to be bad: the note says so."""
     server.always(b'{"result": "Success"}')
-    frame = pd.DataFrame({"id": [str(n) for n in range(1500)], "vector": [[1.0]] * 1200 + [[np.nan]] * 300})
-    with pytest.raises(InputError, match="row 1,200 of rows: got nan at position 0") as raised:
+    frame = pd.DataFrame(
+        {
+            "id": [str(n) for n in range(1500)],
+            "vector": [[1.0]] * 1200 + [[np.nan]] * 300,
+        }
+    )
+    with pytest.raises(
+        InputError, match="row 1,200 of rows: got nan at position 0"
+    ) as raised:
         tk.upsert_vectors(server.service(), frame)
     assert raised.value.__notes__ == ["Rows stored before this: 1,000."]
     assert len(server.requests) == 1
@@ -121,17 +172,28 @@ def test_a_bad_row_in_a_later_batch_says_what_was_stored(server):
 @pytest.mark.parametrize("rows", [None, 5, "text", b"bytes"])
 def test_arguments_without_rows_are_refused(server, rows):
     """The error says what is expected."""
-    with pytest.raises(InputError, match=r"reading rows.*a mapping, several mappings, or a DataFrame"):
+    with pytest.raises(
+        InputError, match=r"reading rows.*a mapping, several mappings, or a DataFrame"
+    ):
         tk.upsert_vectors(server.service(), rows)
 
 
-@pytest.mark.parametrize("namespace", ["team/a", "team/a/b", "/first", "last/", "a//b", "50% / \u00fc?#&"])
+@pytest.mark.parametrize(
+    "namespace", ["team/a", "team/a/b", "/first", "last/", "a//b", "50% / \u00fc?#&"]
+)
 def test_a_namespace_may_have_slashes(local_indexes, namespace):
     """Storing, listing, loading, fetching and querying reach the same namespace, and no other."""
     service = local_indexes["dense"]
-    assert tk.upsert_vectors(service, {"id": "one", "vector": [0.1, 0.7]}, namespace=namespace) == 1
+    assert (
+        tk.upsert_vectors(
+            service, {"id": "one", "vector": [0.1, 0.7]}, namespace=namespace
+        )
+        == 1
+    )
     assert namespace in tk.list_namespaces(service)
     assert list(stored(service, namespace).index) == ["one"]
-    assert tk.fetch_vectors(service, ["one"], namespace=namespace)["id"].tolist() == ["one"]
+    assert tk.fetch_vectors(service, ["one"], namespace=namespace)["id"].tolist() == [
+        "one"
+    ]
     hits = tk.query(service, vector=[0.1, 0.7], namespace=namespace)
     assert (hits["id"].tolist(), hits["score"].tolist()) == (["one"], [1.0])

@@ -13,14 +13,19 @@ from toolkit.errors import InputError
 def changed_rows(count=600):
     """Rows, and the same with each kind of change in rows of the topic 3."""
     before, after = healthy_rows(count, seed=1), healthy_rows(count, seed=1)
-    topic = [number for number in range(count) if before[number]["metadata"]["topic"] == 3]
+    topic = [
+        number for number in range(count) if before[number]["metadata"]["topic"] == 3
+    ]
     rng = np.random.default_rng(0)
     for number in topic[:8]:
         after[number]["data"] = "another text"
     for number in topic[8:16]:
         moved = np.array(after[number]["vector"]) + rng.normal(0, 0.05, 64)
         after[number]["vector"] = (moved / np.linalg.norm(moved)).tolist()
-    after[topic[16]]["data"], after[topic[16]]["vector"] = "both", after[topic[17]]["vector"]
+    after[topic[16]]["data"], after[topic[16]]["vector"] = (
+        "both",
+        after[topic[17]]["vector"],
+    )
     gone = after.pop(topic[18])
     after.append(after[0] | {"id": "new"})
     return before, after, topic, gone
@@ -33,11 +38,17 @@ def test_each_kind_of_change_is_named():
     found = dict(zip(changes.frame["id"], changes.frame["change"], strict=True))
     expected = {before[number]["id"]: "text only" for number in topic[:8]}
     expected |= {before[number]["id"]: "vector only" for number in topic[8:16]}
-    expected |= {before[topic[16]]["id"]: "text and vector", gone["id"]: "vanished", "new": "appeared"}
+    expected |= {
+        before[topic[16]]["id"]: "text and vector",
+        gone["id"]: "vanished",
+        "new": "appeared",
+    }
     assert found == expected
     moved = changes.frame.set_index("id")["distance"]
     vectors = [np.array(rows[topic[8]]["vector"]) for rows in (before, after)]
-    assert moved[before[topic[8]]["id"]] == pytest.approx(1 - vectors[0] @ vectors[1], abs=1e-4)
+    assert moved[before[topic[8]]["id"]] == pytest.approx(
+        1 - vectors[0] @ vectors[1], abs=1e-4
+    )
     assert moved[before[topic[0]]["id"]] == 0
     assert np.isnan(moved["new"])
     assert "texts with their old vector" in changes.verdict
@@ -51,11 +62,15 @@ def test_sparse_vectors_and_metadata_are_compared():
     """Sparse vectors in any order of indices, metadata by its value; a kind of their own where alone."""
     before = to_frame(healthy_rows(100, seed=2))
     before["metadata"] = '{"a": 1, "b": [1, 2]}'
-    before = before.assign(sparse_indices=[[1, 7]] * 100, sparse_values=[[0.5, 1.0]] * 100)
+    before = before.assign(
+        sparse_indices=[[1, 7]] * 100, sparse_values=[[0.5, 1.0]] * 100
+    )
     after = before.assign(metadata='{"b":[1,2],"a":1}')
     after["sparse_indices"], after["sparse_values"] = [[7, 1]] * 100, [[1.0, 0.5]] * 100
     assert tk.compare_vectors(before, after).frame.empty
-    metadata, values, texts = (after[name].tolist() for name in ("metadata", "sparse_values", "data"))
+    metadata, values, texts = (
+        after[name].tolist() for name in ("metadata", "sparse_values", "data")
+    )
     metadata[3], metadata[4], values[5], values[6], texts[6] = (
         '{"a": 1.0, "b": [1, 2]}',
         None,
@@ -77,11 +92,15 @@ def test_sparse_vectors_and_metadata_are_compared():
     ]
     assert changes.moved.empty
     said = "1 with another sparse vector for the same text, 2 with other metadata"
-    assert f"4 of 100 vectors changed: 1 with another text and vector, {said}" in changes.verdict
+    assert (
+        f"4 of 100 vectors changed: 1 with another text and vector, {said}"
+        in changes.verdict
+    )
 
 
 @pytest.mark.parametrize(
-    ("column", "named"), [("data", "texts were"), ("metadata", "metadata was"), ("vector", "vectors were")]
+    ("column", "named"),
+    [("data", "texts were"), ("metadata", "metadata was"), ("vector", "vectors were")],
 )
 def test_what_one_state_has_not_is_not_compared(column, named):
     """As when it was not loaded: no change is invented, and the verdict says so."""
@@ -90,9 +109,15 @@ def test_what_one_state_has_not_is_not_compared(column, named):
     told = f"Nothing changed in 100 vectors; {named} not compared, as the state"
     assert tk.compare_vectors(unloaded, frame).verdict == f"{told} before has none."
     assert tk.compare_vectors(frame, unloaded).verdict == f"{told} after has none."
-    assert tk.compare_vectors(frame.head(0), frame.head(0)).verdict == "Nothing changed in 0 vectors."
+    assert (
+        tk.compare_vectors(frame.head(0), frame.head(0)).verdict
+        == "Nothing changed in 0 vectors."
+    )
     if column != "vector":
-        assert tk.compare_vectors(frame.drop(columns=column), frame).verdict == f"{told} before has none."
+        assert (
+            tk.compare_vectors(frame.drop(columns=column), frame).verdict
+            == f"{told} before has none."
+        )
 
 
 def test_texts_are_not_stale_where_vectors_were_not_compared():
@@ -124,7 +149,9 @@ def test_drift_of_new_documents_is_seen_and_of_like_ones_not():
     rows = healthy_rows(900, seed=3)
     old, like = to_frame(rows[:600]), to_frame(rows)
     assert tk.compare_vectors(old, like).drift["p_value"][0] > 0.05
-    other = [row | {"vector": (np.roll(row["vector"], 7)).tolist()} for row in rows[600:]]
+    other = [
+        row | {"vector": (np.roll(row["vector"], 7)).tolist()} for row in rows[600:]
+    ]
     changes = tk.compare_vectors(old, to_frame(rows[:600] + other))
     assert changes.drift["low"][0] > 0.9
     assert "differ from old ones in the default namespace" in changes.verdict

@@ -29,13 +29,22 @@ def ordinary(count: int = 12) -> list[dict[str, object]]:
             "labels": '["prod","eu"]' if number % 2 else None,
             "label": "prod" if number % 2 else None,
             "caller_ip": f"192.0.2.{number % 4}",
-            "failure_function_state": "CALLBACK_FAIL" if number % 4 == 0 else "CALLBACK_SUCCESS",
+            "failure_function_state": "CALLBACK_FAIL"
+            if number % 4 == 0
+            else "CALLBACK_SUCCESS",
             "headers": json.dumps(
-                {"Content-Type": ["application/json"], "Authorization": ["Bearer s3cr3t-of-the-test"]}
+                {
+                    "Content-Type": ["application/json"],
+                    "Authorization": ["Bearer s3cr3t-of-the-test"],
+                }
             ),
-            "response_headers": json.dumps({"Content-Type": ["text/html"], "X-Inside": ["10.0.0.1"]}),
+            "response_headers": json.dumps(
+                {"Content-Type": ["text/html"], "X-Inside": ["10.0.0.1"]}
+            ),
             "body": f'{{"order": {number}, "password": "hunter2-{number}"}}',
-            "response_body": f'{{"error": "order {number} was declined"}}' if number % 3 else "<h1>Busy</h1>",
+            "response_body": f'{{"error": "order {number} was declined"}}'
+            if number % 3
+            else "<h1>Busy</h1>",
             "max_retries": number % 4,
         }
         for number in range(count)

@@ -8,7 +8,10 @@ from typing import Any
 
 def hits(*ids: str, **more: Any) -> bytes:
     """The service's response with these hits."""
-    rows = [{"id": name, "score": 0.9 - place / 100} | more for place, name in enumerate(ids)]
+    rows = [
+        {"id": name, "score": 0.9 - place / 100} | more
+        for place, name in enumerate(ids)
+    ]
     return json.dumps({"result": rows}).encode()
 
 

@@ -24,7 +24,10 @@ def pages(server, count, size=2, before=lambda number: None):
     def response(request):
         number = int(dict(request.query).get("cursor", 0))
         before(number)
-        rows = [{"dlqId": f"d{number}-{row}", "createdAt": 1_760_000_000_000 + number} for row in range(size)]
+        rows = [
+            {"dlqId": f"d{number}-{row}", "createdAt": 1_760_000_000_000 + number}
+            for row in range(size)
+        ]
         more = {"cursor": str(number + 1)} if number + 1 < count else {}
         return json.dumps({"messages": rows, **more}).encode()
 
@@ -50,24 +53,35 @@ def test_progress_is_reported_at_intervals():
         job.step(number)
     now[0] = 1.0
     job.step(50, 100)
-    assert [(progress.done, progress.seconds) for progress in told] == [(0, 0.0), (50, 1.0)]
+    assert [(progress.done, progress.seconds) for progress in told] == [
+        (0, 0.0),
+        (50, 1.0),
+    ]
 
 
 def reading(service):
     """A load of the service's DLQ, given its options."""
-    return lambda options: open_failures(service, options=replace(options, connections=1))
+    return lambda options: open_failures(
+        service, options=replace(options, connections=1)
+    )
 
 
 def test_a_stopped_load_keeps_every_row_it_read(sample_service):
     """A load stopped in the middle: the exception holds as many rows as were reported, marked incomplete."""
-    job = Job(lambda progress: progress.done >= 1000 and job.stopping.set(), clock=count().__next__)
+    job = Job(
+        lambda progress: progress.done >= 1000 and job.stopping.set(),
+        clock=count().__next__,
+    )
     with pytest.raises(IncompleteLoadError) as caught:
         job.read(reading(sample_service))
     partial = caught.value.partial
     assert len(partial) == job.progress.done
     assert 1000 <= len(partial) < 5000
     assert partial["dlq_id"].is_unique
-    assert (tk.receipt(partial).complete, tk.receipt(partial).rows) == (False, len(partial))
+    assert (tk.receipt(partial).complete, tk.receipt(partial).rows) == (
+        False,
+        len(partial),
+    )
 
 
 def test_a_load_that_is_not_stopped_is_whole(server):
@@ -130,7 +144,10 @@ def test_a_call_runs_beside_the_loop_and_its_result_on_it(fails):
         done = asyncio.Event()
 
         def after(future):
-            seen["after"], seen["result"] = threading.current_thread(), future.exception() or future.result()
+            seen["after"], seen["result"] = (
+                threading.current_thread(),
+                future.exception() or future.result(),
+            )
             done.set()
 
         then = on_loop()
@@ -146,8 +163,16 @@ def test_a_call_runs_beside_the_loop_and_its_result_on_it(fails):
 @pytest.mark.parametrize(
     ("make", "start", "said"),
     [
-        (tk.FailureFilterWidget, "Load", "Cancelled: {n:,} failures read, not all; panel.frame() has them."),
-        (tk.MetadataFilterWidget, "Load", "Cancelled: {n:,} matching vectors read, not all; panel.frame()"),
+        (
+            tk.FailureFilterWidget,
+            "Load",
+            "Cancelled: {n:,} failures read, not all; panel.frame() has them.",
+        ),
+        (
+            tk.MetadataFilterWidget,
+            "Load",
+            "Cancelled: {n:,} matching vectors read, not all; panel.frame()",
+        ),
         (tk.MetadataFilterWidget, "Find fields", "Fields are those of "),
     ],
 )

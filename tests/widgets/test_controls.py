@@ -34,7 +34,9 @@ def calls():
 
 def tell(choices, event, text, **more):
     """Do something in a list of choices, as the page sends it."""
-    send(choices, event=event, **{"value" if event == "ticked" else "text": text}, **more)
+    send(
+        choices, event=event, **{"value" if event == "ticked" else "text": text}, **more
+    )
 
 
 def lines(choices):
@@ -44,7 +46,12 @@ def lines(choices):
 
 def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
     """An age is counted back when typed; an invalid time keeps the old value and explains the format."""
-    field = TimeField("From", lambda: calls.append(field.value), clock=lambda: NOW, zone=ZoneInfo("UTC"))
+    field = TimeField(
+        "From",
+        lambda: calls.append(field.value),
+        clock=lambda: NOW,
+        zone=ZoneInfo("UTC"),
+    )
     write(field, "2d")
     assert field.value == datetime(2026, 3, 8, 12, tzinfo=UTC)
     write(field, "tomorrow")
@@ -59,7 +66,10 @@ def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
 def test_dates_and_times_without_a_zone_are_of_the_zone_that_is_shown(calls):
     """A date begins, and ends, at midnight of the zone; the text has the offset, the value is in UTC."""
     berlin = {"clock": lambda: NOW, "zone": ZoneInfo("Europe/Berlin")}
-    since, until = (TimeField("At", lambda: None, compare=compare, **berlin) for compare in (">=", "<="))
+    since, until = (
+        TimeField("At", lambda: None, compare=compare, **berlin)
+        for compare in (">=", "<=")
+    )
     write(since, "2026-03-29 01:30")
     assert since.value == datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
     for field in (since, until):
@@ -100,7 +110,9 @@ def test_a_ticked_value_keeps_its_position(calls):
 
 def test_enter_adds_the_first_match_and_the_button_the_typed_text(calls):
     """A part of a name and Enter choose the name; the part itself is added with the button that offers it."""
-    choices = CheckList("Workflow", lambda: calls.append(choices.value), literal=lambda _: True)
+    choices = CheckList(
+        "Workflow", lambda: calls.append(choices.value), literal=lambda _: True
+    )
     choices.offer([("records", 9), ("orders/fulfil", 5), ("orders/confirm", 3)])
     tell(choices, "typed", "ord")
     assert lines(choices) == ["orders/fulfil (5)", "orders/confirm (3)", "records (9)"]
@@ -116,7 +128,9 @@ def test_enter_adds_the_first_match_and_the_button_the_typed_text(calls):
 
 def test_a_typed_text_is_added_only_where_it_can_be_a_value(calls):
     """Without a match, Enter adds the typed text where it can be a value, and nothing elsewhere."""
-    choices = CheckList("Status", lambda: calls.append(choices.value), literal=str.isdigit)
+    choices = CheckList(
+        "Status", lambda: calls.append(choices.value), literal=str.isdigit
+    )
     tell(choices, "typed", "404")
     assert "nothing found · Enter adds it as typed" in choices.remark
     tell(choices, "enter", "404")
@@ -137,7 +151,10 @@ def test_searching_finds_values_that_are_not_shown():
     assert lines(choices) == ["Special (1)"]
     tell(choices, "enter", "something new")
     assert choices.value == ("Special", "something new")
-    assert [row["text"] for row in choices.rows if row["on"]] == ["Special", "something new"]
+    assert [row["text"] for row in choices.rows if row["on"]] == [
+        "Special",
+        "something new",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -189,12 +206,26 @@ def test_actions_are_buttons(calls):
 def test_a_press_carries_the_values_it_was_made_on(calls):
     """Messages sent with a press are processed before it, and ignored when they arrive again."""
     field = TextField("Run", lambda: calls.append(field.value))
-    choices = CheckList("Label", lambda: calls.append(choices.value), literal=lambda _: True)
+    choices = CheckList(
+        "Label", lambda: calls.append(choices.value), literal=lambda _: True
+    )
     root = VBox([field, VBox([choices])])
-    actions = Actions({"Load": lambda: calls.append("load")}, lambda fields: receive_all(root, fields))
-    texts = [{"event": "changed", "seq": seq, "text": text, "head": ""} for seq, text in ((1, "a"), (2, "b"))]
+    actions = Actions(
+        {"Load": lambda: calls.append("load")}, lambda fields: receive_all(root, fields)
+    )
+    texts = [
+        {"event": "changed", "seq": seq, "text": text, "head": ""}
+        for seq, text in ((1, "a"), (2, "b"))
+    ]
     ticked = {"event": "enter", "seq": 1, "text": "prod"}
-    fields = [[field.key, texts], [choices.key, [ticked]], ["gone", [ticked]], 7, ["x"], [[], []]]
+    fields = [
+        [field.key, texts],
+        [choices.key, [ticked]],
+        ["gone", [ticked]],
+        7,
+        ["x"],
+        [[], []],
+    ]
     actions._handle_custom_msg({"press": "Load", "fields": fields}, [])
     assert calls == ["a", "b", ("prod",), "load"]
     field._handle_custom_msg(texts[0], [])
@@ -214,7 +245,8 @@ def test_a_button_press_waits_for_a_pending_value(calls):
 
     field = TextField("Run", changed)
     actions = Actions(
-        {"Load": lambda: calls.append("load")}, lambda fields: receive_all(VBox([field]), fields)
+        {"Load": lambda: calls.append("load")},
+        lambda fields: receive_all(VBox([field]), fields),
     )
     message = {"event": "changed", "seq": 1, "text": "a", "head": ""}
     press = {"press": "Load", "fields": [[field.key, [message]]]}
@@ -232,7 +264,13 @@ def test_a_button_press_waits_for_a_pending_value(calls):
 
 
 @pytest.mark.parametrize(
-    "content", [{}, {"seq": 2, "value": "c"}, {"seq": "2", "value": "b"}, {"seq": 2, "value": ["b"]}]
+    "content",
+    [
+        {},
+        {"seq": 2, "value": "c"},
+        {"seq": "2", "value": "b"},
+        {"seq": 2, "value": ["b"]},
+    ],
 )
 def test_malformed_messages_choose_no_name(content):
     """Messages that the page would never send are ignored."""
@@ -243,5 +281,8 @@ def test_malformed_messages_choose_no_name(content):
 
 def test_a_note_is_text():
     """Every text is escaped, and a problem has a sign beside its colour."""
-    assert note("<b>", "problem") == '<div class="tk-problem" role="alert">⚠ &lt;b&gt;</div>'
+    assert (
+        note("<b>", "problem")
+        == '<div class="tk-problem" role="alert">⚠ &lt;b&gt;</div>'
+    )
     assert note("") == ""

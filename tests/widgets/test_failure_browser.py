@@ -44,10 +44,15 @@ def test_there_are_a_hundred_payloads():
 def test_the_code_of_a_view_makes_it_again(**parts):
     """Value to code to value."""
     view = FailureView(**parts)
-    assert eval(view.to_code(), {"tk": types.SimpleNamespace(FailureView=FailureView)}) == view  # noqa: S307
+    assert (
+        eval(view.to_code(), {"tk": types.SimpleNamespace(FailureView=FailureView)})  # noqa: S307
+        == view
+    )
 
 
-@pytest.mark.parametrize("parts", [{"sort_by": "body"}, {"search": 7}, {"selected": "a"}, {"selected": [1]}])
+@pytest.mark.parametrize(
+    "parts", [{"sort_by": "body"}, {"search": 7}, {"selected": "a"}, {"selected": [1]}]
+)
 def test_a_view_that_cannot_be_is_refused(parts):
     """Wrong columns and kinds are errors."""
     with pytest.raises(InputError):
@@ -94,10 +99,17 @@ def test_every_column_sorts_with_missing_values_last(make, column, ascending):
     }  # fmt: skip
     rows = [{"dlq_id": f"d{n}", column: values.get(column, "b")} for n in (1, 2)]
     smaller = {
-        name: value - (pd.Timedelta(days=1) if "at" in name[-2:] else 1) for name, value in values.items()
+        name: value - (pd.Timedelta(days=1) if "at" in name[-2:] else 1)
+        for name, value in values.items()
     }
-    rows = [{"dlq_id": "none"}, *rows, {"dlq_id": "small", column: smaller.get(column, "a")}]
-    browser = FailureBrowser(make(rows), value=FailureView(sort_by=column, ascending=ascending))
+    rows = [
+        {"dlq_id": "none"},
+        *rows,
+        {"dlq_id": "small", column: smaller.get(column, "a")},
+    ]
+    browser = FailureBrowser(
+        make(rows), value=FailureView(sort_by=column, ascending=ascending)
+    )
     expected = ["small", "d1", "d2"] if ascending else ["d1", "d2", "small"]
     assert browser.found()["dlq_id"].tolist() == [*expected, "none"]
 
@@ -107,16 +119,21 @@ def test_every_column_sorts_with_missing_values_last(make, column, ascending):
 @given(st.text(max_size=6), st.lists(st.text(max_size=12), min_size=1, max_size=5))
 def test_the_search_finds_what_python_finds(search, bodies):
     """A row is found when each word is in one of its fields, in any case; no word spans two fields."""
-    frame = pd.DataFrame({"dlq_id": [f"{n}" for n in range(len(bodies))], "body": bodies})
+    frame = pd.DataFrame(
+        {"dlq_id": [f"{n}" for n in range(len(bodies))], "body": bodies}
+    )
     words = [quoted or bare for quoted, bare in re.findall(r'"([^"]*)"|(\S+)', search)]
     expected = [
         f"{number}"
         for number, body in enumerate(bodies)
-        if all(any(_lower(word) in _lower(text) for text in (str(number), body)) for word in words)
+        if all(
+            any(_lower(word) in _lower(text) for text in (str(number), body))
+            for word in words
+        )
     ]
-    assert FailureBrowser(frame, value=FailureView(search=search), redactor=REDACT).found()[
-        "dlq_id"
-    ].tolist() == (expected)
+    assert FailureBrowser(
+        frame, value=FailureView(search=search), redactor=REDACT
+    ).found()["dlq_id"].tolist() == (expected)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +158,9 @@ def test_the_search_finds_what_python_finds(search, bodies):
 def test_the_search_covers_every_column(browser, search, found):
     """Status, error, workflow, run, caller, labels, times, state and ids: all words must be found."""
     browser.value = FailureView(search=search)
-    assert sorted(browser.found()["dlq_id"]) == sorted(f"dlq_{number}" for number in found)
+    assert sorted(browser.found()["dlq_id"]) == sorted(
+        f"dlq_{number}" for number in found
+    )
 
 
 def test_the_statuses_of_the_sample_are_found(sample_service):
@@ -152,7 +171,9 @@ def test_the_statuses_of_the_sample_are_found(sample_service):
     assert len(browser.found()) == (failures["response_status"] == 429).sum() > 600
     assert "429 as status" in browser._counted.value
     browser.value = FailureView(search="orders/fulfil 500")
-    expected = failures["workflow_url"].str.endswith("orders/fulfil") & (failures["response_status"] == 500)
+    expected = failures["workflow_url"].str.endswith("orders/fulfil") & (
+        failures["response_status"] == 500
+    )
     assert set(browser.found()["dlq_id"]) == set(failures.loc[expected, "dlq_id"])
     browser.value = FailureView(search='"429"')
     assert not (browser.found()["response_status"] == 429).all()
@@ -201,7 +222,9 @@ def test_an_exception_is_shown_by_its_own_name(make):
 def test_a_single_workflow_is_shown_by_its_end(make, url, shown):
     """Its beginning, which other workflows share, would fill the column."""
     browser = FailureBrowser(
-        make([{"dlq_id": "a", "workflow_url": url}, {"dlq_id": "b", "workflow_url": url}])
+        make(
+            [{"dlq_id": "a", "workflow_url": url}, {"dlq_id": "b", "workflow_url": url}]
+        )
     )
     assert [cells[2] for cells in browser.page(0, 2)] == [shown, shown]
 
@@ -209,9 +232,17 @@ def test_a_single_workflow_is_shown_by_its_end(make, url, shown):
 def test_plain_messages_are_told_apart_by_their_address(make):
     """No row has a workflow: the column shows what was called, is sorted by it, and a search names it."""
     base = "https://shop.example/hooks/"
-    rows = [{"dlq_id": name, "url": f"{base}{name}"} for name in ("pay", "mail", "ship")]
-    browser = FailureBrowser(make(rows), value=FailureView(sort_by="url", ascending=True))
-    assert {"name": "url", "label": "Address", "sortable": True} in browser.table.columns
+    rows = [
+        {"dlq_id": name, "url": f"{base}{name}"} for name in ("pay", "mail", "ship")
+    ]
+    browser = FailureBrowser(
+        make(rows), value=FailureView(sort_by="url", ascending=True)
+    )
+    assert {
+        "name": "url",
+        "label": "Address",
+        "sortable": True,
+    } in browser.table.columns
     assert "Workflow" not in [column["label"] for column in browser.table.columns]
     assert [cells[2] for cells in browser.page(0, 3)] == ["mail", "pay", "ship"]
     browser.value = FailureView(search="shipp")
@@ -240,7 +271,11 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     browser.table.send = sent.append
     browser.value = FailureView(selected=["dlq_3", "dlq_1"])
     browser.actions.press("Copy ids")
-    assert sent[-1] == {"kind": "copy", "text": "dlq_3\ndlq_1", "status": "2 ids copied."}
+    assert sent[-1] == {
+        "kind": "copy",
+        "text": "dlq_3\ndlq_1",
+        "status": "2 ids copied.",
+    }
     grid(browser, kind="copied", status=sent[-1]["status"], done=True)
     assert browser.message == "2 ids copied."
     browser.actions.press("Copy code")
@@ -251,8 +286,14 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     grid(browser, kind="copied", status="x", done=False)
     assert "may not write to the clipboard" in browser.message
     browser.clear_selection()
-    grid(browser, kind="copy")  # Ctrl+C in the table: without a selection, that of the row that is shown
-    assert sent[-1] == {"kind": "copy", "text": "dlq_0", "status": "1 id copied: the failure shown."}
+    grid(
+        browser, kind="copy"
+    )  # Ctrl+C in the table: without a selection, that of the row that is shown
+    assert sent[-1] == {
+        "kind": "copy",
+        "text": "dlq_0",
+        "status": "1 id copied: the failure shown.",
+    }
     assert browser.value.selected == ("dlq_0",)
 
 
@@ -278,7 +319,9 @@ def test_long_code_is_shown_in_part_and_copied_whole(make, seen):
 
 def _lower(text):
     """Letters one by one, as Arrow lowers them."""
-    return "".join(found if len(found := letter.lower()) == 1 else letter for letter in text)
+    return "".join(
+        found if len(found := letter.lower()) == 1 else letter for letter in text
+    )
 
 
 def grid(browser, **content):
@@ -292,7 +335,10 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
     sent = []
     browser.table.send = sent.append
     grid(browser, kind="rows", **{"from": 2, "to": 4})
-    assert [row[1] for row in sent[0]["rows"]] == ["2026-03-10 10:00:00", "2026-03-10 09:00:00"]
+    assert [row[1] for row in sent[0]["rows"]] == [
+        "2026-03-10 10:00:00",
+        "2026-03-10 09:00:00",
+    ]
     assert sent[0]["rows"][0][2:5] == ["pay", "429", "order 2 was declined"]
     grid(browser, kind="select", on=True, **{"from": 1, "to": 3})
     assert browser.value.selected == ("dlq_1", "dlq_2")
@@ -353,13 +399,22 @@ def hostile(payload):
 
 def test_hostile_texts_are_seen_as_text(make, seen):
     """In every field, a hundred payloads add no element and no attribute, and are there as text."""
-    rows = [hostile(payload) | {"dlq_id": f"{place} {payload}"} for place, payload in enumerate(PAYLOADS)]
+    rows = [
+        hostile(payload) | {"dlq_id": f"{place} {payload}"}
+        for place, payload in enumerate(PAYLOADS)
+    ]
     browser = FailureBrowser(make(rows), redactor=REDACT)
     for payload, row in zip(PAYLOADS, rows, strict=True):
         browser.show_failure(row["dlq_id"])
         page = seen(browser.detail.value)
         assert page.tags <= ELEMENTS, payload
-        assert page.attributes <= {"class", "role", "aria-label", "tabindex", "scope"}, payload
+        assert page.attributes <= {
+            "class",
+            "role",
+            "aria-label",
+            "tabindex",
+            "scope",
+        }, payload
         assert visible(payload) in page.shown
     cells = [row[2] for row in browser.page(0, len(rows))]
     assert cells == [visible(payload) for payload in PAYLOADS]
@@ -370,7 +425,9 @@ def test_hostile_texts_are_inert_in_static_forms(make, seen):
     """Static forms and the choices of a filter have no elements from data."""
     frame = make([hostile(payload) | {"dlq_id": payload} for payload in PAYLOADS])
     for start in range(0, len(frame), 10):
-        forms = FailureBrowser(frame.iloc[start : start + 10], redactor=REDACT)._repr_mimebundle_()
+        forms = FailureBrowser(
+            frame.iloc[start : start + 10], redactor=REDACT
+        )._repr_mimebundle_()
         page = seen(forms["text/html"])
         assert page.tags <= ELEMENTS | {"strong"}
         assert page.attributes == set()
@@ -378,7 +435,11 @@ def test_hostile_texts_are_inert_in_static_forms(make, seen):
     markup, left = "", [panel]
     while left:
         found = left.pop()
-        markup += found.value if type(found).__name__ == "HTML" and "<style>" not in found.value else ""
+        markup += (
+            found.value
+            if type(found).__name__ == "HTML" and "<style>" not in found.value
+            else ""
+        )
         left += list(getattr(found, "children", ()))
     assert seen(markup).tags <= {"div", "pre", "span", "wbr"}
     assert seen(markup).attributes <= {"class", "role", "tabindex"}
@@ -407,7 +468,9 @@ def test_unusual_ids_and_times_of_a_frame_are_shown(failures):
     """An id that is a list, and times that are millennia apart: a frame may come from anywhere."""
     odd = failures.head(2).assign(
         dlq_id=[["a"], "b"],
-        created_at=pd.Series(pd.to_datetime(["1500-01-01", "9999-12-31"], utc=True).as_unit("ms")),
+        created_at=pd.Series(
+            pd.to_datetime(["1500-01-01", "9999-12-31"], utc=True).as_unit("ms")
+        ),
     )
     browser = FailureBrowser(odd)
     for found in ("['a']", "b"):
@@ -418,18 +481,26 @@ def test_unusual_ids_and_times_of_a_frame_are_shown(failures):
 def test_a_sparse_column_is_shown(failures):
     """A sparse column stays sparse when it is mapped, and Arrow reads none."""
     labels = pd.Series([1.5, None]).astype("Sparse[float]")
-    browser = FailureBrowser(failures.head(2).drop(columns="labels").assign(label=labels))
+    browser = FailureBrowser(
+        failures.head(2).drop(columns="labels").assign(label=labels)
+    )
     assert "1.5" in str(browser.page(0, 2))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("value", [pd.Interval(0, 1), b"\xff", "\ud800", [1, "a"], {"b": 1}, 1j], ids=repr)
+@pytest.mark.parametrize(
+    "value", [pd.Interval(0, 1), b"\xff", "\ud800", [1, "a"], {"b": 1}, 1j], ids=repr
+)
 def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
     """Values that Arrow has no type for, and bytes that are not UTF-8: seen as text, searched and sorted."""
-    for name in failures.columns.drop("labels"):  # whose values are lists, or an InputError
+    for name in failures.columns.drop(
+        "labels"
+    ):  # whose values are lists, or an InputError
         ids = [f"dlq-{number}" for number in range(1, len(failures))]
         cells = [value, *(ids if name == "dlq_id" else [None] * len(ids))]
-        frame = failures.assign(**{name: pd.Series(cells, index=failures.index, dtype=object)})
+        frame = failures.assign(
+            **{name: pd.Series(cells, index=failures.index, dtype=object)}
+        )
         if name == "response_body":  # what went wrong is read from the bodies
             frame = frame.drop(columns="error")
         browser = FailureBrowser(frame, value=FailureView(search="dlq"))
@@ -443,7 +514,9 @@ def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
 
 def test_a_body_that_is_no_base64_is_shown_as_it_is(failures):
     """In the column of bodies that are not UTF-8."""
-    browser = FailureBrowser(failures.head(1).assign(body=None, body_base64="no base64!"))
+    browser = FailureBrowser(
+        failures.head(1).assign(body=None, body_base64="no base64!")
+    )
     assert "no base64!" in browser.detail.value
 
 
@@ -452,7 +525,11 @@ def test_missing_parts_are_named(make):
     markup = FailureBrowser(make([{"dlq_id": "only"}]), redactor=REDACT).detail.value
     assert "none, or no state yet" in markup
     raw = detail_markup(
-        {"dlq_id": "a", "body_base64": base64.b64encode(bytes(range(255, 200, -1))).decode()}, REDACT
+        {
+            "dlq_id": "a",
+            "body_base64": base64.b64encode(bytes(range(255, 200, -1))).decode(),
+        },
+        REDACT,
     )
     assert "55 bytes that are not UTF-8" in raw
     assert "ff fe fd" in raw
@@ -474,7 +551,9 @@ def test_an_empty_frame_is_a_table_of_nothing(failures):
 def test_a_key_keeps_the_view(failures, request):
     """Running the cell again keeps search, order and selection."""
     key = request.node.name
-    FailureBrowser(failures, key=key).value = FailureView(search="pay", selected=["dlq_1"])
+    FailureBrowser(failures, key=key).value = FailureView(
+        search="pay", selected=["dlq_1"]
+    )
     again = FailureBrowser(failures, key=key)
     assert again.value == FailureView(search="pay", selected=["dlq_1"])
     assert again.frame()["dlq_id"].tolist() == ["dlq_1"]
@@ -497,15 +576,27 @@ def test_a_selection_is_of_the_rows_that_were_seen(failures):
     browser = FailureBrowser(failures, redactor=REDACT)
     seen = browser.found()["dlq_id"].tolist()
     before = browser.table.order
-    message(browser.search, {"seq": 1, "event": "submit", "text": "timeout", "head": ""})
+    message(
+        browser.search, {"seq": 1, "event": "submit", "text": "timeout", "head": ""}
+    )
     message(browser.table, {"kind": "sort", "name": "workflow_url"})
     assert browser.found()["dlq_id"].tolist() != seen
-    message(browser.table, {"kind": "select", "order": before, "from": 1, "to": 3, "on": True})
+    message(
+        browser.table,
+        {"kind": "select", "order": before, "from": 1, "to": 3, "on": True},
+    )
     assert list(browser.value.selected) == seen[1:3]
     assert browser.value.search == "timeout"
-    marked = {row[0] for row in browser.table.page["rows"] if seen[1] in row or seen[2] in row}
-    assert marked <= {True}  # also where they are found now, the page shows them selected
-    message(browser.table, {"kind": "select", "order": before, "from": 1, "to": 2, "on": False})
+    marked = {
+        row[0] for row in browser.table.page["rows"] if seen[1] in row or seen[2] in row
+    }
+    assert marked <= {
+        True
+    }  # also where they are found now, the page shows them selected
+    message(
+        browser.table,
+        {"kind": "select", "order": before, "from": 1, "to": 2, "on": False},
+    )
     assert list(browser.value.selected) == seen[2:3]
     message(browser.table, {"kind": "all", "order": before})
     assert set(browser.value.selected) == set(seen)
@@ -517,7 +608,10 @@ def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
     before = browser.table.order
     for _ in range(20):
         message(browser.table, {"kind": "sort", "name": "workflow_url"})
-    message(browser.table, {"kind": "select", "order": before, "from": 0, "to": 1, "on": True})
+    message(
+        browser.table,
+        {"kind": "select", "order": before, "from": 0, "to": 1, "on": True},
+    )
     assert browser.value.selected == ()
     assert browser.message == "The table has changed since then. Select once more."
 
@@ -529,7 +623,9 @@ def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
         "toolkit.widgets.failure_browser._ORDERS", 1_000
     )  # the page is notified of none of them
     count = 120
-    browser = FailureBrowser(make([{"dlq_id": f"id-{number}"} for number in range(count)]), redactor=REDACT)
+    browser = FailureBrowser(
+        make([{"dlq_id": f"id-{number}"} for number in range(count)]), redactor=REDACT
+    )
     order, ids = browser.table.order, browser.found()["dlq_id"].tolist()
     begin = threading.Barrier(4)
 
@@ -543,7 +639,10 @@ def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
         begin.wait()
         for number in range(26):
             text = f"id-{number % 7}" if number % 2 else ""
-            message(browser.search, {"seq": number + 1, "event": "submit", "text": text, "head": ""})
+            message(
+                browser.search,
+                {"seq": number + 1, "event": "submit", "text": text, "head": ""},
+            )
 
     def sorts():
         begin.wait()

@@ -38,7 +38,11 @@ def panel(failures):
     return widget(failures)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(chosen=failure_filters())
 def test_any_value_survives_the_controls_and_the_code(panel, chosen):
     """A value put into the controls and read from them again is the same; so is the one its code makes."""
@@ -46,7 +50,12 @@ def test_any_value_survives_the_controls_and_the_code(panel, chosen):
     assert panel.value == chosen
     panel._read()
     assert panel.value == chosen
-    assert eval(panel.to_code(), {"tk": types.SimpleNamespace(FailureFilter=FailureFilter)}) == chosen  # noqa: S307
+    assert (
+        eval(  # noqa: S307
+            panel.to_code(), {"tk": types.SimpleNamespace(FailureFilter=FailureFilter)}
+        )
+        == chosen
+    )
 
 
 def test_ticks_and_typing_make_the_value_and_the_rows(failures):
@@ -55,7 +64,13 @@ def test_ticks_and_typing_make_the_value_and_the_rows(failures):
     seen = []
     panel.observe(lambda change: seen.append(change["new"]), "value")
     labels = panel.choices["label"]
-    assert {"value": "prod", "text": "prod", "title": "prod", "count": " (6)", "on": False} in labels.rows
+    assert {
+        "value": "prod",
+        "text": "prod",
+        "title": "prod",
+        "count": " (6)",
+        "on": False,
+    } in labels.rows
     tick(labels, "prod")
     write(panel.since, "4h")
     assert panel.value == FailureFilter(label="prod", since="4h", now=NOW)
@@ -71,9 +86,16 @@ def test_ticks_and_typing_make_the_value_and_the_rows(failures):
 
 def test_errors_that_differ_in_values_are_one_choice(make):
     """The list of errors has a text per kind; ticking one chooses all of its failures, as the count says."""
-    errors = [f"rate limited: tenant used {number} of 60 requests" for number in range(30)]
-    errors += ["Bad Gateway"] * 3 + [f"order {number} was changed" for number in range(12)]
-    rows = [{"dlq_id": f"d{number}", "response_body": error} for number, error in enumerate(errors)]
+    errors = [
+        f"rate limited: tenant used {number} of 60 requests" for number in range(30)
+    ]
+    errors += ["Bad Gateway"] * 3 + [
+        f"order {number} was changed" for number in range(12)
+    ]
+    rows = [
+        {"dlq_id": f"d{number}", "response_body": error}
+        for number, error in enumerate(errors)
+    ]
     panel = widget(make(rows))
     offered = [(row["value"], row["count"]) for row in panel.choices["error"].rows]
     assert offered == [
@@ -89,14 +111,20 @@ def test_errors_that_differ_in_values_are_one_choice(make):
 
 def test_an_error_with_a_secret_in_it_is_offered_without_it(make):
     """The values that errors do not share are left out of a choice, secrets among them."""
-    secrets = [f"invalid token: Bearer s3cr3t-of-the-test-{number:04}" for number in range(5)]
-    panel = widget(make([{"dlq_id": secret[-4:], "response_body": secret} for secret in secrets]))
+    secrets = [
+        f"invalid token: Bearer s3cr3t-of-the-test-{number:04}" for number in range(5)
+    ]
+    panel = widget(
+        make([{"dlq_id": secret[-4:], "response_body": secret} for secret in secrets])
+    )
     assert not any("s3cr3t" in row["value"] for row in panel.choices["error"].rows)
 
 
 def test_a_result_is_named_and_its_first_rows_are_shown(server):
     """After Load, the panel names the frame that has the result and shows rows of it, until the next one."""
-    server.always(b'{"messages": [{"dlqId": "d1", "workflowUrl": "https://shop.example/a/pay"}]}')
+    server.always(
+        b'{"messages": [{"dlqId": "d1", "workflowUrl": "https://shop.example/a/pay"}]}'
+    )
     panel = widget(server.service())
     assert panel._first_rows.value == ""
     panel.run()
@@ -141,7 +169,10 @@ def test_a_time_that_cannot_be_read_is_not_left_out(server):
     write(panel.since, "yesterdayy")
     for button in ("Load", "Count"):
         panel.actions.press(button)
-        assert panel.message == "Nothing was requested: first correct the fields marked above."
+        assert (
+            panel.message
+            == "Nothing was requested: first correct the fields marked above."
+        )
     assert server.requests == []
     write(panel.since, "1h")
     panel.run()
@@ -164,12 +195,17 @@ def test_no_request_is_sent_before_a_button_is_pressed(server):
     panel.frame()
     panel._repr_mimebundle_()
     assert server.requests == []
-    server.always(b'{"messages": [{"dlqId": "d1", "labels": ["a"]}, {"dlqId": "d2", "labels": ["a", "b"]}]}')
+    server.always(
+        b'{"messages": [{"dlqId": "d1", "labels": ["a"]}, {"dlqId": "d2", "labels": ["a", "b"]}]}'
+    )
     assert panel.count() == 2
     assert dict(server.requests[-1].query)["label"] == "a"
     panel.look()
     rows = panel.choices["label"].rows
-    assert [(row["text"], row["count"]) for row in rows] == [("a", " (2)"), ("b", " (1)")]
+    assert [(row["text"], row["count"]) for row in rows] == [
+        ("a", " (2)"),
+        ("b", " (1)"),
+    ]
     before = len(server.requests)
     frame = panel.run()
     assert frame is panel.frame()
@@ -202,7 +238,9 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(server):
     asyncio.run(main())
     assert dict(server.requests[-1].query)["label"] == "a"
     assert panel.frame()["dlq_id"].tolist() == ["d1"]
-    assert panel.message.startswith("1 failure for the filter that was loaded. panel.frame()")
+    assert panel.message.startswith(
+        "1 failure for the filter that was loaded. panel.frame()"
+    )
     assert "The filter has changed" in panel.message
     assert panel._kept.origin == FailureFilter(label="a")
 
@@ -240,10 +278,15 @@ def test_a_key_keeps_value_and_result_when_the_cell_runs_again(failures, request
     given_now = widget(failures, key=key, value=FailureFilter(label="eu"))
     assert given_now.value == FailureFilter(label="eu")
     given_now.value = FailureFilter()
-    assert widget(failures, key=key, value=FailureFilter(label="eu")).value == FailureFilter()
+    assert (
+        widget(failures, key=key, value=FailureFilter(label="eu")).value
+        == FailureFilter()
+    )
 
 
-@pytest.mark.parametrize(("source", "options"), [(7, {}), (None, {}), ("frame", {"value": "label='a'"})])
+@pytest.mark.parametrize(
+    ("source", "options"), [(7, {}), (None, {}), ("frame", {"value": "label='a'"})]
+)
 def test_invalid_sources_and_values_are_refused(failures, source, options):
     """Other kinds of sources and values raise errors with the expected ones."""
     with pytest.raises(InputError, match="expected a"):
@@ -255,14 +298,31 @@ def test_invalid_sources_and_values_are_refused(failures, source, options):
 def test_a_page_without_widgets_shows_text_and_a_table(failures, seen):
     """The static forms show the choice, and rows without markup from data."""
     hostile = failures.assign(workflow_url="<script>alert(1)</script>")
-    panel = widget(hostile, value=FailureFilter(workflow_url="<script>alert(1)</script>"))
+    panel = widget(
+        hostile, value=FailureFilter(workflow_url="<script>alert(1)</script>")
+    )
     forms = panel._repr_mimebundle_()
-    assert forms["text/plain"].startswith("FailureFilterWidget(tk.FailureFilter(workflow_url=")
+    assert forms["text/plain"].startswith(
+        "FailureFilterWidget(tk.FailureFilter(workflow_url="
+    )
     page = seen(forms["text/html"])
-    assert page.tags <= {"div", "strong", "pre", "p", "table", "thead", "tbody", "tr", "th", "td"}
+    assert page.tags <= {
+        "div",
+        "strong",
+        "pre",
+        "p",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+    }
     assert page.attributes == set()
     assert page.shown.count("<script>alert(1)</script>") == 11
-    assert forms["application/vnd.jupyter.widget-view+json"]["model_id"] == panel.model_id
+    assert (
+        forms["application/vnd.jupyter.widget-view+json"]["model_id"] == panel.model_id
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -280,16 +340,25 @@ def test_rows_are_matched_as_entries_are(chosen, data):
         row = {}
         for name in wire:
             values = getattr(chosen, name, chosen.label if name == "labels" else ())
-            pool = st.sampled_from([*([values] if isinstance(values, str) else values or ["x"]), "y"])
-            row[name] = data.draw(st.none() | (st.lists(pool, max_size=2) if name == "labels" else pool))
+            pool = st.sampled_from(
+                [*([values] if isinstance(values, str) else values or ["x"]), "y"]
+            )
+            row[name] = data.draw(
+                st.none() | (st.lists(pool, max_size=2) if name == "labels" else pool)
+            )
         rows.append(row)
     timeless = FailureFilter(
         **{name: getattr(chosen, name) for name in wire if name != "labels"},
     )
     columns = {name: [row[name] for row in rows] for name in wire}
     columns["labels"] = [labels_json(labels, None) for labels in columns["labels"]]
-    frame = pd.DataFrame({name: pd.Series(column, dtype="object") for name, column in columns.items()})
-    expected = [timeless.matches({wire[name]: value for name, value in row.items()}) for row in rows]
+    frame = pd.DataFrame(
+        {name: pd.Series(column, dtype="object") for name, column in columns.items()}
+    )
+    expected = [
+        timeless.matches({wire[name]: value for name, value in row.items()})
+        for row in rows
+    ]
     assert match_failures(frame, timeless).tolist() == expected
 
 
@@ -317,7 +386,11 @@ def test_the_state_that_is_sent_to_the_page_has_no_token(server):
 
 @pytest.mark.parametrize(
     ("kind", "chosen", "display"),
-    [("messages", (), "none"), ("messages", ("https://a.example",), ""), ("workflows", (), "")],
+    [
+        ("messages", (), "none"),
+        ("messages", ("https://a.example",), ""),
+        ("workflows", (), ""),
+    ],
 )
 def test_workflows_cannot_be_chosen_of_plain_messages(failures, kind, chosen, display):
     """No plain message has one, so the list would be empty; a value that was set stays in view."""
@@ -327,9 +400,13 @@ def test_workflows_cannot_be_chosen_of_plain_messages(failures, kind, chosen, di
 
 def test_the_code_for_messages_loads_messages(server):
     """The filter alone would load the other queue; the code sends the requests of the panel's own button."""
-    server.always(b'{"messages": [{"dlqId": "a", "responseStatus": 500, "createdAt": 1}]}')
+    server.always(
+        b'{"messages": [{"dlqId": "a", "responseStatus": 500, "createdAt": 1}]}'
+    )
     service = server.service()
-    panel = FailureFilterWidget(service, value=FailureFilter(caller_ip="192.0.2.1"), kind="messages")
+    panel = FailureFilterWidget(
+        service, value=FailureFilter(caller_ip="192.0.2.1"), kind="messages"
+    )
     panel.run()
     asked = [(request.path, request.query) for request in server.requests]
     server.requests.clear()

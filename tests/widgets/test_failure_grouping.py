@@ -158,7 +158,9 @@ def test_a_merge_and_a_split_write_the_rules_file(browser, many, tmp_path):
     browser.group_actions.press("Split off this")
     counts = browser.groups().frame["count"].tolist()
     assert counts == [25, 25, 20, 5]
-    pd.testing.assert_frame_equal(tk.group_failures(many, rules=path).frame, browser.groups().frame)
+    pd.testing.assert_frame_equal(
+        tk.group_failures(many, rules=path).frame, browser.groups().frame
+    )
     names = {"tk": tk, "failures": many}
     exec(browser._grouping.code(), names)  # noqa: S102 - our own code
     pd.testing.assert_frame_equal(names["groups"].frame, browser.groups().frame)
@@ -183,7 +185,9 @@ def test_what_others_wrote_into_the_file_stays(browser, many, tmp_path):
     path = tmp_path / "rules.txt"
     groups = named(browser)
     path.write_text(f'name {groups[0]} "Currency"  # since March\n')
-    browser.rules_file.receive({"seq": 1, "event": "submit", "text": str(path), "head": ""})
+    browser.rules_file.receive(
+        {"seq": 1, "event": "submit", "text": str(path), "head": ""}
+    )
     assert browser.groups().frame["title"].iloc[0] == "Currency"
     with path.open("a") as file:
         file.write(f"pin {groups[3]}\n")
@@ -204,22 +208,33 @@ def test_rules_made_before_a_file_was_chosen_are_written_into_it(browser, tmp_pa
     browser.value = FailureView(groups=groups[:2])
     browser.group_actions.press("Merge groups")
     browser.rules_file.receive(
-        {"seq": 1, "event": "submit", "text": str(tmp_path / "no" / "rules.txt"), "head": ""}
+        {
+            "seq": 1,
+            "event": "submit",
+            "text": str(tmp_path / "no" / "rules.txt"),
+            "head": "",
+        }
     )
     assert "writing rules" in browser.message
     assert len(browser.groups().frame) == 3
     path = tmp_path / "rules.txt"
-    browser.rules_file.receive({"seq": 2, "event": "submit", "text": str(path), "head": ""})
+    browser.rules_file.receive(
+        {"seq": 2, "event": "submit", "text": str(path), "head": ""}
+    )
     assert f"merge {groups[1]} into {groups[0]}" in path.read_text()
 
 
-@pytest.mark.parametrize("text", ["merge nothing", "\ufeffname x", "split s1-5f0c9a3b12de by label"])
+@pytest.mark.parametrize(
+    "text", ["merge nothing", "\ufeffname x", "split s1-5f0c9a3b12de by label"]
+)
 def test_a_file_that_is_no_rules_file_is_refused(browser, many, tmp_path, text):
     """The file stays as it is, the groups too, and the message says which line."""
     path = tmp_path / "notes.txt"
     path.write_text(text)
     before = browser.groups().frame
-    browser.rules_file.receive({"seq": 1, "event": "submit", "text": str(path), "head": ""})
+    browser.rules_file.receive(
+        {"seq": 1, "event": "submit", "text": str(path), "head": ""}
+    )
     assert "line 1" in browser.message
     assert path.read_text() == text
     pd.testing.assert_frame_equal(browser.groups().frame, before)
@@ -279,16 +294,26 @@ def test_a_split_that_would_take_the_whole_group_is_refused(browser, tmp_path):
     browser.group_actions.press("Split off this")
     assert path.read_text().count("split ") == 1
     browser.group_actions.press("Split off this")  # all of the new group have it
-    assert browser.message == "All 20 failures of this group have this workflow_url; choose another column."
+    assert (
+        browser.message
+        == "All 20 failures of this group have this workflow_url; choose another column."
+    )
     assert path.read_text().count("split ") == 1
 
 
 def test_a_secret_does_not_get_into_a_rule(make, tmp_path):
     """A value that is masked cannot be split by, and is not written."""
     secret = "Bearer " + "abcdef0123456789" * 3
-    row = {"response_status": 500, "response_body": "x", "label": secret, "failed_at": pd.Timestamp(START)}
+    row = {
+        "response_status": 500,
+        "response_body": "x",
+        "label": secret,
+        "failed_at": pd.Timestamp(START),
+    }
     path = tmp_path / "rules.txt"
-    browser = FailureBrowser(make([row | {"dlq_id": "a"}, row | {"dlq_id": "b", "label": "y"}]), rules=path)
+    browser = FailureBrowser(
+        make([row | {"dlq_id": "a"}, row | {"dlq_id": "b", "label": "y"}]), rules=path
+    )
     browser.show_failure("a")
     browser.split_by.value = "label"
     browser.group_actions.press("Split off this")

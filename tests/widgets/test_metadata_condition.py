@@ -33,10 +33,14 @@ FIELDS = [
 )
 def test_what_is_typed_is_completed(text, expected):
     """Field names, operators, values and the words between are offered as whole texts."""
-    assert [before + after for _, before, after in completions(text, text, FIELDS)] == expected
+    assert [
+        before + after for _, before, after in completions(text, text, FIELDS)
+    ] == expected
 
 
-texts_before = st.text(st.sampled_from("cityCode='Izm <>()3,ANDORINHAFELD[]0"), max_size=12)
+texts_before = st.text(
+    st.sampled_from("cityCode='Izm <>()3,ANDORINHAFELD[]0"), max_size=12
+)
 
 
 @given(before=texts_before, after=texts_before)

@@ -93,13 +93,19 @@ def test_only_some_of_many_are_counted(vectors, monkeypatch):
     assert panel.frame()["id"].tolist() == ["d"]
 
 
-def test_a_load_that_ends_early_is_known_and_its_matches_are_the_result(vectors, server, reading):
+def test_a_load_that_ends_early_is_known_and_its_matches_are_the_result(
+    vectors, server, reading
+):
     """Vectors read before a load ended are kept unfiltered, the matching ones are the result."""
     reading(IncompleteLoadError("loading vectors", partial=vectors, got="a stop"))
     panel = MetadataFilterWidget(server.service(), value="city = 'Oslo'")
     with pytest.raises(IncompleteLoadError) as caught:
         panel.run()
-    assert caught.value.partial["id"].tolist() == panel.frame()["id"].tolist() == ["b", "c"]
+    assert (
+        caught.value.partial["id"].tolist()
+        == panel.frame()["id"].tolist()
+        == ["b", "c"]
+    )
     assert panel.matching() == "2 of 4 loaded vectors match"
     assert "a stop" in panel.message
 
@@ -124,7 +130,9 @@ def test_a_look_that_fails_is_shown(server):
     assert panel.message == str(caught.value)
 
 
-def test_a_result_belongs_to_the_filter_it_was_loaded_with(vectors, server, monkeypatch):
+def test_a_result_belongs_to_the_filter_it_was_loaded_with(
+    vectors, server, monkeypatch
+):
     """A button's load belongs to the filter it started with, even when a run was refused meanwhile."""
     begun, go = threading.Event(), threading.Event()
 
@@ -155,7 +163,9 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(vectors, server, monk
     assert not panel._is_old()
 
 
-def test_a_kept_result_keeps_its_remark_and_its_vectors(vectors, server, reading, request):
+def test_a_kept_result_keeps_its_remark_and_its_vectors(
+    vectors, server, reading, request
+):
     """After the cell is run again, the result is still marked as of another filter, and counts work."""
     reading()
     key = request.node.name
@@ -184,11 +194,17 @@ def test_a_wrong_value_leaves_what_is_kept(vectors, server, request):
 
 @pytest.mark.parametrize(
     "row",
-    [{"password": "hunter2-xyz"}, {"login": {"api_key": 8675309}}, {"tokens": ["hunter2-xyz"]}],
+    [
+        {"password": "hunter2-xyz"},
+        {"login": {"api_key": 8675309}},
+        {"tokens": ["hunter2-xyz"]},
+    ],
 )
 def test_values_under_secret_names_are_not_offered(row):
     """Such a value is in no state and no form of the panel."""
-    frame = pd.DataFrame({"id": ["a"], "metadata": [json.dumps(row | {"city": "Oslo"})]})
+    frame = pd.DataFrame(
+        {"id": ["a"], "metadata": [json.dumps(row | {"city": "Oslo"})]}
+    )
     panel = MetadataFilterWidget(frame)
     state, left = json.dumps(panel._repr_mimebundle_()), [panel]
     while left:
@@ -216,7 +232,11 @@ def test_a_filter_that_does_not_parse_has_no_controls():
 def test_metadata_that_is_no_json_is_named(text, vectors):
     """The error names its row; frames of another kind are refused before anything is kept."""
     frame = pd.DataFrame({"id": ["a", "b"], "metadata": ["{}", text]})
-    for look in (metadata_fields, MetadataFilterWidget, lambda found: match_metadata(found, "a = 1")):
+    for look in (
+        metadata_fields,
+        MetadataFilterWidget,
+        lambda found: match_metadata(found, "a = 1"),
+    ):
         with pytest.raises(InputError, match=r"row 1 \(from 0\)"):
             look(frame)
     with pytest.warns(UnexpectedResultWarning, match="no metadata has a field 'a'"):
@@ -248,7 +268,9 @@ def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
         TextField("Name", lambda: None, complete=lambda *_: (), follows=True),
         Dropdown("Name", lambda: None, ["a", "b"]),
     )
-    entry._handle_custom_msg({"event": "typed", "seq": seq, "text": "x", "head": "x"}, [])
+    entry._handle_custom_msg(
+        {"event": "typed", "seq": seq, "text": "x", "head": "x"}, []
+    )
     chosen._handle_custom_msg({"seq": seq, "value": "b"}, [])
     assert (entry.text, entry.seq, chosen.value, chosen.seq) == ("", 0, "a", 0)
 
@@ -258,7 +280,11 @@ def test_a_choice_of_the_page_counts_by_its_name(vectors):
     panel = MetadataFilterWidget(vectors, value="city = 'a'")
     operator = panel.editor.rows.parts[0].operator
     operator._handle_custom_msg({"seq": 1, "value": "CONTAINS"}, [])
-    assert (panel.value, operator.seq, operator.options[0]) == ("city CONTAINS 'a'", 1, "CONTAINS")
+    assert (panel.value, operator.seq, operator.options[0]) == (
+        "city CONTAINS 'a'",
+        1,
+        "CONTAINS",
+    )
 
 
 def test_a_result_says_when_its_filter_has_changed(vectors, server, monkeypatch):

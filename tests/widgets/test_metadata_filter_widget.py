@@ -15,7 +15,12 @@ from tests.filters.strategies import metadata_conditions, metadata_filters
 from tests.widgets.page import choose, offered, write
 from tests.widgets.payloads import PAYLOADS
 from toolkit import MetadataFilterWidget
-from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
+from toolkit.errors import (
+    BadRequestError,
+    FilterSyntaxError,
+    IncompleteLoadError,
+    InputError,
+)
 from toolkit.filters.metadata import (
     Comparison,
     Or,
@@ -25,12 +30,28 @@ from toolkit.secrets.redaction import visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets.metadata_condition import OPERATORS, condition, typed_condition
 
-fields = st.sampled_from(["city", "year", "in", "a.b", "tags[0]", "tags[#-1]", "a[1].b"])
+fields = st.sampled_from(
+    ["city", "year", "in", "a.b", "tags[0]", "tags[#-1]", "a[1].b"]
+)
 scalars = st.one_of(
     st.booleans(),
     st.integers(),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from(["", " x", "it's", 'say "x"', "'", "1", "007", "true", "1e999", "a, b", "1 AND y = 2"]),
+    st.sampled_from(
+        [
+            "",
+            " x",
+            "it's",
+            'say "x"',
+            "'",
+            "1",
+            "007",
+            "true",
+            "1e999",
+            "a, b",
+            "1 AND y = 2",
+        ]
+    ),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
 )
 patterns = st.sampled_from(["a*", "", " b?", "[ab]*,", "'*'", "7", "\u202e*"])
@@ -38,8 +59,18 @@ conditions = metadata_conditions(fields, scalars, patterns)
 trees = metadata_filters(conditions)
 
 ROWS = [
-    {"city": "Izmir", "year": 2024, "tags": ["new", "eu"], "at": {"door": "7", "open": True}},
-    {"city": "Izmir", "year": 2023.5, "tags": ["old"], "at": {"door": "8", "open": False}},
+    {
+        "city": "Izmir",
+        "year": 2024,
+        "tags": ["new", "eu"],
+        "at": {"door": "7", "open": True},
+    },
+    {
+        "city": "Izmir",
+        "year": 2023.5,
+        "tags": ["old"],
+        "at": {"door": "8", "open": False},
+    },
     {"city": "Oslo", "year": 2020, "tags": []},
     {"city": None, "two words": 1, "events": [{"code": 3}, {"code": 4}]},
 ]
@@ -49,7 +80,9 @@ ROWS = [
 def vectors():
     """Four vectors with metadata, and one without."""
     texts = [json.dumps(row) for row in ROWS]
-    return pd.DataFrame({"id": list("abcde"), "metadata": pd.Series([*texts, None], dtype="str")})
+    return pd.DataFrame(
+        {"id": list("abcde"), "metadata": pd.Series([*texts, None], dtype="str")}
+    )
 
 
 @pytest.fixture
@@ -70,7 +103,11 @@ def fill(part, field, operator, value=""):
     write(part.value, value)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(tree=trees)
 def test_any_filter_survives_text_controls_and_code(panel, tree):
     """A tree that is set has the same text when read from the text, the rows and the code."""
@@ -89,14 +126,24 @@ def test_what_a_row_shows_makes_its_condition(made):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(tree=trees, case=st.sampled_from([str.lower, str.upper, str]), wide=st.booleans())
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    tree=trees, case=st.sampled_from([str.lower, str.upper, str]), wide=st.booleans()
+)
 def test_any_text_survives_the_tree_and_the_rows(panel, tree, case, wide):
     """A text typed in any case and spacing is the value as it is typed; tree and rows of it mean the same."""
-    pieces = re.split(r"('(?:[^']|'')*')", tree.text())  # spelling is free outside quotations
+    pieces = re.split(
+        r"('(?:[^']|'')*')", tree.text()
+    )  # spelling is free outside quotations
     words = re.compile(r"\b(AND|OR|NOT|IN|CONTAINS|GLOB|HAS|FIELD)\b")
     free = [words.sub(lambda found: case(found[0]), piece) for piece in pieces[::2]]
-    free = [piece.replace(" ", "  ").replace("(", "( ") if wide else piece for piece in free]
+    free = [
+        piece.replace(" ", "  ").replace("(", "( ") if wide else piece for piece in free
+    ]
     pieces[::2] = free
     text = "".join(pieces)
     assert parse(text).text() == tree.text()
@@ -152,7 +199,9 @@ def test_typed_text_makes_the_rows(vectors):
     write(line, "city = 'Izmir' OR tags[#-1] IN ('eu', 'it''s')")
     assert panel.editor.rows.joined is Or
     kept = panel.editor.rows.parts
-    assert [(part.field.value, part.operator.value, part.value.value) for part in kept] == [
+    assert [
+        (part.field.value, part.operator.value, part.value.value) for part in kept
+    ] == [
         ("city", "=", "Izmir"),
         ("tags[#-1]", "IN", "eu, it's"),
     ]
@@ -169,7 +218,8 @@ def test_a_mistake_is_marked_at_its_position(panel):
     write(line, "city == <b>")
     assert panel.value == "city = 'Izmir'"
     assert (
-        'city =<mark>=</mark> &lt;b&gt;</pre><div class="tk-problem" role="alert">' in panel.editor.note.value
+        'city =<mark>=</mark> &lt;b&gt;</pre><div class="tk-problem" role="alert">'
+        in panel.editor.note.value
     )
     assert "Equality is a single" in panel.editor.note.value
     write(line, "city = 'Oslo'")
@@ -215,7 +265,9 @@ def test_operators_and_values_fit_the_field(vectors):
     """A field offers its frequent values and the operators of its kind; so do items of arrays."""
     panel = MetadataFilterWidget(vectors)
     part = row(panel)
-    assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(offered(part.field, ""))
+    assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(
+        offered(part.field, "")
+    )
     assert "two words" not in offered(part.field, "")
     write(part.field, "tags")
     assert part.operator.value == "CONTAINS"
@@ -264,25 +316,36 @@ def test_a_message_of_enter_carries_its_text(vectors):
     """Enter carries the text that it ends; a field has its value when it is entered or left."""
     panel = MetadataFilterWidget(vectors)
     line = panel.editor.text
-    line._handle_custom_msg({"event": "submit", "seq": 1, "text": "city =", "head": "city ="}, [])
+    line._handle_custom_msg(
+        {"event": "submit", "seq": 1, "text": "city =", "head": "city ="}, []
+    )
     assert "got the end" in panel.editor.note.value
-    line._handle_custom_msg({"event": "submit", "seq": 2, "text": "city = 'Oslo'", "head": ""}, [])
+    line._handle_custom_msg(
+        {"event": "submit", "seq": 2, "text": "city = 'Oslo'", "head": ""}, []
+    )
     assert panel.value == "city = 'Oslo'"
     field = row(panel).field
     offered(field, "topi")
     assert field.value == "city"
-    field._handle_custom_msg({"event": "changed", "seq": 9, "text": "topic", "head": "topic"}, [])
+    field._handle_custom_msg(
+        {"event": "changed", "seq": 9, "text": "topic", "head": "topic"}, []
+    )
     assert panel.value == "topic = 'Oslo'"
     assert line.text == panel.value
 
 
 def test_rows_and_groups_are_numbered_in_order(vectors):
     """Labels number the rows in the order of the page, also after some were removed."""
-    panel = MetadataFilterWidget(vectors, value="city = 'a' AND (year = 1 OR year = 2) AND tags CONTAINS 'x'")
+    panel = MetadataFilterWidget(
+        vectors, value="city = 'a' AND (year = 1 OR year = 2) AND tags CONTAINS 'x'"
+    )
     first, group, last = panel.editor.rows.parts
     labels = [part.field.label for part in (first, *group.parts, last)]
     assert labels == ["Field 1", "Field 2", "Field 3", "Field 4"]
-    assert (group.kind.label, group.add.description) == ("Group 2", "Add condition to group 2")
+    assert (group.kind.label, group.add.description) == (
+        "Group 2",
+        "Add condition to group 2",
+    )
     group.nest.click()
     assert group.parts[-1].remove.description == "Remove group 3"
     assert group.parts[-1].parts[0].field.wanted
@@ -299,7 +362,11 @@ def markup(panel):
     found, left = "", [panel]
     while left:
         widget = left.pop()
-        found += widget.value if type(widget).__name__ == "HTML" and "<style>" not in widget.value else ""
+        found += (
+            widget.value
+            if type(widget).__name__ == "HTML" and "<style>" not in widget.value
+            else ""
+        )
         left += list(getattr(widget, "children", ()))
     return found
 
@@ -325,8 +392,13 @@ def test_hostile_texts_are_seen_as_text(seen):
     """A hundred payloads as keys, values, ids, namespaces, filters and mistakes: no element but our own."""
     for start in range(0, len(PAYLOADS), 25):
         some = PAYLOADS[start : start + 25]
-        rows = [{"it": payload, payload: payload, "all": [payload], "in": {payload: 1}} for payload in some]
-        frame = pd.DataFrame({"id": some, "namespace": some, "metadata": [*map(json.dumps, rows)]})
+        rows = [
+            {"it": payload, payload: payload, "all": [payload], "in": {payload: 1}}
+            for payload in some
+        ]
+        frame = pd.DataFrame(
+            {"id": some, "namespace": some, "metadata": [*map(json.dumps, rows)]}
+        )
         panel = MetadataFilterWidget(frame, namespace=some[0])
         shown = ""
         for payload in some:
@@ -356,7 +428,9 @@ def test_hostile_texts_are_seen_as_text(seen):
         page = seen(shown)
         assert page.tags <= INSIDE
         assert page.attributes <= {"class", "role", "scope", "aria-hidden", "tabindex"}
-        assert all(visible(payload) in page.shown for payload in some if "\x00" not in payload)
+        assert all(
+            visible(payload) in page.shown for payload in some if "\x00" not in payload
+        )
 
 
 def test_a_filter_of_many_conditions_is_text_alone(vectors):
@@ -433,8 +507,14 @@ def test_secrets_in_metadata_are_not_offered(vectors):
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        (['{"city": "Oslo", "a b": 1}'], "1 field that a filter can name, in the metadata of 1 vector"),
-        (['{"city": "Oslo", "n": 1}'] * 2, "2 fields that a filter can name, in the metadata of 2 vectors"),
+        (
+            ['{"city": "Oslo", "a b": 1}'],
+            "1 field that a filter can name, in the metadata of 1 vector",
+        ),
+        (
+            ['{"city": "Oslo", "n": 1}'] * 2,
+            "2 fields that a filter can name, in the metadata of 2 vectors",
+        ),
     ],
 )
 def test_the_fields_are_counted_that_a_filter_can_name(metadata, said):
@@ -449,7 +529,10 @@ def test_a_key_keeps_the_filter_when_the_cell_runs_again(vectors, request):
     MetadataFilterWidget(vectors, key=key).value = "year = 1"
     assert MetadataFilterWidget(vectors, key=key).value == "year = 1"
     assert MetadataFilterWidget(vectors).value == ""
-    assert MetadataFilterWidget(vectors, key=key, value=parse("year=2")).value == "year = 2"
+    assert (
+        MetadataFilterWidget(vectors, key=key, value=parse("year=2")).value
+        == "year = 2"
+    )
 
 
 def test_invalid_sources_and_filters_are_refused(vectors):

@@ -52,7 +52,9 @@ async def until(true):
 def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
     """During a run the loop is free and a second run is refused; progress is reported on the loop."""
     panel, threads = Slow(), set()
-    panel.observe(lambda _: threads.add(threading.current_thread()), names=traitlets.All)
+    panel.observe(
+        lambda _: threads.add(threading.current_thread()), names=traitlets.All
+    )
     panel._status.observe(lambda _: threads.add(threading.current_thread()), "value")
 
     async def main():
@@ -94,7 +96,10 @@ def test_cancel_stops_the_call_and_the_next_one_can_start():
             IncompleteLoadError("loading", partial=PARTIAL, got="1 of 2"),
             "loading: got 1 of 2; expected every entry",
         ),
-        (ServiceError("asking", got="nothing", next_step="Ask again."), "asking: got nothing. Ask again."),
+        (
+            ServiceError("asking", got="nothing", next_step="Ask again."),
+            "asking: got nothing. Ask again.",
+        ),
         (
             ZeroDivisionError("Bearer abcdef0123456789"),
             "Unexpected error: ZeroDivisionError: Bearer [masked",
@@ -112,7 +117,9 @@ def test_errors_of_a_call_are_shown_in_words(error, said):
 
     asyncio.run(main())
     assert panel.message.startswith(said)
-    assert len(panel.frame()) == isinstance(error, IncompleteLoadError)  # rows read are kept
+    assert len(panel.frame()) == isinstance(
+        error, IncompleteLoadError
+    )  # rows read are kept
     assert 'role="alert"' in panel._status.value
 
 
@@ -166,10 +173,20 @@ def test_run_is_refused_while_a_call_is_under_way():
     asyncio.run(main())
 
 
-def test_code_finds_a_frame_by_its_name_in_the_notebook(failures, vectors, monkeypatch, tmp_path):
+def test_code_finds_a_frame_by_its_name_in_the_notebook(
+    failures, vectors, monkeypatch, tmp_path
+):
     """By the shortest public name of this very frame, in every panel; an equal frame is another one."""
-    names = {"_": failures, "failures": failures.copy(), "m": failures, "rows": failures, "v": vectors}
-    monkeypatch.setattr("toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names))
+    names = {
+        "_": failures,
+        "failures": failures.copy(),
+        "m": failures,
+        "rows": failures,
+        "v": vectors,
+    }
+    monkeypatch.setattr(
+        "toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names)
+    )
     names["tk"] = tk
     browser = FailureBrowser(failures, value=tk.FailureView(selected=["dlq_3"]))
     exec(browser.selection_code(), names)  # noqa: S102 - our own code
@@ -179,9 +196,14 @@ def test_code_finds_a_frame_by_its_name_in_the_notebook(failures, vectors, monke
     plan = tk.RedrivePanel(None, failures, ledger=tmp_path / "ledger").to_code()
     assert "m[m['dlq_id'].isin(" in plan
     assert "failures[" not in plan
-    assert tk.VectorMap(vectors, value=["a"]).to_code() == "v[v['id'].isin([\n    'a',\n])]"
+    assert (
+        tk.VectorMap(vectors, value=["a"]).to_code()
+        == "v[v['id'].isin([\n    'a',\n])]"
+    )
     other = FailureBrowser(failures.head(2))
-    assert other.selection_code().startswith("# failures: the frame this panel was made with\n")
+    assert other.selection_code().startswith(
+        "# failures: the frame this panel was made with\n"
+    )
     assert other._grouping.code().endswith("\ngroups = tk.group_failures(failures)")
 
 
@@ -191,10 +213,16 @@ def test_a_converted_notebook_shows_rows(server, failures, kind):
     shown = failures.assign(workflow_url="<b>here</b>")
     panel = FailureBrowser(shown)
     if kind == "filter":
-        panel = FailureFilterWidget(server.service(), frame=shown, value=FailureFilter(label="prod"))
+        panel = FailureFilterWidget(
+            server.service(), frame=shown, value=FailureFilter(label="prod")
+        )
     output = nbformat.v4.new_output("display_data", data=panel._repr_mimebundle_())
     cell = nbformat.v4.new_code_cell("panel", outputs=[output])
     page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
     assert "<td>dlq_1</td>" in page
     assert "<td>&lt;b&gt;here&lt;/b&gt;</td>" in page
-    assert "12 of 12 failures" in page if kind == "browser" else "6 of 12 loaded failures match" in page
+    assert (
+        "12 of 12 failures" in page
+        if kind == "browser"
+        else "6 of 12 loaded failures match" in page
+    )

@@ -30,10 +30,15 @@ def test_a_table_of_changes_of_clocks_is_that_of_python() -> None:
         when = first + timedelta(hours=hours)
         _, ahead, name = [row for row in table if row[0] <= when.timestamp() * 1000][-1]
         local = when.astimezone(zone)
-        assert (timedelta(milliseconds=ahead), name) == (local.utcoffset(), local.tzname())
+        assert (timedelta(milliseconds=ahead), name) == (
+            local.utcoffset(),
+            local.tzname(),
+        )
 
 
-def test_the_browser_shows_and_searches_times_of_the_zone(failures: pd.DataFrame) -> None:
+def test_the_browser_shows_and_searches_times_of_the_zone(
+    failures: pd.DataFrame,
+) -> None:
     """Heading, cells, timeline, search and groups; what is returned stays in UTC."""
     browser = FailureBrowser(failures, redactor=REDACT, tz=BERLIN)
     assert browser.table.columns[0]["label"] == f"Failed at ({BERLIN})"
@@ -41,7 +46,9 @@ def test_the_browser_shows_and_searches_times_of_the_zone(failures: pd.DataFrame
     assert "2026-03-10 13:00:00 CET" in browser.detail.value
     browser.value = FailureView(search="13:00:00")
     assert browser.found()["dlq_id"].tolist() == ["dlq_0"]
-    assert browser.found()["failed_at"].iloc[0] == pd.Timestamp("2026-03-10 12:00", tz="UTC")
+    assert browser.found()["failed_at"].iloc[0] == pd.Timestamp(
+        "2026-03-10 12:00", tz="UTC"
+    )
     browser._show_groups()
     _ = browser.groups()
     browser._show_groups()
@@ -49,9 +56,13 @@ def test_the_browser_shows_and_searches_times_of_the_zone(failures: pd.DataFrame
     assert browser.trend.zones[0][2] in {"CET", "CEST"}
 
 
-def test_the_filter_panel_reads_and_shows_times_of_the_zone(failures: pd.DataFrame) -> None:
+def test_the_filter_panel_reads_and_shows_times_of_the_zone(
+    failures: pd.DataFrame,
+) -> None:
     """Field and label have the zone; the filter that they mean is in UTC."""
-    panel = FailureFilterWidget(failures, tz=BERLIN, clock=lambda: datetime(2026, 3, 10, 12, tzinfo=UTC))
+    panel = FailureFilterWidget(
+        failures, tz=BERLIN, clock=lambda: datetime(2026, 3, 10, 12, tzinfo=UTC)
+    )
     assert panel.since.label == f"From ({BERLIN})"
     panel.presets.press("1 hour")
     assert panel.value.since == datetime(2026, 3, 10, 11, tzinfo=UTC)
@@ -62,11 +73,18 @@ def test_the_filter_panel_reads_and_shows_times_of_the_zone(failures: pd.DataFra
 def test_bars_of_a_filter_panel_are_days_of_the_zone() -> None:
     """Days begin at midnight there, also the day after a change of clocks."""
     rows = [
-        row | {"created_at": datetime(2026, 3, 10, 12, tzinfo=UTC) + timedelta(days=3 * number)}
+        row
+        | {
+            "created_at": datetime(2026, 3, 10, 12, tzinfo=UTC)
+            + timedelta(days=3 * number)
+        }
         for number, row in enumerate(ordinary())
     ]
     panel = FailureFilterWidget(pd.DataFrame(rows), tz=BERLIN)
-    starts = [pd.Timestamp(start, unit="ms", tz="UTC").tz_convert(BERLIN) for start in panel.brush.starts]
+    starts = [
+        pd.Timestamp(start, unit="ms", tz="UTC").tz_convert(BERLIN)
+        for start in panel.brush.starts
+    ]
     assert panel.brush.width % 86_400_000 == 0
     assert {start.hour for start in starts} == {0}
 
@@ -76,7 +94,10 @@ def test_without_a_zone_the_variable_is_taken(
 ) -> None:
     """An unknown zone is refused when the panel is made."""
     monkeypatch.setenv(VARIABLE, "Asia/Kathmandu")
-    assert FailureRows(failures, REDACT).columns["failed_at"] == "Failed at (Asia/Kathmandu)"
+    assert (
+        FailureRows(failures, REDACT).columns["failed_at"]
+        == "Failed at (Asia/Kathmandu)"
+    )
     assert FailureFilterWidget(failures).since.label.endswith("(Asia/Kathmandu)")
     for panel in (FailureBrowser, FailureFilterWidget):
         with pytest.raises(InputError, match="Europe/Atlantis"):
@@ -88,7 +109,13 @@ def test_the_report_of_the_command_line_has_the_zone(
 ) -> None:
     """`--tz` is that of the report: its JSON names it, and the headline printed has it."""
     tk.write_snapshot(failures, tmp_path / "kept")
-    words = ["report", "--snapshot", str(tmp_path / "kept"), "--output", str(tmp_path / "report.json")]
+    words = [
+        "report",
+        "--snapshot",
+        str(tmp_path / "kept"),
+        "--output",
+        str(tmp_path / "report.json"),
+    ]
     main([*words, "--tz", BERLIN])
     assert json.loads((tmp_path / "report.json").read_text())["tz"] == BERLIN
     assert "CET" in capsys.readouterr().out

@@ -71,7 +71,9 @@ def test_a_hit_is_not_queried_by_while_there_is_a_mistake(server, vectors, mista
 
 def test_asking_beside_a_mistake_says_so(server):
     """The value is sent, and the panel says that the marked fields were not part of it."""
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="old", filter="city = "))
+    panel = SimilarityQueryWidget(
+        server.service(), value=VectorQuery(data="old", filter="city = ")
+    )
     server.always(hits("a"))
     remark = "Fields marked above as mistakes were not part of the query."
     panel.run()
@@ -114,7 +116,10 @@ def test_enter_asks_by_what_was_typed(server):
     """Enter in a field is Ask, with the other fields' values sent with it; not with a mistake in it."""
     panel = SimilarityQueryWidget(server.service())
     server.always(hits("a"))
-    top_k = [panel.options.top_k.key, [{"event": "changed", "seq": 1, "text": "7", "head": ""}]]
+    top_k = [
+        panel.options.top_k.key,
+        [{"event": "changed", "seq": 1, "text": "7", "head": ""}],
+    ]
 
     def enter(field, text):
         page.enter(field, text, fields=[top_k])
@@ -179,16 +184,26 @@ def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
 
 
 @pytest.mark.parametrize(
-    ("typed", "place"), [("1,2", None), ("12", 12), ("1,000", 1_000), ("1,00", None), ("٣", None)]
+    ("typed", "place"),
+    [("1,2", None), ("12", 12), ("1,000", 1_000), ("1,00", None), ("٣", None)],
 )
 def test_commas_stand_between_thousands(server, typed, place):
     """With commas elsewhere a text is not a number, of a row or of topK."""
-    frame = pd.DataFrame({"id": map(str, range(1_001)), "vector": [[1.0, float(n)] for n in range(1_001)]})
+    frame = pd.DataFrame(
+        {
+            "id": map(str, range(1_001)),
+            "vector": [[1.0, float(n)] for n in range(1_001)],
+        }
+    )
     panel = SimilarityQueryWidget(server.service(), frame=frame)
     write(panel.source.row, typed)
     write(panel.options.top_k, typed)
     assert (panel.value is None) == (place is None)
-    assert bool(panel.source.row.problem) == bool(panel.options.top_k.problem) == (place is None)
+    assert (
+        bool(panel.source.row.problem)
+        == bool(panel.options.top_k.problem)
+        == (place is None)
+    )
     if place is not None:
         assert panel.value == VectorQuery(vector=[1, place], top_k=place)
 
@@ -253,7 +268,9 @@ def test_cancel_drops_a_slow_response(server):
 
 def test_secrets_in_hits_are_masked(server):
     """Secrets are masked in the table, in the static form and in the state of the page."""
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", include_data=True))
+    panel = SimilarityQueryWidget(
+        server.service(), value=VectorQuery(data="x", include_data=True)
+    )
     server.json(hits("a", data="x " * 60 + "Bearer abcdef0123456789abcdef"))
     panel.run()
     state = state_of(panel)
@@ -286,7 +303,10 @@ def test_an_own_token_is_masked_before_it_is_cut(server, cut):
     long = "x" * cut + " " + TOKEN
     panel = SimilarityQueryWidget(server.service(), frame=pd.DataFrame({"id": ["a"]}))
     told = []
-    for field, typed in ((panel.source.vector, f"{'x' * cut}{TOKEN}"), (panel.source.row, long)):
+    for field, typed in (
+        (panel.source.vector, f"{'x' * cut}{TOKEN}"),
+        (panel.source.row, long),
+    ):
         write(field, typed)
         told.append(field.problem)
     write(panel.source.vector, json.dumps({long: 1}))
@@ -309,7 +329,11 @@ def test_an_own_token_that_the_service_sends_does_not_reach_the_page(server):
     frame = pd.DataFrame({"namespace": f"of {TOKEN}", "id": ["a"]})
     panel = SimilarityQueryWidget(server.service(), frame=frame)
     assert panel.options.namespace.value == ""
-    names = {"": {"vectorCount": 1}, f"the {TOKEN}": {"vectorCount": 1}, "docs": {"vectorCount": 1}}
+    names = {
+        "": {"vectorCount": 1},
+        f"the {TOKEN}": {"vectorCount": 1},
+        "docs": {"vectorCount": 1},
+    }
     info = {"indexType": "DENSE", "dimension": 2, "namespaces": names}
     server.json(json.dumps({"result": info}).encode())
     panel.look()

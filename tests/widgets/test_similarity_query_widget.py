@@ -29,9 +29,9 @@ REDACT = Redactor(key=b"test")
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 dense = st.lists(numbers, min_size=1, max_size=4)
-sparse = st.dictionaries(st.integers(0, 2**31 - 1), numbers, min_size=1, max_size=4).map(
-    lambda terms: (list(terms), list(terms.values()))
-)
+sparse = st.dictionaries(
+    st.integers(0, 2**31 - 1), numbers, min_size=1, max_size=4
+).map(lambda terms: (list(terms), list(terms.values())))
 
 
 @st.composite
@@ -42,16 +42,24 @@ def queries(draw: st.DrawFn) -> VectorQuery:
             st.builds(lambda text: {"data": text}, words.filter(bool)),
             st.builds(lambda vector: {"vector": vector}, dense),
             st.builds(lambda pair: {"sparse": pair}, sparse),
-            st.builds(lambda vector, pair: {"vector": vector, "sparse": pair}, dense, sparse),
+            st.builds(
+                lambda vector, pair: {"vector": vector, "sparse": pair}, dense, sparse
+            ),
         )
     )
-    mode = draw(st.sampled_from([None, "HYBRID", "DENSE", "SPARSE"])) if "data" in asked else None
+    mode = (
+        draw(st.sampled_from([None, "HYBRID", "DENSE", "SPARSE"]))
+        if "data" in asked
+        else None
+    )
     return VectorQuery(
         **asked,
         query_mode=mode,
         top_k=draw(st.integers(1, 10_000)),
         namespace=draw(words),
-        filter=draw(st.sampled_from(["", "a = 1", " city = 'x' AND b > 2", "a = "]) | words),
+        filter=draw(
+            st.sampled_from(["", "a = 1", " city = 'x' AND b > 2", "a = "]) | words
+        ),
         fusion_algorithm=draw(st.sampled_from([None, "RRF", "DBSF"])),
         weighting_strategy=draw(st.sampled_from([None, "IDF"])),
         include_data=draw(st.booleans()),
@@ -66,14 +74,21 @@ def panel(server, vectors):
     return SimilarityQueryWidget(server.service(), frame=vectors)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(query=queries())
 def test_any_query_survives_the_controls_and_the_code(panel, query):
     """A value put into the controls and read from them again is the same; so is the one its code makes."""
     panel.value = query
     panel._read()
     assert panel.value == query
-    assert eval(panel.to_code(), {"tk": types.SimpleNamespace(VectorQuery=VectorQuery)}) == query  # noqa: S307
+    assert (
+        eval(panel.to_code(), {"tk": types.SimpleNamespace(VectorQuery=VectorQuery)})  # noqa: S307
+        == query
+    )
 
 
 @given(query=queries())
@@ -92,7 +107,18 @@ def test_numbers_with_commas_are_a_vector(vector):
 
 
 @pytest.mark.parametrize(
-    "text", ["[1, 2", "[]", "[1, null]", "[NaN]", "1, two", "{}", '{"indices": [1]}', "[" * 9_999, "nan"]
+    "text",
+    [
+        "[1, 2",
+        "[]",
+        "[1, null]",
+        "[NaN]",
+        "1, two",
+        "{}",
+        '{"indices": [1]}',
+        "[" * 9_999,
+        "nan",
+    ],
 )
 def test_an_invalid_vector_is_explained_beside_it(panel, text):
     """The value stays, and the field explains the format."""
@@ -138,7 +164,11 @@ def test_an_id_that_is_not_in_the_frame_is_fetched_by_the_query(panel, server):
     server.json(hits("far", "a"))
     assert panel.run()["id"].tolist() == ["far", "a"]
     assert panel.value == VectorQuery(vector=[0.25, 0.5], namespace="docs")
-    assert [request.path for request in server.requests] == ["/info", "/fetch/docs", "/query/docs"]
+    assert [request.path for request in server.requests] == [
+        "/info",
+        "/fetch/docs",
+        "/query/docs",
+    ]
     write(panel.options.top_k, "3")
     server.json(hits("far"))
     panel.run()
@@ -201,7 +231,9 @@ def test_emptying_the_query_field_sends_nothing(panel):
         ("HYBRID", "[1, 2]", ""),
     ],
 )
-def test_a_question_that_does_not_fit_the_index_is_explained(panel, server, kind, text, explained):
+def test_a_question_that_does_not_fit_the_index_is_explained(
+    panel, server, kind, text, explained
+):
     """The panel says so once it has read the index, before a query is sent."""
     write(panel.source.vector, text)
     server.json(json.dumps({"result": {"indexType": kind, "dimension": 2}}).encode())
@@ -223,10 +255,18 @@ def test_a_question_that_does_not_fit_the_index_is_explained(panel, server, kind
 def test_only_what_fits_the_index_is_offered(server, kind, shown):
     """After reading the index; chosen options stay visible, with a remark."""
     panel = SimilarityQueryWidget(server.service())
-    info = {"indexType": kind, "dimension": 2, "namespaces": {"": {"vectorCount": 1}, "docs": {}}}
+    info = {
+        "indexType": kind,
+        "dimension": 2,
+        "namespaces": {"": {"vectorCount": 1}, "docs": {}},
+    }
     server.json(json.dumps({"result": info}).encode())
     assert isinstance(panel.look(), IndexInfo)
-    seen = {name for name, choice in panel.options.scoring.items() if choice.layout.display != "none"}
+    seen = {
+        name
+        for name, choice in panel.options.scoring.items()
+        if choice.layout.display != "none"
+    }
     assert seen == shown
     assert panel.options.namespace.suggestions == ("docs",)
     assert "no model" in panel.source.text.hint
@@ -237,7 +277,9 @@ def test_only_what_fits_the_index_is_offered(server, kind, shown):
 
 def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
     """run() returns what query() returns; each hit is in the table with its score."""
-    asked_for = VectorQuery(data="certificate", namespace="runbooks", top_k=5, include_data=True)
+    asked_for = VectorQuery(
+        data="certificate", namespace="runbooks", top_k=5, include_data=True
+    )
     panel = SimilarityQueryWidget(sample_service, value=asked_for)
     assert len(panel.frame()) == 0
     assert panel.frame().columns.tolist() == ["query", "rank", "id", "score"]
@@ -245,7 +287,9 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
     assert frame is panel.frame()
     pd.testing.assert_frame_equal(frame, tk.query(sample_service, asked_for))
     assert [row.id for row in panel.results.table.hits] == frame["id"].tolist()
-    assert [row.share for row in panel.results.table.hits] == pytest.approx(frame["score"].tolist())
+    assert [row.share for row in panel.results.table.hits] == pytest.approx(
+        frame["score"].tolist()
+    )
     assert panel.results.chart.value.startswith("<svg")
     write(panel.options.top_k, "4")
     assert panel.message == "The hits shown are from an earlier query."
@@ -256,7 +300,9 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
 
 def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
     """A message from the table asks by the hit's own vector; words describe rank changes."""
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", query_mode="DENSE"))
+    panel = SimilarityQueryWidget(
+        server.service(), value=VectorQuery(data="x", query_mode="DENSE")
+    )
     panel.value = VectorQuery(data="x", query_mode="DENSE", include_vectors=True)
     server.json(hits("a", "b", "c", vector=[1, 2]))
     panel.run()
@@ -271,11 +317,18 @@ def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
     asyncio.run(click())
     assert panel.value == VectorQuery(vector=[1, 2], include_vectors=True)
     assert last_request(server)["vector"] == [1, 2]
-    assert [row.moved for row in panel.results.table.hits] == ["▲ 1 up", "+ new", "▼ 2 down"]
+    assert [row.moved for row in panel.results.table.hits] == [
+        "▲ 1 up",
+        "+ new",
+        "▼ 2 down",
+    ]
     assert [row.moved for row in panel.results.pinned_table.hits] == ["", "", "✗ gone"]
-    pd.testing.assert_frame_equal(panel.moves(), score_moves(panel.pinned(), panel.frame()))
+    pd.testing.assert_frame_equal(
+        panel.moves(), score_moves(panel.pinned(), panel.frame())
+    )
     assert (
-        "2 hits in both (1 up, 1 down, 0 the same), 1 new, 1 gone" in seen(panel.results.summary.value).shown
+        "2 hits in both (1 up, 1 down, 0 the same), 1 new, 1 gone"
+        in seen(panel.results.summary.value).shown
     )
     assert "pinned" in seen(panel.results.chart.value).shown
     assert "query_mode: DENSE → none" in seen(panel.results.summary.value).shown
@@ -296,7 +349,9 @@ def test_a_key_keeps_query_and_hits(server, request):
     second = SimilarityQueryWidget(server.service(), key=key)
     assert second.value == VectorQuery(data="x")
     assert [row.id for row in second.results.table.hits] == ["a"]
-    third = SimilarityQueryWidget(server.service(), key=key, value=VectorQuery(data="y"))
+    third = SimilarityQueryWidget(
+        server.service(), key=key, value=VectorQuery(data="y")
+    )
     assert third.value == VectorQuery(data="y")
     assert len(server.requests) == 1
 
@@ -304,7 +359,11 @@ def test_a_key_keeps_query_and_hits(server, request):
 def test_only_services_queries_and_frames_of_vectors_fit(server, vectors):
     """Everything else is refused by name."""
     service = server.service()
-    for wrong in ({"value": "a cat"}, {"frame": [1]}, {"frame": vectors.drop(columns="id")}):
+    for wrong in (
+        {"value": "a cat"},
+        {"frame": [1]},
+        {"frame": vectors.drop(columns="id")},
+    ):
         with pytest.raises(InputError):
             SimilarityQueryWidget(service, **wrong)
     with pytest.raises(InputError):
@@ -321,7 +380,11 @@ def test_hostile_texts_are_seen_as_text(server, seen):
         for place, text in enumerate(PAYLOADS)
     ]
     everything = VectorQuery(
-        data=PAYLOADS[0], include_data=True, include_metadata=True, namespace=PAYLOADS[1], filter=PAYLOADS[2]
+        data=PAYLOADS[0],
+        include_data=True,
+        include_metadata=True,
+        namespace=PAYLOADS[1],
+        filter=PAYLOADS[2],
     )
     panel = SimilarityQueryWidget(server.service(), value=everything)
     server.always(json.dumps({"result": rows}).encode())
@@ -335,10 +398,25 @@ def test_hostile_texts_are_seen_as_text(server, seen):
     markup, left = panel._repr_mimebundle_()["text/html"], [panel]
     while left:
         found = left.pop()
-        markup += found.value if type(found).__name__ == "HTML" and "<style>" not in found.value else ""
+        markup += (
+            found.value
+            if type(found).__name__ == "HTML" and "<style>" not in found.value
+            else ""
+        )
         left += list(getattr(found, "children", ()))
     page = seen(markup)
-    plain = {"div", "code", "pre", "mark", "p", "strong", "span", "i", "details", "summary"}
+    plain = {
+        "div",
+        "code",
+        "pre",
+        "mark",
+        "p",
+        "strong",
+        "span",
+        "i",
+        "details",
+        "summary",
+    }
     tabular = {"table", "thead", "tbody", "tr", "th", "td", "caption"}
     drawn = {
         "svg",
@@ -355,7 +433,11 @@ def test_hostile_texts_are_seen_as_text(server, seen):
         "pattern",
     }
     assert page.tags <= plain | tabular | drawn
-    assert not {name for name in page.attributes if name.startswith("on") or name in {"src", "srcdoc"}}
+    assert not {
+        name
+        for name in page.attributes
+        if name.startswith("on") or name in {"src", "srcdoc"}
+    }
     assert all(visible(payload) in page.shown for payload in PAYLOADS[:10])
 
 
@@ -375,15 +457,22 @@ def test_a_vector_is_described_alike_in_two_results_side_by_side():
         metadata = [json.dumps({"topic": topic, "note": note}) for topic, note in rows]
         ids = [topic + note for topic, note in rows]
         ranks = range(1, len(rows) + 1)
-        return pd.DataFrame({"id": ids, "rank": ranks, "score": 0.5, "metadata": metadata, "query": 0})
+        return pd.DataFrame(
+            {"id": ids, "rank": ranks, "score": 0.5, "metadata": metadata, "query": 0}
+        )
 
-    pinned, now = result(("a", "x"), ("b", "x")), result(("a", "x"), ("a", "y"), ("a", "z"))
+    pinned, now = (
+        result(("a", "x"), ("b", "x")),
+        result(("a", "x"), ("a", "y"), ("a", "z")),
+    )
     assert hit_rows(pinned, REDACT)[0][0].more == "topic: a"
     assert hit_rows(now, REDACT)[0][0].more == "note: x"
     results = HitResults(lambda *_: None, lambda _: None, redactor=REDACT, prefix="p")
     results.pin(pinned)
     results.show(now)
-    assert [table.hits[0].more for table in (results.pinned_table, results.table)] == ["note: x"] * 2
+    assert [table.hits[0].more for table in (results.pinned_table, results.table)] == [
+        "note: x"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -401,7 +490,12 @@ def test_a_vector_is_described_alike_in_two_results_side_by_side():
 def test_the_field_of_metadata_that_says_most_is_shown(metadata, shown):
     """The field with a telling name, else the one that differs most; masked under secret names."""
     frame = pd.DataFrame(
-        {"rank": [1, 2], "id": ["a", "b"], "score": 0.5, "metadata": [json.dumps(row) for row in metadata]}
+        {
+            "rank": [1, 2],
+            "id": ["a", "b"],
+            "score": 0.5,
+            "metadata": [json.dumps(row) for row in metadata],
+        }
     )
     rows = hit_rows(frame, REDACT)[0]
     assert all(row.more.startswith(text) for row, text in zip(rows, shown, strict=True))
@@ -409,14 +503,19 @@ def test_the_field_of_metadata_that_says_most_is_shown(metadata, shown):
 
 def test_hits_show_their_text_without_a_tick(sample_service):
     """Data and metadata are requested for the table; value, code and frame hold the requested columns."""
-    panel = SimilarityQueryWidget(sample_service, value=VectorQuery(data="certificate", namespace="runbooks"))
+    panel = SimilarityQueryWidget(
+        sample_service, value=VectorQuery(data="certificate", namespace="runbooks")
+    )
     frame = panel.run()
     assert frame.columns.tolist() == ["query", "rank", "id", "score"]
     assert frame.attrs["queries"] == [panel.value.scope()]
     texts = tk.query(
-        sample_service, dataclasses.replace(panel.value, include_data=True, include_metadata=True)
+        sample_service,
+        dataclasses.replace(panel.value, include_data=True, include_metadata=True),
     )
-    assert [row.more[:30] for row in panel.results.table.hits] == [text[:30] for text in texts["data"]]
+    assert [row.more[:30] for row in panel.results.table.hits] == [
+        text[:30] for text in texts["data"]
+    ]
     assert "include" not in panel.to_code()
     panel.pin()
     assert panel.pinned() is frame
@@ -427,7 +526,11 @@ def test_hits_show_their_text_without_a_tick(sample_service):
 def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
     """Before the index is read they are hidden; chosen from Python, they are visible."""
     panel = SimilarityQueryWidget(server.service())
-    seen = {name for name, choice in panel.options.scoring.items() if choice.layout.display != "none"}
+    seen = {
+        name
+        for name, choice in panel.options.scoring.items()
+        if choice.layout.display != "none"
+    }
     assert seen == {"query_mode"}
     assert "Look at index shows" in panel.options.scoring["query_mode"].remark
     panel.value = VectorQuery(data="a", weighting_strategy="IDF")
@@ -448,7 +551,11 @@ def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
 def test_bars_have_the_length_of_their_score(scores, caption, shares):
     """Bars begin at 0, or at a lower lowest score, and the caption says which."""
     frame = pd.DataFrame(
-        {"rank": range(1, len(scores) + 1), "id": "a", "score": pd.Series(scores, dtype=float)}
+        {
+            "rank": range(1, len(scores) + 1),
+            "id": "a",
+            "score": pd.Series(scores, dtype=float),
+        }
     )
     rows, explained = hit_rows(frame, REDACT)
     assert explained == caption
@@ -457,7 +564,9 @@ def test_bars_have_the_length_of_their_score(scores, caption, shares):
 
 def test_a_long_result_is_shown_in_part(server):
     """Two hundred rows are in the page; the frame has all."""
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", top_k=300))
+    panel = SimilarityQueryWidget(
+        server.service(), value=VectorQuery(data="x", top_k=300)
+    )
     server.json(hits(*map(str, range(300))))
     assert len(panel.run()) == 300
     assert len(panel.results.table.hits) == 200

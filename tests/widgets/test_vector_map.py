@@ -40,21 +40,39 @@ def test_points_are_sent_as_one_buffer(panel, frame):
     assert len(panel.canvas.points) == 8 * len(frame)
     sent = np.frombuffer(panel.canvas.points, "<f4").reshape(-1, 2)
     assert np.allclose(sent, panel.projection.frame[["x", "y"]])
-    state, _, buffers = __import__("ipywidgets").widgets.widget._remove_buffers(panel.canvas.get_state())
+    state, _, buffers = __import__("ipywidgets").widgets.widget._remove_buffers(
+        panel.canvas.get_state()
+    )
     assert sum(len(bytes(buffer)) for buffer in buffers) == (8 + 1 + 1) * len(frame)
-    assert len(json.dumps({name: value for name, value in state.items() if name != "_esm"})) < 2_000
+    assert (
+        len(
+            json.dumps({name: value for name, value in state.items() if name != "_esm"})
+        )
+        < 2_000
+    )
 
 
 def test_a_lasso_selects_what_is_inside_it(panel):
     """A polygon in the units of the points; with add, beside what was selected; then a frame and code."""
     points = panel.projection.frame
     left = points["x"] < points["x"].median()
-    act(panel, kind="lasso", path=box((-9, float(points["x"].median())), (-9, 9)), add=False)
+    act(
+        panel,
+        kind="lasso",
+        path=box((-9, float(points["x"].median())), (-9, 9)),
+        add=False,
+    )
     assert panel.selection == points["id"][left].tolist()
     assert panel.selected.equals(points[left])
     vectors = points
-    assert eval(panel.to_code(), {"tk": tk, "vectors": vectors})["id"].tolist() == panel.selection  # noqa: S307
-    assert np.frombuffer(panel.canvas.selected, "u1").astype(bool).tolist() == left.tolist()
+    assert (
+        eval(panel.to_code(), {"tk": tk, "vectors": vectors})["id"].tolist()  # noqa: S307
+        == panel.selection
+    )
+    assert (
+        np.frombuffer(panel.canvas.selected, "u1").astype(bool).tolist()
+        == left.tolist()
+    )
     act(panel, kind="lasso", path=box((-9, 9), (-9, 9)), add=True)
     assert len(panel.selection) == len(points)
     act(panel, kind="lasso", path=box((5, 6), (5, 6)), add=False)
@@ -64,7 +82,9 @@ def test_a_lasso_selects_what_is_inside_it(panel):
 
 def test_a_filter_selects_as_match_metadata_does(panel, frame):
     """Typed or called: the same rows, and its code is the filter."""
-    expected = frame["id"][tk.match_metadata(frame, "topic = 11 AND year > 2020")].tolist()
+    expected = frame["id"][
+        tk.match_metadata(frame, "topic = 11 AND year > 2020")
+    ].tolist()
     panel.filter.value = "topic = 11 AND year > 2020"
     panel._filtered()
     assert panel.selection == expected
@@ -83,7 +103,9 @@ def test_a_filter_selects_as_match_metadata_does(panel, frame):
 
 def test_ids_of_several_namespaces_stay_apart(frame):
     """A pair names one vector, an id all that have it."""
-    both = pd.concat([frame.head(30), frame.head(30).assign(namespace="other")], ignore_index=True)
+    both = pd.concat(
+        [frame.head(30), frame.head(30).assign(namespace="other")], ignore_index=True
+    )
     panel = tk.VectorMap(both, value=[("other", "doc-00003")])
     assert panel.selected["namespace"].tolist() == ["other"]
     assert eval(panel.to_code(), {"vectors": both})["namespace"].tolist() == ["other"]  # noqa: S307
@@ -95,7 +117,9 @@ def test_ids_of_several_namespaces_stay_apart(frame):
 
 def test_colours_are_categories_numbers_clusters_or_scores(panel, frame):
     """A byte a point, and a legend that says what it means."""
-    panel.projection.frame["kind"] = "topic " + panel.projection.values("topic").astype("str")
+    panel.projection.frame["kind"] = "topic " + panel.projection.values("topic").astype(
+        "str"
+    )
     other = tk.VectorMap(panel.projection, color="kind")
     codes = np.frombuffer(other.canvas.colours, "u1")
     assert len(other.canvas.legend) == 9
@@ -137,7 +161,10 @@ def test_a_map_of_nothing_says_so(frame):
 def test_what_is_said_of_a_point_is_masked_text(frame):
     """Its id and text, without secrets; markup stays text."""
     hostile = frame.head(20).assign(
-        data=["<img src=x onerror=alert(1)> Bearer abcdefghijklmnopqrstuvwxyz0123456789"] * 20
+        data=[
+            "<img src=x onerror=alert(1)> Bearer abcdefghijklmnopqrstuvwxyz0123456789"
+        ]
+        * 20
     )
     panel = tk.VectorMap(hostile)
     sent = []
@@ -175,7 +202,9 @@ def test_hits_are_marked_and_points_are_queried_from(sample_service):
     vectors = tk.load_vectors(sample_service, namespace="runbooks", progress=False)
     query = tk.SimilarityQueryWidget(sample_service, frame=vectors)
     panel = tk.VectorMap(vectors, query=query)
-    query.value = tk.VectorQuery(data="the certificate has expired", namespace="runbooks", top_k=5)
+    query.value = tk.VectorQuery(
+        data="the certificate has expired", namespace="runbooks", top_k=5
+    )
     hits = query.run()
     marked = panel.projection.frame["id"].iloc[panel.canvas.hits].tolist()
     assert sorted(marked) == sorted(hits["id"])
@@ -213,4 +242,6 @@ def test_the_value_survives_the_cell(frame):
     first = tk.VectorMap(frame, key="map-of-the-test")
     first.value = ["doc-00001"]
     assert tk.VectorMap(frame, key="map-of-the-test").selection == ["doc-00001"]
-    assert tk.VectorMap(frame, value=["doc-00002"], key="map-of-the-test").selection == ["doc-00002"]
+    assert tk.VectorMap(
+        frame, value=["doc-00002"], key="map-of-the-test"
+    ).selection == ["doc-00002"]

@@ -24,9 +24,13 @@ _LONGEST_PATH: Final = 4_096  # the most that Linux accepts
 _MOST_KNOWN: Final = 12
 
 
-def wrong(name: str, value: object, expected: str, next_step: str | None = None) -> InputError:
+def wrong(
+    name: str, value: object, expected: str, next_step: str | None = None
+) -> InputError:
     """Return the error for an argument that cannot be used."""
-    return InputError(f"reading {name}", got=shown(value), expected=expected, next_step=next_step)
+    return InputError(
+        f"reading {name}", got=shown(value), expected=expected, next_step=next_step
+    )
 
 
 def shown(value: object) -> str:
@@ -56,7 +60,9 @@ def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
     "Did you mean 'runbooks'? Known: 'incidents', 'runbooks'."
     """
     names = list(dict.fromkeys(map(str, known)))
-    close = get_close_matches(str(value)[:200], [name[:200] for name in names[:5_000]], n=1, cutoff=0.6)
+    close = get_close_matches(
+        str(value)[:200], [name[:200] for name in names[:5_000]], n=1, cutoff=0.6
+    )
     listed = ", ".join(repr(name[:_LONGEST]) for name in names[:_MOST_KNOWN]) or "none"
     if len(names) > _MOST_KNOWN:
         listed += f" and {len(names) - _MOST_KNOWN:,} more"
@@ -72,10 +78,14 @@ def plain(value: Any) -> Any:
     >>> plain(np.int64(3)), plain(np.float64(0.5)), plain("text")
     (3, 0.5, 'text')
     """
-    numpy = sys.modules.get("numpy")  # not imported here: if it is not loaded, the value cannot come from it
+    numpy = sys.modules.get(
+        "numpy"
+    )  # not imported here: if it is not loaded, the value cannot come from it
     if numpy is not None and isinstance(value, numpy.ndarray) and not value.ndim:
         value = value[()]
-    if numpy is not None and isinstance(value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_):
+    if numpy is not None and isinstance(
+        value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_
+    ):
         return value.item()
     return value
 
@@ -83,7 +93,11 @@ def plain(value: Any) -> Any:
 def plain_list(value: Any) -> Any:
     """Return the values of an Arrow array as a list of Python values; other values are unchanged."""
     pyarrow = sys.modules.get("pyarrow")
-    return value.to_pylist() if pyarrow and isinstance(value, pyarrow.Array | pyarrow.ChunkedArray) else value
+    return (
+        value.to_pylist()
+        if pyarrow and isinstance(value, pyarrow.Array | pyarrow.ChunkedArray)
+        else value
+    )
 
 
 def as_json(value: object) -> str:
@@ -106,11 +120,20 @@ def as_json(value: object) -> str:
         return json.dumps(value, allow_nan=False, default=other)
     except ValueError as error:
         if "JSON compliant" in str(error):
-            raise ValueError("a number that is NaN or infinite, which JSON does not have") from None
+            raise ValueError(
+                "a number that is NaN or infinite, which JSON does not have"
+            ) from None
         raise
 
 
-def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1, optional: str = "") -> Any:
+def whole(
+    name: str,
+    value: object,
+    *,
+    least: int = 1,
+    most: int = (1 << 63) - 1,
+    optional: str = "",
+) -> Any:
     """Return a whole number from `least` to `most`, or None if `optional` names the meaning of None.
 
     >>> whole("limit", 5), whole("limit", None, optional="for all")
@@ -131,7 +154,9 @@ def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1
     return number
 
 
-def positive(name: str, value: object, *, optional: str = "", finite: bool = True) -> Any:
+def positive(
+    name: str, value: object, *, optional: str = "", finite: bool = True
+) -> Any:
     """Return a number above 0, or None if `optional` names the meaning of None."""
     if value is None and optional:
         return None
@@ -176,7 +201,9 @@ def confirmed(doing: str, confirm: object, next_step: str) -> None:
         )
 
 
-def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> Any:
+def choice(
+    name: str, value: object, allowed: Iterable[str], *, optional: bool = False
+) -> Any:
     """Return one of a few names, or None if that is allowed (`optional`)."""
     names = list(allowed)
     if value is None and optional:
@@ -189,7 +216,9 @@ def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool =
         expected = last
         if others:
             expected = f"{', '.join(others)} or {last}"
-        close = get_close_matches(str(value)[:_LONGEST].lower(), [item.lower() for item in names], n=1)
+        close = get_close_matches(
+            str(value)[:_LONGEST].lower(), [item.lower() for item in names], n=1
+        )
         meant = next((item for item in names if item.lower() in close), None)
         raise wrong(name, value, expected, meant and f"Did you mean {meant!r}?")
     return str(value)
@@ -206,12 +235,16 @@ def text(name: str, value: object, *, empty: bool = True) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"reading {name}", got=f"a lone surrogate in {value[:_LONGEST]!r}", expected=expected
+            f"reading {name}",
+            got=f"a lone surrogate in {value[:_LONGEST]!r}",
+            expected=expected,
         ) from None
     return str(value)
 
 
-def texts(name: str, value: object, *, column: str | None = None, empty: bool = False) -> list[str]:
+def texts(
+    name: str, value: object, *, column: str | None = None, empty: bool = False
+) -> list[str]:
     """Return the strings of one string, of an iterable, or of a column of a frame.
 
     Their order and duplicates are kept; a set is sorted. Without `column`, a frame is an error, because
@@ -230,7 +263,9 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
             raise wrong(name, value, expected)
         if is_stream:
             value = import_module("pyarrow").table(value)
-        names: Any = getattr(value, "column_names", None) or getattr(value, "columns", ())
+        names: Any = getattr(value, "column_names", None) or getattr(
+            value, "columns", ()
+        )
         if column not in names:
             raise InputError(
                 f"reading {name}",
@@ -240,10 +275,15 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
             )
         value = value[column]  # type: ignore[index]
     value = plain_list(value)
-    if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+    if isinstance(value, bytes | bytearray | Mapping) or not isinstance(
+        value, Iterable
+    ):
         raise wrong(name, value, expected)
     items = enumerate(value)
-    result = [text(f"{name} at position {index:,}", item, empty=empty) for index, item in items]
+    result = [
+        text(f"{name} at position {index:,}", item, empty=empty)
+        for index, item in items
+    ]
     if isinstance(value, set | frozenset):
         return sorted(result)
     return result
@@ -256,7 +296,9 @@ def file_path(name: str, value: object) -> Path:
         with suppress(UnicodeEncodeError):
             text = os.fsdecode(os.fsencode(value))
     if not text or "\0" in text or len(text) > _LONGEST_PATH:
-        raise wrong(name, value, f"the path of a file, of at most {_LONGEST_PATH:,} characters")
+        raise wrong(
+            name, value, f"the path of a file, of at most {_LONGEST_PATH:,} characters"
+        )
     return Path(text)
 
 

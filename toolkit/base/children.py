@@ -26,7 +26,8 @@ from toolkit.base.errors import LocalServiceError
 from toolkit.base.private_files import open_private
 
 _START: Final = 60.0  # seconds until a child must have started
-_FULL: Final = 1 << 16  # bytes; with less free space, a service cannot even write the log
+# bytes; with less free space, a service cannot even write the log
+_FULL: Final = 1 << 16
 GRACE: Final = 10.0  # seconds until a child must have ended by itself
 
 # folders, language and time zone: variables that most programs need, and no secrets
@@ -98,7 +99,9 @@ def start_module(
 
 def _opened(log: Path) -> BinaryIO:
     try:
-        return os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+        return os.fdopen(
+            open_private(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab"
+        )
     except OSError as error:
         raise LocalServiceError(
             f"writing the log {log.name!r}",
@@ -108,7 +111,9 @@ def _opened(log: Path) -> BinaryIO:
         ) from None
 
 
-def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dict[str, Any]:
+def first_line(
+    process: subprocess.Popen[bytes], *, what: str, log: Path
+) -> dict[str, Any]:
     """Return the JSON object on the first line of a child, which is printed once it can be reached."""
     too_slow = threading.Timer(_START, process.kill)
     too_slow.start()
@@ -125,7 +130,9 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
             # the last line of a traceback is the error message
             reason = output[-1]
         elif shutil.disk_usage(log.parent).free < _FULL:
-            reason = f"a full disk: {log.name} could not be written (exit status {status})"
+            reason = (
+                f"a full disk: {log.name} could not be written (exit status {status})"
+            )
         raise LocalServiceError(
             f"starting {what}",
             got=reason,
@@ -135,7 +142,9 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
     return result
 
 
-def start_service(*options: str, variables: Mapping[str, str]) -> tuple[str, Callable[[], None]]:
+def start_service(
+    *options: str, variables: Mapping[str, str]
+) -> tuple[str, Callable[[], None]]:
     """Start ``toolkit serve`` on a free port. Return the address, and a function that ends the service.
 
     It ends with this process at the latest. The state is in a temporary folder. The service gets only the
@@ -144,7 +153,9 @@ def start_service(*options: str, variables: Mapping[str, str]) -> tuple[str, Cal
     words = ("serve", *options, "--with-parent", "--port", "0", "--temporary")
     with tempfile.TemporaryDirectory(prefix="toolkit-log-") as folder:
         log = Path(folder) / "serve.log"
-        child = start_module("toolkit", *words, variables={**python_variables(), **variables}, log=log)
+        child = start_module(
+            "toolkit", *words, variables={**python_variables(), **variables}, log=log
+        )
 
         def close() -> None:
             atexit.unregister(close)
@@ -152,14 +163,19 @@ def start_service(*options: str, variables: Mapping[str, str]) -> tuple[str, Cal
 
         atexit.register(close)
         try:
-            return str(first_line(child, what="the embedded service", log=log)["queue_url"]), close
+            return str(
+                first_line(child, what="the embedded service", log=log)["queue_url"]
+            ), close
         except BaseException:
             close()
             raise
 
 
 def end(
-    process: subprocess.Popen[bytes], *, grace: float | None = None, by: signal.Signals | None = None
+    process: subprocess.Popen[bytes],
+    *,
+    grace: float | None = None,
+    by: signal.Signals | None = None,
 ) -> int:
     """End a child by closing standard input, or by a signal. Wait for it, and return the exit status."""
     if grace is None:

@@ -58,5 +58,7 @@ def uncut(rest: bytes, vectors: tuple[memoryview, ...]) -> bytes:
     if not vectors:
         return rest
     parts = rest.split(CUT)
-    pairs: Iterator[tuple[bytes, bytes | memoryview]] = zip(parts, (*vectors, b""), strict=True)
+    pairs: Iterator[tuple[bytes, bytes | memoryview]] = zip(
+        parts, (*vectors, b""), strict=True
+    )
     return b"".join(chain.from_iterable(pairs))

@@ -75,7 +75,12 @@ class ToolkitError(Exception):
     """True if the same request may succeed when it is sent again."""
 
     def __init__(
-        self, doing: str, *, got: str | None = None, expected: str | None = None, next_step: str | None = None
+        self,
+        doing: str,
+        *,
+        got: str | None = None,
+        expected: str | None = None,
+        next_step: str | None = None,
     ) -> None:
         self.doing = doing
         self.got = got
@@ -109,7 +114,9 @@ class ToolkitError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _rebuild(kind: type[ToolkitError], args: tuple[object, ...], state: dict[str, object]) -> ToolkitError:
+def _rebuild(
+    kind: type[ToolkitError], args: tuple[object, ...], state: dict[str, object]
+) -> ToolkitError:
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -136,11 +143,23 @@ class FilterSyntaxError(InputError):
     """
 
     def __init__(
-        self, doing: str, *, text: str, position: int, got: str, expected: str, next_step: str | None = None
+        self,
+        doing: str,
+        *,
+        text: str,
+        position: int,
+        got: str,
+        expected: str,
+        next_step: str | None = None,
     ) -> None:
         self.text = text
         self.position = position
-        super().__init__(f"{doing} at position {position}", got=got, expected=expected, next_step=next_step)
+        super().__init__(
+            f"{doing} at position {position}",
+            got=got,
+            expected=expected,
+            next_step=next_step,
+        )
 
 
 class ServiceError(ToolkitError):
@@ -221,7 +240,9 @@ class ResponseError(ServiceError):
         self.status = status
         self.message = message
         self.wait = wait
-        super().__init__(doing, request=request, got=f"{status} {message!r}", next_step=next_step)
+        super().__init__(
+            doing, request=request, got=f"{status} {message!r}", next_step=next_step
+        )
 
 
 class BadRequestError(ResponseError):
@@ -251,7 +272,9 @@ class RateLimitError(ResponseError):
 
     retriable = True
 
-    def __init__(self, doing: str, *, limit: int | None = None, **response: Any) -> None:
+    def __init__(
+        self, doing: str, *, limit: int | None = None, **response: Any
+    ) -> None:
         self.limit = limit
         super().__init__(doing, **response)
 
@@ -282,7 +305,12 @@ class IncompleteLoadError(ToolkitError):
     """
 
     def __init__(
-        self, doing: str, *, partial: object = None, got: str | None = None, next_step: str | None = None
+        self,
+        doing: str,
+        *,
+        partial: object = None,
+        got: str | None = None,
+        next_step: str | None = None,
     ) -> None:
         self.partial = partial
         super().__init__(doing, got=got, expected="every entry", next_step=next_step)

@@ -52,8 +52,16 @@ def lazy_names(
 
     def listed_names() -> list[str]:
         # Other modules are not listed, so that Tab after `tk.` shows only names that a user can call.
-        children = [other.rpartition(".")[2] for other in modules if other.startswith(f"{package}.")]
-        special = [name for name in vars(module) if name.startswith("__") and name.endswith("__")]
+        children = [
+            other.rpartition(".")[2]
+            for other in modules
+            if other.startswith(f"{package}.")
+        ]
+        special = [
+            name
+            for name in vars(module)
+            if name.startswith("__") and name.endswith("__")
+        ]
         return sorted({*homes, *children, *special})
 
     return sorted(homes), load, listed_names

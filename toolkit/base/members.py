@@ -175,7 +175,13 @@ def kind_of(value: Any) -> str:
     """Return the type of a JSON value for an error message, for example "an object"."""
     if isinstance(value, RawJson):
         return "something nested too deep"
-    kinds = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
+    kinds = {
+        dict: "an object",
+        list: "an array",
+        str: "text",
+        bool: "a boolean",
+        type(None): "null",
+    }
     return kinds.get(type(value), "a number")
 
 

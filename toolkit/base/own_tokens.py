@@ -33,7 +33,9 @@ MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
 MASK_START: Final = "[masked len="
 
 _NAMED: Final = {
-    name.rstrip(";"): text for name, text in html5.items() if len(text) == 1 and "!" <= text <= "~"
+    name.rstrip(";"): text
+    for name, text in html5.items()
+    if len(text) == 1 and "!" <= text <= "~"
 }
 _HEX: Final = "([2-7][0-9a-fA-F])"  # of a printable ASCII character
 # An escape of a character that a token may contain. Each kind has a separate group, see `_character`. The
@@ -51,7 +53,8 @@ _ESCAPE: Final = re.compile(
     rf"|(?<=&)(?:amp;)*(?:#[xX]0*{_HEX};?|#0*([3-9][0-9]|1[01][0-9]|12[0-6])(?![0-9]);?"
     rf"|({'|'.join(sorted(_NAMED, key=len, reverse=True))});))"
 )
-_PREFIX: Final = 8  # characters at the beginning of a truncated token that reveal too much
+# characters at the beginning of a truncated token that reveal too much
+_PREFIX: Final = 8
 _MOST_LAYERS: Final = 8  # of escapes within escapes, for example JSON in HTML
 
 
@@ -162,7 +165,9 @@ class _Forms:
     def _whole(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the spans of whole tokens without escapes."""
         lower = text.lower()
-        if any(form in lower for form in self.folded) or any(form in text for form in self.exact):
+        if any(form in lower for form in self.folded) or any(
+            form in text for form in self.exact
+        ):
             for match in self._pattern.finditer(text):
                 yield match.span()
 
@@ -198,7 +203,9 @@ def _escape_hint(forms: Sequence[str]) -> str:
     """Return an expression that every escape of a character of a token matches (RE2 syntax)."""
     characters = set("".join(forms))
     # a backslash before a quote or a slash matters only if a token contains it
-    after_backslash = "".join(re.escape(sign) for sign in "\"'/\\" if sign in characters)
+    after_backslash = "".join(
+        re.escape(sign) for sign in "\"'/\\" if sign in characters
+    )
     return rf"%[2-7uU]|\\(?:[xX{after_backslash}]|[uU](?:00[2-7]|\{{))|&[#a-zA-Z]"
 
 
@@ -221,7 +228,9 @@ def _beginnings(text: str, form: str) -> Iterator[tuple[int, int]]:
     start = text.find(form[:_PREFIX])
     while start >= 0:
         size = 0
-        for character, expected in zip(text[start : start + len(form)], form, strict=False):
+        for character, expected in zip(
+            text[start : start + len(form)], form, strict=False
+        ):
             if character != expected:
                 break
             size += 1

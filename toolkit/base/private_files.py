@@ -48,7 +48,9 @@ def open_private(path: Path, flags: int) -> int:
     if path.is_symlink():  # if the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", path.name)
     # without O_NONBLOCK, opening a pipe would block until it has a writer
-    careful = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+    careful = (
+        getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
+    )
     handle = os.open(path, flags | sum(careful), 0o600)
     try:
         _check(handle, path.name)
@@ -64,7 +66,9 @@ def make_private(path: Path, content: bytes) -> None:
     It is written under a new name first, so that nobody has opened it, or reads a part of it.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
+    handle = os.open(
+        draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+    )  # which follows no link
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -114,7 +118,9 @@ def make_folder(path: Path) -> None:
     _check_owner(state, path.name)
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object], *, shared: bool = False) -> None:
+def write_file(
+    path: Path, write: Callable[[BinaryIO], object], *, shared: bool = False
+) -> None:
     """Write a new file next to the path and rename it: no link followed, never a part of one.
 
     It has mode 0600; one that several users change (`shared`) has the mode and the group of the old file.
@@ -126,7 +132,10 @@ def write_file(path: Path, write: Callable[[BinaryIO], object], *, shared: bool 
         _check_regular(path)  # a rename would put a file where a device or a pipe was
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         handle = os.open(draft, flags, 0o600)  # which follows no link
-    except (OSError, ValueError) as error:  # ValueError: no name, null bytes, lone surrogates
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # ValueError: no name, null bytes, lone surrogates
         raise not_written(path, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
@@ -178,14 +187,18 @@ def changing(path: Path, seconds: float = 30.0) -> Iterator[None]:
         while not hold(file):
             if time.monotonic() > until:
                 raise TimeoutError(
-                    errno.ETIMEDOUT, f"another process has held it for {seconds:g} s", path.name
+                    errno.ETIMEDOUT,
+                    f"another process has held it for {seconds:g} s",
+                    path.name,
                 )
             time.sleep(_LOOK_AGAIN)
         yield
 
 
 def _open_lock(lock: Path) -> int:
-    careful = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+    careful = sum(
+        getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
+    )
     if lock.is_symlink():  # if the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", lock.name)
     try:
@@ -236,7 +249,11 @@ def full_disk(doing: str, error: OSError, where: str) -> InputError:
 def not_written(path: Path, error: OSError | ValueError) -> InputError:
     """Return the error of a file that cannot be written."""
     if isinstance(error, OSError) and is_full(error):
-        return full_disk(f"writing the file {str(path)[:_LONGEST_NAME]!r}", error, "on the disk of the file")
+        return full_disk(
+            f"writing the file {str(path)[:_LONGEST_NAME]!r}",
+            error,
+            "on the disk of the file",
+        )
     return InputError(
         f"writing the file {str(path)[:_LONGEST_NAME]!r}",
         got=f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}",
@@ -289,7 +306,10 @@ def _check_state(state: os.stat_result, name: str) -> None:
 
 def _check_owner(state: os.stat_result, name: str) -> None:
     user = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
-    if user not in (state.st_uid, 0):  # root in a container may use the files of users of the host
+    if user not in (
+        state.st_uid,
+        0,
+    ):  # root in a container may use the files of users of the host
         kind = "file"
         if stat.S_ISDIR(state.st_mode):
             kind = "folder"

@@ -30,7 +30,9 @@ class ProgressBar:
     It is a context manager: the bar disappears when the block ends.
     """
 
-    def __init__(self, option: ProgressOption, *, title: str, unit: str, total: int | None = None) -> None:
+    def __init__(
+        self, option: ProgressOption, *, title: str, unit: str, total: int | None = None
+    ) -> None:
         self._report = option if callable(option) else None
         self._done = 0
         self._total = total
@@ -67,7 +69,9 @@ class ProgressSteps:
     1 2 writing the sections
     """
 
-    def __init__(self, option: StepOption, *, title: str, total: int, rows: int = 0) -> None:
+    def __init__(
+        self, option: StepOption, *, title: str, total: int, rows: int = 0
+    ) -> None:
         option = checked_progress(option)
         self._report = option if callable(option) else None
         self._title, self._total, self._begun = title, total, 0
@@ -132,7 +136,14 @@ def _is_shown(option: object) -> bool:
 def _tqdm(title: str, unit: str, total: int | None) -> Any:
     from tqdm.auto import tqdm  # noqa: PLC0415 - costs a tenth of a second, and is mostly not needed
 
-    return tqdm(desc=title, unit=f" {unit}", total=total, delay=_BAR_DELAY, leave=False, dynamic_ncols=True)
+    return tqdm(
+        desc=title,
+        unit=f" {unit}",
+        total=total,
+        delay=_BAR_DELAY,
+        leave=False,
+        dynamic_ncols=True,
+    )
 
 
 def _is_interactive() -> bool:

@@ -23,7 +23,8 @@ from typing import Any, Final
 from toolkit.base.arguments import plain, shown, wrong
 from toolkit.base.errors import InputError
 
-_DEEPEST: Final = 50  # levels of lists and dicts; Python's parser stops at 200 open brackets
+# levels of lists and dicts; Python's parser stops at 200 open brackets
+_DEEPEST: Final = 50
 _PLACE: Final = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -64,7 +65,12 @@ def listed(items: Iterable[object], brackets: str = "[]") -> Code:
 
 def variable(name: object) -> Code:
     """Return the name of a variable, which must be an identifier; `tk` is the toolkit itself."""
-    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name == "tk":
+    if (
+        not isinstance(name, str)
+        or not name.isidentifier()
+        or keyword.iskeyword(name)
+        or name == "tk"
+    ):
         raise wrong("the name of a variable", name, "a Python identifier, and not tk")
     return Code(str.__str__(name))  # not by the own methods of a subclass
 
@@ -115,14 +121,20 @@ class PublicCall:
         inside = "".join(f"    {part},\n" for part in self._parts(given, arguments))
         return Code(f"tk.{self.function}(\n{inside})")
 
-    def _parts(self, given: Iterable[object], arguments: Mapping[str, object]) -> list[str]:
+    def _parts(
+        self, given: Iterable[object], arguments: Mapping[str, object]
+    ) -> list[str]:
         if unknown := sorted(set(arguments) - set(self.parameters)):
             raise InputError(
                 f"writing a call of {self.function}",
                 got=f"the argument {shown(unknown[0])}",
                 expected=", ".join(self.parameters),
             )
-        named = [f"{name}={_part(arguments[name])}" for name in self.parameters if name in arguments]
+        named = [
+            f"{name}={_part(arguments[name])}"
+            for name in self.parameters
+            if name in arguments
+        ]
         return [*map(_part, given), *named]
 
 
@@ -164,7 +176,10 @@ def _several(value: Any, level: int) -> str:
         items = ", ".join(_written(item, level) for item in value)
         return f"({items},)" if len(value) == 1 else f"({items})"
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{_written(key, level)}: {_written(item, level)}" for key, item in value.items())
+        pairs = ", ".join(
+            f"{_written(key, level)}: {_written(item, level)}"
+            for key, item in value.items()
+        )
         return f"{{{pairs}}}"
     raise _no_literal(type(value).__name__)
 

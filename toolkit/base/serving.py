@@ -40,14 +40,17 @@ It is also the length of that queue until `listen_longer` is called.
 """
 
 CALLER: Final = "toolkit.caller"  # name of the ASGI extension that contains the `BoundedHttp` of a request
-_READ_OF_STRANGERS: Final = 8 * 1024  # bytes read at once: they may be thousands of tiny chunks to parse
+# bytes read at once: they may be thousands of tiny chunks to parse
+_READ_OF_STRANGERS: Final = 8 * 1024
 _QUEUE: Final = 1024  # length of the queue of connections in the system
 _MOST_STRANGERS: Final = 256
 _TOO_LARGE: Final = 431
 _LINGER: Final = 1.0  # seconds that a sender has to read the error
 
 _log = logging.getLogger(__name__)
-_log.setLevel(logging.ERROR)  # uvicorn warns of malformed requests: the response is enough
+_log.setLevel(
+    logging.ERROR
+)  # uvicorn warns of malformed requests: the response is enough
 
 
 class Strangers:
@@ -137,13 +140,20 @@ class BoundedHttp(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse a request with a malformed head or framing."""
         error = sys.exception()
-        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == _TOO_LARGE:
+        if (
+            isinstance(error, h11.RemoteProtocolError)
+            and error.error_status_hint == _TOO_LARGE
+        ):
             wanted = f"expected at most {MAX_HEAD} bytes"
-            self.refuse(_TOO_LARGE, f"request line and headers too large; got more; {wanted}")
+            self.refuse(
+                _TOO_LARGE, f"request line and headers too large; got more; {wanted}"
+            )
             return
         # only the part before the colon: after it, h11 quotes the request, perhaps with a token
         reason = str(error or msg).partition(":")[0]
-        self.refuse(400, f"request cannot be read; got {reason[:80]!r}; expected HTTP/1.1")
+        self.refuse(
+            400, f"request cannot be read; got {reason[:80]!r}; expected HTTP/1.1"
+        )
 
     def take_over(self) -> None:
         """Stop uvicorn from sending more: the caller of this method writes the response."""
@@ -160,7 +170,9 @@ class BoundedHttp(H11Protocol):
         if self._leaving:
             return
         cycle = self.cycle
-        is_responding = cycle is not None and cycle.response_started and not cycle.response_complete
+        is_responding = (
+            cycle is not None and cycle.response_started and not cycle.response_complete
+        )
         body = self.error_body(status, message)
         self.take_over()
         self._expect_nothing()
@@ -230,7 +242,13 @@ class Background:
     """A server in a thread with a separate event loop, on a socket from `listen`, until `close` is called."""
 
     def __init__(
-        self, app: ASGIApp, listening: socket.socket, *, name: str, connections: int, request_timeout: float
+        self,
+        app: ASGIApp,
+        listening: socket.socket,
+        *,
+        name: str,
+        connections: int,
+        request_timeout: float,
     ) -> None:
         class OwnConnection(BoundedHttp):
             strangers = Strangers(connections)
@@ -252,7 +270,10 @@ class Background:
             )
         )
         self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [listening]}, name=name, daemon=True
+            target=self._server.run,
+            kwargs={"sockets": [listening]},
+            name=name,
+            daemon=True,
         )
         self._thread.start()
         while not self._server.started and self._thread.is_alive():

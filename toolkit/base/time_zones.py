@@ -85,7 +85,9 @@ def span_of_times(first: datetime, last: datetime) -> tuple[str, str]:
     return start.removesuffix(zone), end
 
 
-def zones_of_times(zone: ZoneInfo, first: datetime, last: datetime) -> list[tuple[int, int, str]]:
+def zones_of_times(
+    zone: ZoneInfo, first: datetime, last: datetime
+) -> list[tuple[int, int, str]]:
     """Return the clock changes of a zone: the time, the offset from UTC after it, and the abbreviation.
 
     Times and offsets are in milliseconds. The first row begins at 0. A page converts times with this table,

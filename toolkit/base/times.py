@@ -20,7 +20,9 @@ from toolkit.base.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-Time: TypeAlias = "datetime | date | timedelta | str | int | np.datetime64 | np.timedelta64"
+Time: TypeAlias = (
+    "datetime | date | timedelta | str | int | np.datetime64 | np.timedelta64"
+)
 """Accepted by `parse_time`."""
 Duration: TypeAlias = "timedelta | str | np.timedelta64"
 """Accepted by `parse_duration`."""
@@ -38,7 +40,9 @@ _UNITS: Final = {
     "days": ("d", "day", "days"),
     "weeks": ("w", "week", "weeks"),
 }
-_UNIT: Final = {name: timedelta(**{unit: 1}) for unit, names in _UNITS.items() for name in names}
+_UNIT: Final = {
+    name: timedelta(**{unit: 1}) for unit, names in _UNITS.items() for name in names
+}
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]{1,7})[\s,]*", re.ASCII)
 _DIGITS: Final = re.compile(r"\d{1,30}", re.ASCII)
 _LONGEST_TEXT: Final = 80
@@ -47,7 +51,10 @@ _DAYS_AGO: Final = {"today": 0, "yesterday": 1}
 DAY_MS: Final = 86_400_000  # milliseconds of a day
 _WIRE_UNITS: Final = {"d": DAY_MS, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _WIRE_DURATION: Final = re.compile(
-    "".join(rf"(?:(\d{{1,9}}(?:\.\d{{1,9}})?){unit})?" for unit in ("d", "h", "m(?!s)", "s", "ms")),
+    "".join(
+        rf"(?:(\d{{1,9}}(?:\.\d{{1,9}})?){unit})?"
+        for unit in ("d", "h", "m(?!s)", "s", "ms")
+    ),
     re.ASCII,
 )
 _WIRE_SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
@@ -57,7 +64,8 @@ _TIME_EXPECTED: Final = (
     "'24 hours', or Unix milliseconds"
 )
 _DURATION_EXPECTED: Final = (
-    "a duration such as '90min', '12h', '7d' or '1d12h', of at most 36,500 days, or a timedelta"
+    "a duration such as '90min', '12h', '7d' or '1d12h', of at most 36,500 days,"
+    " or a timedelta"
 )
 
 
@@ -99,7 +107,9 @@ def parse_time(
         elif isinstance(result, int):
             timestamp = _read_milliseconds(name, result)
         if timestamp is None:
-            raise _not_a_time(name, value, "one exact time, not an age" if exact else _TIME_EXPECTED)
+            raise _not_a_time(
+                name, value, "one exact time, not an age" if exact else _TIME_EXPECTED
+            )
         if not isinstance(timestamp, datetime):
             if exact:
                 raise _not_a_time(name, value, "one exact time, not a whole day")
@@ -116,14 +126,25 @@ def parse_time(
         raise _not_a_time(name, value, "a time since 1970")
     # field by field, so that subclasses (pandas.Timestamp) become plain datetimes
     whole = utc.microsecond // 1000 * 1000
-    return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, whole, tzinfo=UTC)
+    return datetime(
+        utc.year,
+        utc.month,
+        utc.day,
+        utc.hour,
+        utc.minute,
+        utc.second,
+        whole,
+        tzinfo=UTC,
+    )
 
 
 def _midnight(day: date, zone: tzinfo) -> datetime:
     return datetime.combine(day, time(0), zone).astimezone(UTC)
 
 
-def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = False) -> timedelta:
+def parse_duration(
+    value: Duration, *, name: str = "a duration", zero: bool = False
+) -> timedelta:
     """Return a duration of at most 36,500 days, from a timedelta or text.
 
     Text consists of numbers with units (``"90min"``, ``"1d12h"``, ``"24 hours"``), or of a unit alone
@@ -138,16 +159,25 @@ def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = Fa
     if isinstance(span, str):
         text = span.strip()
         span = _UNIT.get(_lower(text)) or _read_span(text)
-    if not isinstance(span, timedelta) or not timedelta(0) <= span <= _LONGEST or not (span or zero):
+    if (
+        not isinstance(span, timedelta)
+        or not timedelta(0) <= span <= _LONGEST
+        or not (span or zero)
+    ):
         # a number without a unit, such as "7": suggest days
         next_step = None
         if isinstance(span, int) and span > 0:
             next_step = f"Did you mean '{span}d'?"
         raise InputError(
-            f"reading {name}", got=_shown(value), expected=_DURATION_EXPECTED, next_step=next_step
+            f"reading {name}",
+            got=_shown(value),
+            expected=_DURATION_EXPECTED,
+            next_step=next_step,
         )
     # as the plain type: a pandas Timedelta also counts nanoseconds
-    return timedelta(days=span.days, seconds=span.seconds, microseconds=span.microseconds)
+    return timedelta(
+        days=span.days, seconds=span.seconds, microseconds=span.microseconds
+    )
 
 
 def unix_milliseconds() -> int:
@@ -233,12 +263,16 @@ def _plain(value: Any) -> Any:
     value = plain(value)
     if isinstance(value, bool):
         return None
-    numpy = sys.modules.get("numpy")  # not imported here: if it is not loaded, the value cannot come from it
+    numpy = sys.modules.get(
+        "numpy"
+    )  # not imported here: if it is not loaded, the value cannot come from it
     if numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64):
         return _plain_of_numpy(value)
     if isinstance(value, date | timedelta):
         return value if value == value else None  # noqa: PLR0124 - NaT is not equal to itself
-    if hasattr(value, "rollforward"):  # an offset of pandas, for example Day(7), whose freqstr is "7D"
+    if hasattr(
+        value, "rollforward"
+    ):  # an offset of pandas, for example Day(7), whose freqstr is "7D"
         value = value.freqstr
     try:
         return value if isinstance(value, str) else operator.index(value)
@@ -251,14 +285,18 @@ def _plain_of_numpy(value: Any) -> Any:
     result = value.item()
     if isinstance(result, int):
         # Python has no nanoseconds, so numpy returns them as an integer. Microseconds have a Python type.
-        kind = value.dtype.name.partition("[")[0]  # "datetime64[ns]" or "timedelta64[ns]"
+        kind = value.dtype.name.partition("[")[
+            0
+        ]  # "datetime64[ns]" or "timedelta64[ns]"
         result = value.astype(f"{kind}[us]").item()
     if isinstance(result, int):
         return None
     return result
 
 
-def _read_time(text: str, present: datetime, zone: tzinfo) -> timedelta | int | datetime | date | None:
+def _read_time(
+    text: str, present: datetime, zone: tzinfo
+) -> timedelta | int | datetime | date | None:
     """Return the age, number, date or datetime that text expresses, or None."""
     if (days_ago := _DAYS_AGO.get(text.lower())) is not None:
         return _utc(present).astimezone(zone).date() - timedelta(days=days_ago)
@@ -279,7 +317,9 @@ def _read_time(text: str, present: datetime, zone: tzinfo) -> timedelta | int | 
 
 
 def _read_span(text: str) -> timedelta | None:
-    if len(text) > _LONGEST_TEXT or not re.fullmatch(f"(?:{_PART.pattern})+", _lower(text), re.ASCII):
+    if len(text) > _LONGEST_TEXT or not re.fullmatch(
+        f"(?:{_PART.pattern})+", _lower(text), re.ASCII
+    ):
         return None
     total = timedelta(0)
     for amount, unit in _PART.findall(_lower(text)):
@@ -294,7 +334,11 @@ def _read_span(text: str) -> timedelta | None:
 
 def _lower(text: str) -> str:
     """Return text in lower case, except for a lone ``M``, which means months in pandas."""
-    return re.sub(r"[A-Z]+", lambda letters: letters[0] if letters[0] == "M" else letters[0].lower(), text)
+    return re.sub(
+        r"[A-Z]+",
+        lambda letters: letters[0] if letters[0] == "M" else letters[0].lower(),
+        text,
+    )
 
 
 def _read_milliseconds(name: str, number: int) -> datetime:
@@ -307,7 +351,9 @@ def _read_milliseconds(name: str, number: int) -> datetime:
         )
     if not 0 <= number <= _LATEST:
         raise InputError(
-            f"reading {name}", got=str(number)[:40], expected="Unix milliseconds from 1970 to 9999"
+            f"reading {name}",
+            got=str(number)[:40],
+            expected="Unix milliseconds from 1970 to 9999",
         )
     return from_milliseconds(number)
 

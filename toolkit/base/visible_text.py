@@ -26,7 +26,11 @@ def visible(text: str) -> str:
 
 
 def _visible_character(character: str) -> str:
-    if character in _KEPT or character.isprintable() or unicodedata.category(character) not in _ESCAPED:
+    if (
+        character in _KEPT
+        or character.isprintable()
+        or unicodedata.category(character) not in _ESCAPED
+    ):
         return character
     code = ord(character)
     return f"\\u{code:04x}" if code <= _LAST_OF_BASIC_PLANE else f"\\U{code:08x}"

@@ -77,11 +77,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("ignore", IncompleteLoadWarning)
         # a mistyped label or namespace is reported like an error, without the line of code that warned
         warnings.simplefilter("always", UnexpectedResultWarning)
-        warnings.showwarning = lambda message, *_, **__: complain(str(message), event="warning")
+        warnings.showwarning = lambda message, *_, **__: complain(
+            str(message), event="warning"
+        )
         try:
             # The first word is the command. The modules of all other commands are not imported.
             given = build_parser(words[:1]).parse_args(words)
-            vars(given).update({name: _as_utf8(name, value) for name, value in vars(given).items()})
+            vars(given).update(
+                {name: _as_utf8(name, value) for name, value in vars(given).items()}
+            )
         except KeyboardInterrupt:
             complain("interrupted", event="interrupted")
             return int(ExitStatus.INTERRUPTED)
@@ -118,9 +122,14 @@ def _run(given: argparse.Namespace) -> int:
     except (ToolkitError, UnexpectedResultWarning) as error:
         # A loader turns Ctrl-C into an error with the rows read so far. For the shell it is still an
         # interrupt.
-        if isinstance(error, IncompleteLoadError) and isinstance(error.__cause__, KeyboardInterrupt):
+        if isinstance(error, IncompleteLoadError) and isinstance(
+            error.__cause__, KeyboardInterrupt
+        ):
             rows = _rows_of(error.partial)
-            complain(f"interrupted; the rows that were read ({rows}) are not kept", event="interrupted")
+            complain(
+                f"interrupted; the rows that were read ({rows}) are not kept",
+                event="interrupted",
+            )
             return ExitStatus.INTERRUPTED
         return _failed(error)
     except UnicodeEncodeError as error:
@@ -180,7 +189,9 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"toolkit {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
+    commands = parser.add_subparsers(
+        required=True, metavar="COMMAND", parser_class=CommandParser
+    )
     for name, summary in COMMANDS.items():
         if name in chosen:
             import_module(f"toolkit.cli.{name}_command").add(commands, summary)

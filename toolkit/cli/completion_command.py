@@ -45,7 +45,9 @@ class _Command:
 
 def add(commands: Any, summary: str) -> None:
     """Add the command."""
-    add_option = add_command(commands, "completion", _completion, summary, "bash > ~/.toolkit-completion")
+    add_option = add_command(
+        commands, "completion", _completion, summary, "bash > ~/.toolkit-completion"
+    )
     add_option("shell", "the shell that reads the script", choices=tuple(_SCRIPTS))
 
 
@@ -57,7 +59,9 @@ def _completion(given: argparse.Namespace) -> ExitStatus:
     return ExitStatus.DONE
 
 
-def _walk(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[_Command]:
+def _walk(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[_Command]:
     """Yield the command of a parser and all commands below it, outermost first."""
     children: dict[str, argparse.ArgumentParser] = {}
     summaries: dict[str, str] = {}
@@ -66,13 +70,21 @@ def _walk(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Itera
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list of its arguments
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             children = dict(action.choices)
-            summaries = {str(choice.dest): choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
+            summaries = {
+                str(choice.dest): choice.help or ""
+                for choice in action._choices_actions  # noqa: SLF001
+            }
         elif action.option_strings:
             options.append(_option(action))
         else:
             positional.add(action.dest)
             summaries |= dict.fromkeys(map(str, action.choices or ()), "")
-    yield _Command(words, summaries, tuple(options), takes_path=not positional.isdisjoint(PATH_ARGUMENTS))
+    yield _Command(
+        words,
+        summaries,
+        tuple(options),
+        takes_path=not positional.isdisjoint(PATH_ARGUMENTS),
+    )
     for name, child in children.items():
         yield from _walk(child, (*words, name))
 
@@ -83,7 +95,13 @@ def _option(action: argparse.Action) -> _Option:
     # argparse gives flags without a value, such as --json, the nargs 0. The longest string of `-h, --help` is
     # the name.
     help_text = " ".join((action.help or "").split())
-    return _Option(max(action.option_strings, key=len), help_text, action.nargs != 0, values, is_path)
+    return _Option(
+        max(action.option_strings, key=len),
+        help_text,
+        action.nargs != 0,
+        values,
+        is_path,
+    )
 
 
 def _chosen(command: _Command) -> str:
@@ -99,16 +117,22 @@ def _bash(commands: Sequence[_Command]) -> str:
         names = [*command.commands, *(option.name for option in command.options)]
         files = "yes" if command.takes_path else ""
         words = shlex.quote(" ".join(names))
-        cases.append(f"        {shlex.quote(_chosen(command))}) words={words}; files={files} ;;")
+        cases.append(
+            f"        {shlex.quote(_chosen(command))}) words={words}; files={files} ;;"
+        )
         for option in command.options:
             if option.takes_value:
                 case = shlex.quote(f"{_chosen(command)} {option.name}".strip())
                 offered = shlex.quote(" ".join(option.values))
                 files = "yes" if option.is_path else ""
-                values.append(f"        {case}) words={offered}; files={files}; value=yes ;;")
+                values.append(
+                    f"        {case}) words={offered}; files={files}; value=yes ;;"
+                )
     # The script reads the line from the left and keeps the longest command that it knows. Other words are
     # passed over: in `snapshot failures --every 1h`, the command is `snapshot failures`.
-    known = " ".join(shlex.quote(_chosen(command)) for command in commands if command.words)
+    known = " ".join(
+        shlex.quote(_chosen(command)) for command in commands if command.words
+    )
     return f"""\
 # completion of toolkit for bash: source this file, for example from ~/.bashrc
 _toolkit() {{
@@ -151,12 +175,16 @@ def _zsh(commands: Sequence[_Command]) -> str:
 
 def _fish(commands: Sequence[_Command]) -> str:
     """Return one line per word, with the condition under which fish offers it."""
-    lines = ["# completion of toolkit for fish: save as ~/.config/fish/completions/toolkit.fish"]
+    lines = [
+        "# completion of toolkit for fish: save as ~/.config/fish/completions/toolkit.fish"
+    ]
     lines.append("complete -c toolkit -f")
     for command in commands:
         # Options are offered as soon as the command is typed. The names of commands below it are offered only
         # until one of them is typed: after `snapshot failures`, nobody needs `vectors`.
-        seen = " && ".join(f"__fish_seen_subcommand_from {word}" for word in command.words)
+        seen = " && ".join(
+            f"__fish_seen_subcommand_from {word}" for word in command.words
+        )
         seen_below = seen
         if not command.words:
             # fish: true until a command has been typed
@@ -168,7 +196,8 @@ def _fish(commands: Sequence[_Command]) -> str:
             for name, summary in command.commands.items()
         ]
         lines += [
-            f"complete -c toolkit -n {_quoted(seen)} {_fish_option(option)}" for option in command.options
+            f"complete -c toolkit -n {_quoted(seen)} {_fish_option(option)}"
+            for option in command.options
         ]
         if command.takes_path:
             lines.append(f"complete -c toolkit -n {_quoted(seen)} -F")
@@ -176,7 +205,11 @@ def _fish(commands: Sequence[_Command]) -> str:
 
 
 def _fish_option(option: _Option) -> str:
-    flag = f"-l {option.name.removeprefix('--')}" if option.name.startswith("--") else f"-o {option.name[1:]}"
+    flag = (
+        f"-l {option.name.removeprefix('--')}"
+        if option.name.startswith("--")
+        else f"-o {option.name[1:]}"
+    )
     parts = [flag, f"-d {_quoted(option.help)}"]
     if option.is_path:
         parts.append("-r -F")

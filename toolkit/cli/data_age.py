@@ -22,7 +22,9 @@ MAX_AGE_HELP: Final = (
     "how old the data may be: 2h, 1d, … Without it, three times the usual time between the syncs of a "
     "snapshot (an hour at least), or a day"
 )
-_LEAST_HISTORY: Final = timedelta(hours=36)  # the day that is judged, and half a day to compare it with
+_LEAST_HISTORY: Final = timedelta(
+    hours=36
+)  # the day that is judged, and half a day to compare it with
 
 
 def refuse_short_history(chosen: tk.FailureFilter, *, has_previous: bool) -> None:
@@ -60,7 +62,9 @@ def age_sentence(data: Mapping[str, Any]) -> str:
 
 
 def unjudged(
-    report: Mapping[str, Any], fail_on: Sequence[str], status: ExitStatus = ExitStatus.DONE
+    report: Mapping[str, Any],
+    fail_on: Sequence[str],
+    status: ExitStatus = ExitStatus.DONE,
 ) -> ExitStatus | None:
     """Print why ``--fail-on`` cannot judge, and return the exit status; None if it can judge.
 
@@ -73,12 +77,17 @@ def unjudged(
             reason = "it is not known when these failures were loaded"
         complain(f"--fail-on: not judged, as {reason}")
         return ExitStatus.TOO_OLD
-    answers = {"new": report["change"]["new_groups"], "worse": report["change"]["worse"]}
+    answers = {
+        "new": report["change"]["new_groups"],
+        "worse": report["change"]["worse"],
+    }
     # None means that there was no earlier period. An empty list and False are answers.
     without_answer = {name for name, answer in answers.items() if answer is None}
     not_judged = [name for name in fail_on if name in without_answer]
     for name in not_judged:
-        complain(f"--fail-on {name}: not judged, as there is nothing earlier to compare with")
+        complain(
+            f"--fail-on {name}: not judged, as there is nothing earlier to compare with"
+        )
     if not not_judged:
         return None
     return status or ExitStatus.TOO_OLD

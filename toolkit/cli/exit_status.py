@@ -56,8 +56,16 @@ class ExitStatus(IntEnum):
         "not complete",
         "Done, but a load or a redrive is not complete, or a repair did not bring back every row.",
     )
-    NEW = 4, "new (with --fail-on)", "With `--fail-on new`: a group of failures was never seen before."
-    WORSE = 5, "worse (with --fail-on)", "With `--fail-on worse`: failures come at a higher rate than before."
+    NEW = (
+        4,
+        "new (with --fail-on)",
+        "With `--fail-on new`: a group of failures was never seen before.",
+    )
+    WORSE = (
+        5,
+        "worse (with --fail-on)",
+        "With `--fail-on worse`: failures come at a higher rate than before.",
+    )
     TOO_OLD = (
         6,
         "data too old",
@@ -69,13 +77,19 @@ class ExitStatus(IntEnum):
         "With `--vectors --fail-on unhealthy`: the index is not healthy, or could not be judged.",
     )
     # 128 + 2, as shells report a process that SIGINT (signal 2) has ended
-    INTERRUPTED = 130, "interrupted", "Interrupted before the end, by Ctrl-C or SIGTERM."
+    INTERRUPTED = (
+        130,
+        "interrupted",
+        "Interrupted before the end, by Ctrl-C or SIGTERM.",
+    )
 
 
 def exit_help() -> str:
     """Return the statuses as one paragraph of a help text."""
     summaries = ", ".join(f"{status.value} {status.summary}" for status in ExitStatus)
-    return textwrap.fill(f"exit status: {summaries}", help_width(), break_on_hyphens=False)
+    return textwrap.fill(
+        f"exit status: {summaries}", help_width(), break_on_hyphens=False
+    )
 
 
 def help_width() -> int:

@@ -88,7 +88,11 @@ def read_heartbeat(path: str, chosen: Path | None) -> Heartbeat | None:
             return None
         heartbeat = _HEARTBEAT.decode(content)
         # `toolkit status` subtracts these times from now: without a zone, this would raise a TypeError.
-        times = (heartbeat.last_complete_at, heartbeat.last_error_at, heartbeat.next_run_at)
+        times = (
+            heartbeat.last_complete_at,
+            heartbeat.last_error_at,
+            heartbeat.next_run_at,
+        )
         for time in filter(None, (heartbeat.started_at, *times)):
             checked_instant("a time", time)
     except (FileNotFoundError, NotADirectoryError):
@@ -135,6 +139,10 @@ def _write(replace: Callable[[bytes], None], heartbeat: Heartbeat) -> bool:
     content = masked(msgspec.json.encode(heartbeat).decode()).encode() + b"\n"
     try:
         replace(content)
-    except (OSError, InputError, ToolkitError):  # a full disk, most likely: the schedule goes on
+    except (
+        OSError,
+        InputError,
+        ToolkitError,
+    ):  # a full disk, most likely: the schedule goes on
         return False
     return True

@@ -67,7 +67,9 @@ def judge_failures(
     compared = _compared(change, str(report["recent"]["until"]))
     judgements = list(_judgements(change, fail_on, compared, new_since))
     for judgement in judgements:
-        complain(visible(judgement.reason), event="fail-on", status=int(judgement.status))
+        complain(
+            visible(judgement.reason), event="fail-on", status=int(judgement.status)
+        )
     return _concluded(fail_on, judgements, compared, status, tell)
 
 
@@ -87,7 +89,10 @@ def judge_index(
 
 
 def _judgements(
-    change: Mapping[str, Any], fail_on: Sequence[str], compared: str, new_since: datetime | None
+    change: Mapping[str, Any],
+    fail_on: Sequence[str],
+    compared: str,
+    new_since: datetime | None,
 ) -> Iterator[Judgement]:
     """Yield the reasons to fail, the most important first."""
     if "new" in fail_on and change["new_groups"]:
@@ -104,7 +109,9 @@ def _judgements(
 def _new_groups(change: Mapping[str, Any], new_since: datetime | None) -> Judgement:
     since = change["since"]
     if new_since is not None:
-        since = min(new_since, datetime.fromisoformat(since)).isoformat(timespec="milliseconds")
+        since = min(new_since, datetime.fromisoformat(since)).isoformat(
+            timespec="milliseconds"
+        )
     groups = change["new_groups"]
     reason = f"new since {since}: {_named(change, groups)}"
     return Judgement(ExitStatus.NEW, reason, counted(len(groups), "new group"))
@@ -112,7 +119,10 @@ def _new_groups(change: Mapping[str, Any], new_since: datetime | None) -> Judgem
 
 def _named(change: Mapping[str, Any], groups: Sequence[str]) -> str:
     """Return the titles of groups, or of the first few if there are many."""
-    titles = [f"{change['titles'][group][:_LONGEST_TITLE]} ({group})" for group in groups[:_NAMED]]
+    titles = [
+        f"{change['titles'][group][:_LONGEST_TITLE]} ({group})"
+        for group in groups[:_NAMED]
+    ]
     if len(groups) > _NAMED:
         titles.append(f"and {len(groups) - _NAMED:,} more")
     return "; ".join(titles)

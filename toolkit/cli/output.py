@@ -91,7 +91,11 @@ def message_line(text: str, *, event: str, **facts: object) -> str:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if chosen == "time":
         return f"{now} toolkit: {text}"
-    return masked(json.dumps({"time": now, "event": event, "message": text, **facts}, ensure_ascii=False))
+    return masked(
+        json.dumps(
+            {"time": now, "event": event, "message": text, **facts}, ensure_ascii=False
+        )
+    )
 
 
 def has_events() -> bool:
@@ -149,7 +153,10 @@ def progress_lines(unit: str) -> Progress | None:
 
 
 def logged_progress(
-    describe: Callable[[int, int | None, float], str], *, every: float, first_after: float
+    describe: Callable[[int, int | None, float], str],
+    *,
+    every: float,
+    first_after: float,
 ) -> Progress:
     """Return a `progress=` that writes at most one line per interval.
 
@@ -171,14 +178,18 @@ def logged_progress(
         next_line = now + every
         seconds = now - began
         text = describe(done, total, seconds)
-        complain(text, event="progress", rows=done, total=total, seconds=round(seconds, 1))
+        complain(
+            text, event="progress", rows=done, total=total, seconds=round(seconds, 1)
+        )
 
     return report
 
 
 def status_of(receipt: Receipt, *, what: str = "") -> ExitStatus:
     """Print the receipt of a load, after the words of `what`. Return the exit status."""
-    complain(f"{what}{receipt}", event="loaded", rows=receipt.rows, seconds=receipt.seconds)
+    complain(
+        f"{what}{receipt}", event="loaded", rows=receipt.rows, seconds=receipt.seconds
+    )
     if receipt.complete:
         return ExitStatus.DONE
     return ExitStatus.NOT_COMPLETE

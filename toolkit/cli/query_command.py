@@ -22,11 +22,18 @@ def add(commands: Any, summary: str) -> None:
     add_option = add_command(commands, "query", _query, summary, example)
     add_option("text", "the words to search for")
     add_option("--top-k", "hits at most (10)", type=int, default=10, metavar="N")
-    add_option("--namespace", "namespace to search (the default one)", default="", metavar="NAME")
+    add_option(
+        "--namespace",
+        "namespace to search (the default one)",
+        default="",
+        metavar="NAME",
+    )
     add_option("--filter", "metadata filter", default="", metavar="FILTER")
     add_option("--query-mode", "for hybrid indexes", choices=get_args(QueryMode))
     add_token_file(add_option)
-    add_option("--json", "one JSON object per hit, with data and metadata", action="store_true")
+    add_option(
+        "--json", "one JSON object per hit, with data and metadata", action="store_true"
+    )
 
 
 def _query(given: argparse.Namespace) -> ExitStatus:
@@ -34,8 +41,13 @@ def _query(given: argparse.Namespace) -> ExitStatus:
 
     named = ("top_k", "namespace", "filter", "query_mode")
     options = {name: getattr(given, name) for name in named}
-    with connected(given, "vector") as service, unknown_names_end(begin="The index has no namespace"):
-        hits = tk.query_text(service, given.text, include_data=True, include_metadata=True, **options)
+    with (
+        connected(given, "vector") as service,
+        unknown_names_end(begin="The index has no namespace"),
+    ):
+        hits = tk.query_text(
+            service, given.text, include_data=True, include_metadata=True, **options
+        )
     if hits.empty:
         complain("no hits")
     redactor = service.redactor
@@ -50,5 +62,7 @@ def _query(given: argparse.Namespace) -> ExitStatus:
             say(json.dumps(hit | {"data": data, "metadata": redactor.value(metadata)}))
         else:
             words = " ".join((data or "").split())
-            say_shortened(visible(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {words}"))
+            say_shortened(
+                visible(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {words}")
+            )
     return ExitStatus.DONE

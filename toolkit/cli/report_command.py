@@ -17,7 +17,12 @@ from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
 from toolkit.cli.last_judged import last_judged, note_judged
 from toolkit.cli.output import complain, progress_lines, say, status_of, write
 from toolkit.cli.service_connection import add_token_file, connected
-from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
+from toolkit.cli.shared_options import (
+    add_command,
+    add_filters,
+    filter_of,
+    unknown_values_end,
+)
 from toolkit.cli.terminal import say_wrapped
 from toolkit.drawing.wording import counted
 from toolkit.secrets.redaction import visible
@@ -31,9 +36,13 @@ _FORMS: Final[Mapping[str, Callable[[Any, argparse.Namespace], str | bytes]]] = 
     "html": lambda report, _: report.to_html(),
     "markdown": lambda report, _: report.to_markdown(),
     "json": lambda report, _: report.to_json(),
-    "email": lambda report, given: bytes(report.to_email(to=given.to, sender=given.sender, link=given.link)),
+    "email": lambda report, given: bytes(
+        report.to_email(to=given.to, sender=given.sender, link=given.link)
+    ),
     "short": lambda report, given: report.to_short(link=given.link),
-    "short-markdown": lambda report, given: report.to_short(markdown=True, link=given.link),
+    "short-markdown": lambda report, given: report.to_short(
+        markdown=True, link=given.link
+    ),
 }
 """Forms that can be written to standard output."""
 
@@ -51,15 +60,35 @@ def add(commands: Any, summary: str) -> None:
     add_option("--vectors", what, action="store_true")
     what = ".html, .md, .json, .eml, .txt or .pdf; repeatable (failure-report.html, or index-report.html)"
     add_option("--output", what, action="append", metavar="FILE")
-    add_option("--pdf", "the same for a .pdf; needs Chromium", action="append", dest="output", metavar="FILE")
+    add_option(
+        "--pdf",
+        "the same for a .pdf; needs Chromium",
+        action="append",
+        dest="output",
+        metavar="FILE",
+    )
     what = "write the report in this form to standard output, for a program that sends it; no file is made"
     add_option("--format", what, choices=tuple(_FORMS))
-    add_option("--link", "address of the whole report, for an email or a short form", metavar="URL")
+    add_option(
+        "--link",
+        "address of the whole report, for an email or a short form",
+        metavar="URL",
+    )
     what = "address that an email is for, in its header; repeatable"
     add_option("--to", what, action="append", default=[], metavar="ADDRESS")
-    add_option("--from", "address that an email is from", dest="sender", metavar="ADDRESS")
-    add_option("--snapshot", "report on a snapshot instead of asking the service", metavar="DIR")
-    add_option("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
+    add_option(
+        "--from", "address that an email is from", dest="sender", metavar="ADDRESS"
+    )
+    add_option(
+        "--snapshot",
+        "report on a snapshot instead of asking the service",
+        metavar="DIR",
+    )
+    add_option(
+        "--previous",
+        "a snapshot to compare with: what is new since then",
+        metavar="DIR",
+    )
     what = "how long the service keeps failures (default: of the last sync, TOOLKIT_RETENTION, or 7d)"
     add_option("--retention", what)
     add_option("--title", "title of the report")
@@ -69,9 +98,13 @@ def add(commands: Any, summary: str) -> None:
         "end with 4 if a group was never seen before, 5 if the rate is higher than before, "
         "7 if the index of --vectors is not healthy; repeatable"
     )
-    add_option("--fail-on", what, action="append", default=[], choices=(*FAILURES, *VECTORS))
+    add_option(
+        "--fail-on", what, action="append", default=[], choices=(*FAILURES, *VECTORS)
+    )
     add_option("--max-age", MAX_AGE_HELP, metavar="DURATION")
-    add_option("--limit", "read at most N failures, for a first look", type=int, metavar="N")
+    add_option(
+        "--limit", "read at most N failures, for a first look", type=int, metavar="N"
+    )
     add_token_file(add_option)
     add_filters(commands.choices["report"])
 
@@ -86,7 +119,9 @@ def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
     """Report on failures or vectors, after a check that the options fit together."""
     _check_form(given)
     chosen = filter_of(given)
-    selects = given.limit is not None or not chosen.is_empty or given.kind != "workflows"
+    selects = (
+        given.limit is not None or not chosen.is_empty or given.kind != "workflows"
+    )
     if given.vectors:
         return _report_vectors(given, selects=selects)
     return _report_failures(given, chosen, selects=selects)
@@ -99,7 +134,9 @@ def _check_form(given: argparse.Namespace) -> None:
     has_addresses = given.to or given.sender is not None
     if has_addresses and given.format != "email":
         raise InputError(
-            "reporting", got="--to or --from without --format email", expected="both, or neither"
+            "reporting",
+            got="--to or --from without --format email",
+            expected="both, or neither",
         )
     if given.link is not None and given.format not in _LINKED:
         expected = f"--format {', '.join(_LINKED)}"
@@ -112,9 +149,16 @@ def _load(
 ) -> tuple[pd.DataFrame, Redactor | None]:
     """Load the failures of a report, and return the redactor of the service if they come from there."""
     if given.snapshot is None:
-        with connected(given, "queue") as service, unknown_values_end(given, _NO_REPORT):
+        with (
+            connected(given, "queue") as service,
+            unknown_values_end(given, _NO_REPORT),
+        ):
             failures = tk.load_failures(
-                service, chosen, kind=given.kind, limit=given.limit, progress=progress_lines("failures")
+                service,
+                chosen,
+                kind=given.kind,
+                limit=given.limit,
+                progress=progress_lines("failures"),
             )
         return failures, service.redactor
     if selects:
@@ -127,7 +171,9 @@ def _load(
     return tk.read_snapshot(given.snapshot), None
 
 
-def _report_failures(given: argparse.Namespace, chosen: tk.FailureFilter, *, selects: bool) -> ExitStatus:
+def _report_failures(
+    given: argparse.Namespace, chosen: tk.FailureFilter, *, selects: bool
+) -> ExitStatus:
     if {*given.fail_on} & {*VECTORS}:
         raise InputError(
             "reporting on failures",
@@ -155,7 +201,9 @@ def _report_failures(given: argparse.Namespace, chosen: tk.FailureFilter, *, sel
     if not given.fail_on:
         return status
     values = report.to_dict()
-    status = judge_failures(values, given.fail_on, status, new_since=new_since, tell=_teller(given))
+    status = judge_failures(
+        values, given.fail_on, status, new_since=new_since, tell=_teller(given)
+    )
     # A report that could not judge leaves the old time, so that the next report also covers this period.
     is_judged = "new" in given.fail_on and values["change"]["new_groups"] is not None
     if given.snapshot is not None and is_judged:
@@ -172,7 +220,9 @@ def _last_judged(given: argparse.Namespace) -> datetime | None:
 
 def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:
     """Print whether the failures are complete. Return the exit status."""
-    if "receipt" not in failures.attrs:  # a snapshot written from a frame that no loader made
+    if (
+        "receipt" not in failures.attrs
+    ):  # a snapshot written from a frame that no loader made
         complain("no receipt: it is not known whether these are all failures")
         return ExitStatus.DONE
     receipt = tk.receipt(failures)
@@ -199,7 +249,9 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
         status = ExitStatus.DONE
     else:
         with connected(given, "vector") as service:
-            loaded = tk.load_vectors(service, namespace="all", progress=progress_lines("vectors"))
+            loaded = tk.load_vectors(
+                service, namespace="all", progress=progress_lines("vectors")
+            )
             report = tk.index_report(service, loaded, **options)
         _show(report, given, "index-report.html")
         status = status_of(tk.receipt(loaded))

@@ -61,7 +61,9 @@ class Plan:
 class Schedule:
     """The runs of one snapshot at multiples of an interval, never overlapping."""
 
-    def __init__(self, path: str, plan: Plan, beat: Callable[[Heartbeat], bool]) -> None:
+    def __init__(
+        self, path: str, plan: Plan, beat: Callable[[Heartbeat], bool]
+    ) -> None:
         self._path = path
         self._plan = plan
         self._beat = beat
@@ -124,20 +126,39 @@ class Schedule:
         seconds = round(self._plan.monotonic() - began, 1)
         self._status = outcome.status
         complete = outcome.receipt.complete
-        changes: dict[str, Any] = {"last_run_at": started, "failures_in_a_row": 0, "last_error": None}
+        changes: dict[str, Any] = {
+            "last_run_at": started,
+            "failures_in_a_row": 0,
+            "last_error": None,
+        }
         if complete:
             changes |= {"last_complete_at": started, "rows": outcome.rows}
         self._heartbeat = msgspec.structs.replace(self._heartbeat, **changes)
         event = "synced" if complete else "not complete"
-        facts = {"rows": outcome.rows, "loaded": outcome.receipt.rows, "seconds": seconds, "error": None}
-        self._log(event, f"{outcome.verdict}; {outcome.receipt.verdict}", is_result=True, **facts)
+        facts = {
+            "rows": outcome.rows,
+            "loaded": outcome.receipt.rows,
+            "seconds": seconds,
+            "error": None,
+        }
+        self._log(
+            event,
+            f"{outcome.verdict}; {outcome.receipt.verdict}",
+            is_result=True,
+            **facts,
+        )
 
     def _failed(self, error: Exception, *, seconds: float) -> None:
         """Report a failed run. Raise the error if the schedule gives up."""
         self._status = ExitStatus.FAILED
         in_a_row = self._heartbeat.failures_in_a_row + 1
-        changes = {"last_run_at": timestamp(self._plan.clock()), "failures_in_a_row": in_a_row}
-        self._heartbeat = msgspec.structs.replace(self._heartbeat, **changes, **self._error(error))
+        changes = {
+            "last_run_at": timestamp(self._plan.clock()),
+            "failures_in_a_row": in_a_row,
+        }
+        self._heartbeat = msgspec.structs.replace(
+            self._heartbeat, **changes, **self._error(error)
+        )
         if isinstance(error, SettingsError) and self._runs == 1:
             raise error  # nothing was configured; later, a file of a token may be missing for a moment
         most = self._plan.max_failures
@@ -147,7 +168,9 @@ class Schedule:
             error.add_note(f"Gave up after {in_a_row:,} failed runs in a row.")
             raise error
         delay = self._delay()
-        text = f"{error} Next run in {delay:,.0f} s, after {in_a_row:,} failed in a row."
+        text = (
+            f"{error} Next run in {delay:,.0f} s, after {in_a_row:,} failed in a row."
+        )
         facts = {
             "rows": None,
             "seconds": round(seconds, 1),
@@ -158,17 +181,24 @@ class Schedule:
 
     def _error(self, error: BaseException) -> dict[str, str]:
         now = timestamp(self._plan.clock())
-        return {"last_error": shortened(str(error) or type(error).__name__), "last_error_at": now}
+        return {
+            "last_error": shortened(str(error) or type(error).__name__),
+            "last_error_at": now,
+        }
 
     def _delay(self) -> float:
         """Return the seconds until the next multiple of the interval."""
         # For example, every 60 s and 130 s after the start, 60 - 130 % 60 = 50 s are left. The monotonic
         # clock does not jump when the time of the machine is set.
-        return self._plan.every - (self._plan.monotonic() - self._began) % self._plan.every
+        return (
+            self._plan.every - (self._plan.monotonic() - self._began) % self._plan.every
+        )
 
     def _update(self, state: State, **changes: str | None) -> None:
         """Change these values of the heartbeat, and write it."""
-        self._heartbeat = msgspec.structs.replace(self._heartbeat, state=state, **changes)
+        self._heartbeat = msgspec.structs.replace(
+            self._heartbeat, state=state, **changes
+        )
         self._beat(self._heartbeat)
 
     def _log(self, event: str, text: str, *, is_result: bool, **facts: object) -> None:
@@ -187,11 +217,14 @@ class _RetryHandler(logging.Handler):
     def __init__(self, log: Callable[..., None]) -> None:
         super().__init__(logging.INFO)
         self._log = log
-        self._context = copy_context()  # has the format of the log, which threads of requests do not know
+        # has the format of the log, which threads of requests do not know
+        self._context = copy_context()
 
     def emit(self, record: logging.LogRecord) -> None:
         delay = getattr(record, "delay", None)
-        log = partial(self._log, "retry", record.getMessage(), is_result=False, retry_in=delay)
+        log = partial(
+            self._log, "retry", record.getMessage(), is_result=False, retry_in=delay
+        )
         self._context.copy().run(log)
 
 

@@ -65,11 +65,14 @@ class _EventHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._context = copy_context()  # has the format of the log, which threads of requests do not know
+        # has the format of the log, which threads of requests do not know
+        self._context = copy_context()
 
     def emit(self, record: logging.LogRecord) -> None:
         text, level = self.format(record), record.levelname.lower()
-        self._context.copy().run(partial(complain, text, event=level, logger=record.name))
+        self._context.copy().run(
+            partial(complain, text, event=level, logger=record.name)
+        )
 
 
 @contextmanager

@@ -51,17 +51,26 @@ def connected(given: argparse.Namespace, endpoint: Endpoint) -> tk.Service:
     try:
         return tk.connect(environ=environment)
     except SettingsError as error:
-        if not error.doing.startswith("connecting") or not _has_no_settings(environment):
+        if not error.doing.startswith("connecting") or not _has_no_settings(
+            environment
+        ):
             raise
         # the error of `connect` names arguments of Python, which a command line does not have
         raise SettingsError(
-            error.doing, got="no address and no token", expected=_VARIABLES[endpoint], next_step=_WAY_OUT
+            error.doing,
+            got="no address and no token",
+            expected=_VARIABLES[endpoint],
+            next_step=_WAY_OUT,
         ) from None
 
 
 def _has_no_settings(environment: Mapping[str, str]) -> bool:
     """Return whether no variable has a token or an address."""
-    return not any(environment.get(name) for name in environment if name.endswith(("_TOKEN", "_REST_URL")))
+    return not any(
+        environment.get(name)
+        for name in environment
+        if name.endswith(("_TOKEN", "_REST_URL"))
+    )
 
 
 def _variable(endpoint: Endpoint, environment: Mapping[str, str]) -> str:
@@ -80,19 +89,25 @@ def _variable(endpoint: Endpoint, environment: Mapping[str, str]) -> str:
 
 def _token_of(path: Path) -> str:
     """Return the token in a file, without the line end after it."""
-    refused = partial(SettingsError, f"reading the token file {str(path)!r}", next_step=_NEXT_STEP)
+    refused = partial(
+        SettingsError, f"reading the token file {str(path)!r}", next_step=_NEXT_STEP
+    )
     try:
         content = read_file(path)
         token = content.decode().strip()
     except OSError as error:
         raise refused(got=error.strerror, expected="a file of one line") from None
     except UnicodeDecodeError:
-        raise refused(got="bytes that are not text", expected="a file of one line") from None
+        raise refused(
+            got="bytes that are not text", expected="a file of one line"
+        ) from None
     if not token:
         raise refused(got="an empty file", expected="the token alone")
     lines = len(token.splitlines())
     if lines != 1 or len(content) > _LONGEST:
-        raise refused(got=f"{len(content):,} bytes in {lines:,} lines", expected="the token alone")
+        raise refused(
+            got=f"{len(content):,} bytes in {lines:,} lines", expected="the token alone"
+        )
     return token
 
 

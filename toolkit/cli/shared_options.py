@@ -58,7 +58,11 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    example: str,
 ) -> Callable[..., object]:
     """Add a command, with an example of the arguments. Return a function that adds an argument with help."""
     command: argparse.ArgumentParser = commands.add_parser(
@@ -71,8 +75,12 @@ def add_command(
     command.epilog = f"example:\n  {command.prog} {example}\n\n{exit_help()}"
     command.set_defaults(run=run)
     what = "messages on standard error: plain lines, with the time, or one JSON object per event (plain)"
-    command.add_argument("--log-format", help=what, choices=get_args(LogFormat), default="plain")
-    return lambda argument, what, **options: command.add_argument(argument, help=what, **options)
+    command.add_argument(
+        "--log-format", help=what, choices=get_args(LogFormat), default="plain"
+    )
+    return lambda argument, what, **options: command.add_argument(
+        argument, help=what, **options
+    )
 
 
 def add_filters(command: argparse.ArgumentParser) -> None:
@@ -86,12 +94,19 @@ def add_filters(command: argparse.ArgumentParser) -> None:
             several: dict[str, Any] = {"action": "append"} if field.many else {}
             read = int if field.kind == "status" else str
             group.add_argument(
-                field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several
+                field.option,
+                dest=field.name,
+                metavar=field.metavar,
+                help=field.help,
+                type=read,
+                **several,
             )
     kinds = "failed workflow runs, or failed plain messages (workflows)"
     what = "the filter may match nothing, as of a workflow that rightly has no failures (that is an error)"
     group.add_argument("--allow-no-match", help=what, action="store_true")
-    group.add_argument("--kind", choices=get_args(Kind), default="workflows", help=kinds)
+    group.add_argument(
+        "--kind", choices=get_args(Kind), default="workflows", help=kinds
+    )
 
 
 @contextmanager
@@ -100,7 +115,9 @@ def unknown_values_end(given: argparse.Namespace, then: str = "") -> Iterator[No
     if given.allow_no_match:
         yield
         return
-    with unknown_names_end(begin="No failure matches", then=f"{then} --allow-no-match accepts the filter."):
+    with unknown_names_end(
+        begin="No failure matches", then=f"{then} --allow-no-match accepts the filter."
+    ):
         yield
 
 
@@ -118,13 +135,27 @@ def add_snapshot_options(add: Callable[..., object]) -> None:
     what = "concurrent requests at most (16)"
     add("--connections", what, type=int, default=argparse.SUPPRESS, metavar="N")
     what = "requests per second, at most (as many as the service allows)"
-    add("--requests-per-second", what, type=float, default=argparse.SUPPRESS, metavar="N")
-    add("--passes", "2 reads everything twice and compares (1)", type=int, choices=(1, 2), default=1)
+    add(
+        "--requests-per-second",
+        what,
+        type=float,
+        default=argparse.SUPPRESS,
+        metavar="N",
+    )
+    add(
+        "--passes",
+        "2 reads everything twice and compares (1)",
+        type=int,
+        choices=(1, 2),
+        default=1,
+    )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected a whole number of at least 1")
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}; expected a whole number of at least 1"
+        )
     return int(text)
 
 
@@ -133,10 +164,18 @@ def seconds_of(text: str) -> float:
     try:
         return parse_duration(text).total_seconds()
     except InputError as error:
-        raise argparse.ArgumentTypeError(f"got {error.got}; expected {error.expected}") from None
+        raise argparse.ArgumentTypeError(
+            f"got {error.got}; expected {error.expected}"
+        ) from None
 
 
-def filter_of(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
+def filter_of(
+    given: argparse.Namespace, *, now: datetime | None = None
+) -> tk.FailureFilter:
     """Return the filter that the options of `add_filters` describe."""
-    chosen = {field.name: getattr(given, field.name) for field in FIELDS.values() if field.option}
+    chosen = {
+        field.name: getattr(given, field.name)
+        for field in FIELDS.values()
+        if field.option
+    }
     return tk.FailureFilter(now=now, **chosen)

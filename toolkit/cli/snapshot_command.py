@@ -28,20 +28,29 @@ def add(commands: Any, summary: str) -> None:
     """Add the command, with the parts failures and vectors."""
     snapshot = commands.add_parser("snapshot", help=summary)
     kinds = snapshot.add_subparsers(required=True, metavar="WHAT")
-    summary, example = "bring a snapshot of the DLQ up to date", "snapshots/failures --every 1h"
+    summary, example = (
+        "bring a snapshot of the DLQ up to date",
+        "snapshots/failures --every 1h",
+    )
     add_option = add_command(kinds, "failures", _failures, summary, example)
     add_snapshot_options(add_option)
     add_token_file(add_option)
-    what = "bring back lost rows of a damaged snapshot: from the files, and from the queue"
+    what = (
+        "bring back lost rows of a damaged snapshot: from the files, and from the queue"
+    )
     add_option("--repair", what, action="store_true")
     what = "accept the token for this snapshot: once, if it was rotated and the entries cannot show it"
     add_option("--rebind", what, action="store_true")
     add_option(
-        "--retention", "how long the service keeps failures, such as 3d, if you know it", metavar="AGE"
+        "--retention",
+        "how long the service keeps failures, such as 3d, if you know it",
+        metavar="AGE",
     )
     add_filters(kinds.choices["failures"])
     example = "snapshots/vectors --namespace runbooks --every 1d"
-    add_option = add_command(kinds, "vectors", _vectors, "export a vector index", example)
+    add_option = add_command(
+        kinds, "vectors", _vectors, "export a vector index", example
+    )
     add_snapshot_options(add_option)
     add_token_file(add_option)
     what = 'repeatable; "" is the default namespace (all namespaces)'
@@ -51,7 +60,10 @@ def add(commands: Any, summary: str) -> None:
 def _failures(given: argparse.Namespace) -> ExitStatus:
     chosen = filter_of(given)
     # An age, such as --since 2d, makes another filter an hour earlier. Fixed times make the same one.
-    if given.every is not None and filter_of(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
+    if (
+        given.every is not None
+        and filter_of(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen
+    ):
         raise InputError(
             "syncing on a schedule",
             got="an age, which means different times at each run",
@@ -59,14 +71,19 @@ def _failures(given: argparse.Namespace) -> ExitStatus:
             next_step="Sync everything, and choose when reading or reporting.",
         )
     named = ("kind", "repair", "rebind", "retention")
-    options = {"filter": chosen, **_options(given), **{name: getattr(given, name) for name in named}}
+    options = {
+        "filter": chosen,
+        **_options(given),
+        **{name: getattr(given, name) for name in named},
+    }
 
     def run() -> Outcome:
         mistake = f" The snapshot {given.path} is empty and belongs to this filter: remove it."
         with connected(given, "queue") as service, unknown_values_end(given, mistake):
             changes = tk.sync_failures(service, given.path, **options)
         given.allow_no_match = True  # one run has shown that the filter is meant
-        options["rebind"] = False  # once: a later run with the token of another account is refused
+        # once: a later run with the token of another account is refused
+        options["rebind"] = False
         complete = changes.receipt.complete and not changes.lost
         return Outcome(
             verdict=changes.verdict,
@@ -79,13 +96,17 @@ def _failures(given: argparse.Namespace) -> ExitStatus:
 
 
 def _vectors(given: argparse.Namespace) -> ExitStatus:
-    options = _options(given) | {"namespace": "all" if given.namespace is None else given.namespace}
+    options = _options(given) | {
+        "namespace": "all" if given.namespace is None else given.namespace
+    }
 
     def run() -> Outcome:
         with connected(given, "vector") as service, unknown_names_end():
             receipt = tk.export_vectors(service, given.path, **options)
         status = ExitStatus.DONE if receipt.complete else ExitStatus.NOT_COMPLETE
-        return Outcome(verdict="exported", receipt=receipt, rows=receipt.rows, status=status)
+        return Outcome(
+            verdict="exported", receipt=receipt, rows=receipt.rows, status=status
+        )
 
     return _write(given, run)
 
@@ -104,7 +125,9 @@ def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
 
     if given.every is not None:
         plan = Plan(every=given.every, max_failures=given.max_failures)
-        schedule = Schedule(given.path, plan, heartbeat_file(given.path, given.heartbeat))
+        schedule = Schedule(
+            given.path, plan, heartbeat_file(given.path, given.heartbeat)
+        )
         return schedule.run_until_stopped(run)
     for option in ("max_failures", "heartbeat"):
         if getattr(given, option) is not None:
@@ -137,4 +160,6 @@ def _resumes(path: str) -> str:
     if checkpoint is None:
         return ""
     rows = sum(file.rows for file in checkpoint.identities)
-    return f"Kept: {counted(rows, 'row')}. The same command resumes the load within a day."
+    return (
+        f"Kept: {counted(rows, 'row')}. The same command resumes the load within a day."
+    )

@@ -59,7 +59,10 @@ class SnapshotStatus:
     @property
     def is_ahead(self) -> bool:
         """Return whether the last complete sync is in the future: a clock is wrong, and the age unknown."""
-        return self.age_seconds is not None and self.age_seconds < -PUNCTUAL.total_seconds()
+        return (
+            self.age_seconds is not None
+            and self.age_seconds < -PUNCTUAL.total_seconds()
+        )
 
     def __str__(self) -> str:
         parts = [f"{self._age()}, {counted(self.rows, 'row')}"]
@@ -86,7 +89,9 @@ class SnapshotStatus:
 
 def add(commands: Any, summary: str) -> None:
     """Add the command."""
-    add_option = add_command(commands, "status", _status, summary, "snapshots/failures --max-age 3h")
+    add_option = add_command(
+        commands, "status", _status, summary, "snapshots/failures --max-age 3h"
+    )
     add_option("path", "folder of a snapshot, or s3://bucket/prefix", nargs="+")
     what = "end with 6 if the last complete sync is longer ago (three times the interval, an hour at least)"
     add_option("--max-age", what, type=seconds_of, metavar="DURATION")
@@ -119,7 +124,11 @@ def _show(path: str, given: argparse.Namespace) -> ExitStatus:
 
 
 def snapshot_status(
-    path: str, *, max_age: float | None = None, heartbeat: Path | None = None, now: datetime | None = None
+    path: str,
+    *,
+    max_age: float | None = None,
+    heartbeat: Path | None = None,
+    now: datetime | None = None,
 ) -> SnapshotStatus:
     """Return the status of a snapshot, from the manifest and the heartbeat of the schedule.
 

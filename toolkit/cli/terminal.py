@@ -41,7 +41,10 @@ def say_wrapped(text: str) -> None:
     width = terminal_width()
     if width is not None:
         wrapper = textwrap.TextWrapper(
-            width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            width,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
         )
         text = "\n".join(wrapper.fill(line) for line in text.splitlines())
     say(text)
@@ -100,7 +103,9 @@ def table_text(frame: pd.DataFrame, width: int | None) -> str:
 def _widths(cells: pd.DataFrame, width: int) -> list[int] | None:
     """Return the widths of columns that fit together, made by narrowing the widest; None if none fit."""
     texts = cells.astype(str)
-    natural = [max(len(str(name)), int(texts[name].str.len().max())) for name in texts.columns]
+    natural = [
+        max(len(str(name)), int(texts[name].str.len().max())) for name in texts.columns
+    ]
     widths = list(natural)
     most = width - len(_GAP) * (len(widths) - 1)
     # One character at a time from the widest column, so that short columns stay as they are. For example,
@@ -115,10 +120,18 @@ def _widths(cells: pd.DataFrame, width: int) -> list[int] | None:
 
 def _wrapped(cells: pd.DataFrame, widths: Sequence[int]) -> str:
     """Return a table in which cells have several lines; numbers are on the right of their column."""
-    is_number = [all(isinstance(value, int | float) for value in cells[name]) for name in cells.columns]
+    is_number = [
+        all(isinstance(value, int | float) for value in cells[name])
+        for name in cells.columns
+    ]
     lines = []
-    for row in (tuple(map(str, cells.columns)), *cells.itertuples(index=False, name=None)):
-        columns = [_lines(str(value), width) for value, width in zip(row, widths, strict=True)]
+    for row in (
+        tuple(map(str, cells.columns)),
+        *cells.itertuples(index=False, name=None),
+    ):
+        columns = [
+            _lines(str(value), width) for value, width in zip(row, widths, strict=True)
+        ]
         for parts in zip_longest(*columns, fillvalue=""):
             placed = [
                 part.rjust(width) if right else part.ljust(width)
@@ -139,7 +152,9 @@ def _lines(text: str, width: int) -> list[str]:
         if lines[-1] and len((lines[-1] + part).rstrip()) > width:
             lines.append("")
         lines[-1] += part
-        while len(lines[-1].rstrip()) > width:  # one word that is longer than the column
+        while (
+            len(lines[-1].rstrip()) > width
+        ):  # one word that is longer than the column
             lines[-1:] = [lines[-1][:width], lines[-1][width:]]
     return [line.strip() for line in lines]
 

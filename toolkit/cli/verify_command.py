@@ -33,7 +33,11 @@ def _verify(given: argparse.Namespace) -> ExitStatus:
         else:
             say_wrapped(f"{path}: {verified}")
             if verified.out_of_date:
-                complain(f"{path}: out of date: {verified.out_of_date}", event="out of date", path=path)
+                complain(
+                    f"{path}: out of date: {verified.out_of_date}",
+                    event="out of date",
+                    path=path,
+                )
                 # a damaged snapshot outranks an old one: FAILED stays
                 status = status or ExitStatus.TOO_OLD
     return status

@@ -44,7 +44,8 @@ _NARROWEST: Final = 3  # columns of the name of a column of cells at least
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
 _WIDE: Final = 4.6  # inches of width above which a legend fits next to the Axes
 _LOW: Final = 1.9  # inches of height below which a heading is one short line
-_HIGH: Final = 2.1  # inches of height above which labels fit without a large change of layout
+# inches of height above which labels fit without a large change of layout
+_HIGH: Final = 2.1
 _TEXTS: Final = 0.85  # inches of height of lower Axes used by labels and heading
 _MARK: Final = 0.7  # inches of a mark on a truncated bar
 NAMED_BAR: Final = 1.9
@@ -71,7 +72,9 @@ def space_high(ax: Axes) -> float:
     """Return the inches of height for ticks and rows: if Axes are low, labels take a part of them."""
     height = inches_high(ax)
     figure = ax.get_figure(root=True)
-    laid_out = makes_room(ax) or (figure is not None and figure.get_layout_engine() is not None)
+    laid_out = makes_room(ax) or (
+        figure is not None and figure.get_layout_engine() is not None
+    )
     if height < _HIGH and laid_out:
         return height - _TEXTS
     return height
@@ -112,13 +115,17 @@ def top_of_bars(ax: Axes, heights: NDArray[Any]) -> float:
     return readable_top(heights)
 
 
-def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0) -> None:
+def heading(
+    ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0
+) -> None:
     """Write a title and the common prefix of all names above the Axes; `above` inches are in use."""
     # from the bottom to the top: a legend (`above`), the prefix, the title
     space = max(16, int(inches(ax) / COLUMN))
     height = above * _POINTS + 5
     small = inches_high(ax) < _LOW
-    if prefix and not small and not prefix.endswith("://"):  # a scheme alone is not information
+    if (
+        prefix and not small and not prefix.endswith("://")
+    ):  # a scheme alone is not information
         ax.annotate(
             f"names begin with {drawable(prefix, longest=max(8, space - 17))}", xy=(0, 1), xytext=(0, height),
             xycoords="axes fraction", textcoords="offset points", color=theme.muted, fontsize=9,
@@ -130,7 +137,8 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
         lines = _title_lines(ax, title, max(14, space * 9 // size), above)
         if small and len(lines) > 1:
             lines = [f"{lines[0]}…"]
-        alignment = ax.xaxis.label.get_horizontalalignment()  # `name_rows` sets it to "right"
+        # `name_rows` sets it to "right"
+        alignment = ax.xaxis.label.get_horizontalalignment()
         ax.set_title(
             "\n".join(lines), loc="left", x=float(alignment == "right"), y=1.0, pad=height, color=theme.ink,
             fontsize=size, horizontalalignment="right" if alignment == "right" else "left", parse_math=False,
@@ -140,7 +148,9 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
 def _title_lines(ax: Axes, title: str, space: int, above: float) -> list[str]:
     """Return the lines of a title; without the part after a comma or colon if the Axes are low."""
     lines = wrapped(drawable(title, longest=120), space)
-    if len(lines) > 1 and inches_high(ax) - above < _LOW:  # a legend above already uses the height
+    if (
+        len(lines) > 1 and inches_high(ax) - above < _LOW
+    ):  # a legend above already uses the height
         return wrapped(drawable(re.split("[,:]", title)[0], longest=120), space)
     return lines
 
@@ -148,7 +158,9 @@ def _title_lines(ax: Axes, title: str, space: int, above: float) -> list[str]:
 def show_sentence(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
     """Show a sentence instead of an empty plot, for example "No failures", below the title."""
     heading(ax, title, theme)
-    ax.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)  # Axes can share ticks
+    ax.tick_params(
+        bottom=False, left=False, labelbottom=False, labelleft=False
+    )  # Axes can share ticks
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.text(
@@ -159,7 +171,12 @@ def show_sentence(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axe
 
 
 def legend(
-    ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme, *, long: float = 1.2
+    ax: Axes,
+    handles: Sequence[Any],
+    names: Sequence[str],
+    theme: Theme,
+    *,
+    long: float = 1.2,
 ) -> tuple[float, float]:
     """Draw a legend, and return the inches that it takes of the width and of the height.
 
@@ -171,7 +188,9 @@ def legend(
     handles = handles[-len(names) :]
     name_width = max(map(width, names)) * COLUMN + 0.3 + long / 8
     if inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax):
-        _draw_legend(ax, handles, names, theme, long, loc="upper left", at=(1.0, 1.0), ncols=1)
+        _draw_legend(
+            ax, handles, names, theme, long, loc="upper left", at=(1.0, 1.0), ncols=1
+        )
         return name_width, 0.0
     columns = max(1, min(4, int(inches(ax) / name_width)))
     rows = max(1, int(inches_high(ax) * _SHARE_OF_NAMES / _LINE))
@@ -179,7 +198,9 @@ def legend(
         named = rows * columns - 1
         names = [*names[:named], f"… {len(names) - named} more"]
         handles = [*handles[:named], Patch(visible=False)]
-    drawn = _draw_legend(ax, handles, names, theme, long, loc="lower left", at=(0.0, 1.0), ncols=columns)
+    drawn = _draw_legend(
+        ax, handles, names, theme, long, loc="lower left", at=(0.0, 1.0), ncols=columns
+    )
     # measured, because letters with marks make a row higher
     return 0.0, drawn.get_window_extent().height / ax.figure.dpi + 0.06
 
@@ -201,15 +222,32 @@ def _draw_legend(
 
 
 def legend_of_totals(
-    ax: Axes, handles: Sequence[Any], names: Sequence[str], totals: Sequence[str], theme: Theme, *, less: int
+    ax: Axes,
+    handles: Sequence[Any],
+    names: Sequence[str],
+    totals: Sequence[str],
+    theme: Theme,
+    *,
+    less: int,
 ) -> tuple[float, float]:
     """Draw a legend of names and totals. Names have a third of the width, less `less` columns."""
     longest = max(12, min(32, int(inches(ax) * 0.32 / COLUMN) - less))
     short = drawable_names(names, longest=longest)
-    return legend(ax, handles, [f"{name}  {total}" for name, total in zip(short, totals, strict=True)], theme)
+    return legend(
+        ax,
+        handles,
+        [f"{name}  {total}" for name, total in zip(short, totals, strict=True)],
+        theme,
+    )
 
 
-def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:
+def cut(
+    ax: Axes,
+    theme: Theme,
+    top: float,
+    middles: Sequence[float],
+    heights: Sequence[float],
+) -> float:
     """End the vertical axis at `top`, mark the truncated bars, and return the inches used above the Axes.
 
     Of bars so near that their marks would overlap, only the highest is marked.
@@ -232,7 +270,9 @@ def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: S
     return _LINE
 
 
-def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0, tz: str = "UTC") -> None:
+def time_axis(
+    ax: Axes, start: float, end: float, *, taken: float = 0.0, tz: str = "UTC"
+) -> None:
     """Draw a horizontal axis of days since 1970, as matplotlib's date axes count, with ticks at local times.
 
     `taken` inches of the width are not free for labels.
@@ -248,10 +288,19 @@ def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0, tz: str
     ahead = _days_ahead(start, zone)
     first = math.ceil((start + ahead - origin) / days - 1e-9) * days + origin
     # local times, as days since 1970; and the same times in UTC
-    local = [first + number * days for number in range(int((end + ahead - first) / days + 1e-9) + 1)]
+    local = [
+        first + number * days
+        for number in range(int((end + ahead - first) / days + 1e-9) + 1)
+    ]
     local = local or [start + ahead]
     ticks = [time - _days_ahead(time - ahead, zone) for time in local]
-    ax.set_xticks(ticks, [_tick_label(time, days, first=number == 0) for number, time in enumerate(local)])
+    ax.set_xticks(
+        ticks,
+        [
+            _tick_label(time, days, first=number == 0)
+            for number, time in enumerate(local)
+        ],
+    )
 
 
 def _tick_step(days: float, most_ticks: int) -> float:
@@ -288,18 +337,24 @@ def count_axis(ax: Axes, label: str, theme: Theme, top: float) -> None:
     """Draw a vertical axis of counts from 0 to a little above the top."""
     limit(ax.yaxis, 0, top * 1.05)
     ax.yaxis.set_major_locator(
-        MaxNLocator(nbins=max(1, min(5, int(space_high(ax) / 0.3))), integer=True, min_n_ticks=1)
+        MaxNLocator(
+            nbins=max(1, min(5, int(space_high(ax) / 0.3))), integer=True, min_n_ticks=1
+        )
     )
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     label_axis(ax.yaxis, label, theme)
 
 
-def number_axis(ax: Axes, axis: Axis, written: Callable[[float], str] = "{:.6g}".format) -> None:
+def number_axis(
+    ax: Axes, axis: Axis, written: Callable[[float], str] = "{:.6g}".format
+) -> None:
     """Draw an axis of numbers, for example of scores, with as many ticks as fit."""
     space = space_high(ax) / 0.3
     if axis is ax.xaxis:
         space = inches(ax) / _TICK_WIDTH
-    axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(space))), steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_locator(
+        MaxNLocator(nbins=max(1, min(6, int(space))), steps=[1, 2, 2.5, 5, 10])
+    )
     axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
 
 
@@ -319,7 +374,9 @@ def label_axis(axis: Axis, label: str, theme: Theme) -> None:
     lines: list[str] = []
     for line in label.split("\n"):
         lines += wrapped(line, space)
-    axis.set_label_text("\n".join(lines), color=theme.muted, fontsize=9, parse_math=False)
+    axis.set_label_text(
+        "\n".join(lines), color=theme.muted, fontsize=9, parse_math=False
+    )
 
 
 def aside(*counts: tuple[int, str]) -> str:
@@ -328,7 +385,9 @@ def aside(*counts: tuple[int, str]) -> str:
     >>> aside((3, "due already"), (0, "without a usable time"))
     '(3 due already)'
     """
-    parts = [f"{number:,} {counted_thing}" for number, counted_thing in counts if number]
+    parts = [
+        f"{number:,} {counted_thing}" for number, counted_thing in counts if number
+    ]
     if parts:
         return f"({', '.join(parts)})"
     return ""
@@ -362,7 +421,11 @@ def rows_that_fit(ax: Axes, lines: float = 1.0) -> int:
 
 
 def name_rows(
-    ax: Axes, positions: Sequence[float], names: Sequence[str], *, notes: Sequence[str] = ()
+    ax: Axes,
+    positions: Sequence[float],
+    names: Sequence[str],
+    *,
+    notes: Sequence[str] = (),
 ) -> str:
     """Name the rows on the vertical axis without their common prefix; return the prefix for the heading.
 
@@ -379,14 +442,21 @@ def name_rows(
     longest = max(8, min(40, int(inches(ax) * share / COLUMN) - longest_ending))
     lines = int(space_high(ax) / _LINE / max(1, len(names)))
     labels = []
-    for name, ending, shortened in zip(names, endings, drawable_names(names, longest=longest), strict=True):
+    for name, ending, shortened in zip(
+        names, endings, drawable_names(names, longest=longest), strict=True
+    ):
         whole_name = f"{drawable(name, longest=math.inf)}{ending}"
-        labels.append(_broken(whole_name, longest + longest_ending, lines) or f"{shortened}{ending}")
+        labels.append(
+            _broken(whole_name, longest + longest_ending, lines)
+            or f"{shortened}{ending}"
+        )
     ax.set_yticks(list(positions), labels)
     as_written(ax.get_yticklabels())
     ax.tick_params(axis="y", length=0)
     drawn_lines = "\n".join(labels).split("\n")
-    if inches(ax) < _WIDE and max(map(width, drawn_lines)) * COLUMN > _SHARE_OF_NAMES * inches(ax):
+    if inches(ax) < _WIDE and max(
+        map(width, drawn_lines)
+    ) * COLUMN > _SHARE_OF_NAMES * inches(ax):
         # the names leave little room: the label and the title end at the right edge instead of being cut
         ax.xaxis.label.set(x=1.0, horizontalalignment="right")
     return prefix
@@ -414,7 +484,9 @@ class _Columns(FixedFormatter):
         space = int(inches(self.ax) / abs(high - low) / COLUMN)
         names = drawable_names(self.names, longest=max(_NARROWEST, space - 1))
         totals = fitting_numbers(self.totals, space)
-        self.seq = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
+        self.seq = [
+            f"{name}\n{total}" for name, total in zip(names, totals, strict=True)
+        ]
         return super().format_ticks(values)
 
 
@@ -428,30 +500,68 @@ def _broken(name: str, space: int, lines: int) -> str | None:
 
 
 def name_above(
-    ax: Axes, positions: Sequence[float], names: Sequence[str], theme: Theme, *, notes: Sequence[str] = ()
+    ax: Axes,
+    positions: Sequence[float],
+    names: Sequence[str],
+    theme: Theme,
+    *,
+    notes: Sequence[str] = (),
 ) -> None:
     """Name rows above their bars, over the whole width; notes follow the names and are never shortened."""
     ax.set_yticks([])
     notes = notes or ["" for _ in names]
     for position, name, note in zip(positions, names, notes, strict=True):
-        look = {"va": "bottom", "color": theme.ink, "fontsize": 9, "parse_math": False, "clip_on": False}
-        longest = max(_SHORTEST, inches(ax) / COLUMN - len(note) - 2)  # until it is drawn
-        ax.add_artist(_Name(position, name, note, longest, transform=ax.get_yaxis_transform(), **look))
+        look = {
+            "va": "bottom",
+            "color": theme.ink,
+            "fontsize": 9,
+            "parse_math": False,
+            "clip_on": False,
+        }
+        longest = max(
+            _SHORTEST, inches(ax) / COLUMN - len(note) - 2
+        )  # until it is drawn
+        ax.add_artist(
+            _Name(
+                position,
+                name,
+                note,
+                longest,
+                transform=ax.get_yaxis_transform(),
+                **look,
+            )
+        )
 
 
 def name_bars(
-    ax: Axes, names: Sequence[str], theme: Theme, notes: Sequence[str], *, longest: float | None = None
+    ax: Axes,
+    names: Sequence[str],
+    theme: Theme,
+    notes: Sequence[str],
+    *,
+    longest: float | None = None,
 ) -> None:
     """Name horizontal bars from the top.
 
     `longest` is the length of the longest bar. If it is None, the horizontal axis has ticks and a grid.
     """
-    name_above(ax, [number - 0.04 for number in range(len(names))], names, theme, notes=notes)
-    limit(ax.yaxis, max(len(names), 3) - 0.4, -0.5)  # a single bar does not fill the Axes
+    name_above(
+        ax, [number - 0.04 for number in range(len(names))], names, theme, notes=notes
+    )
+    limit(
+        ax.yaxis, max(len(names), 3) - 0.4, -0.5
+    )  # a single bar does not fill the Axes
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
     if longest is None:
-        ax.grid(visible=True, axis="x", color=theme.grid, linewidth=0.6, linestyle="-", alpha=1.0)
+        ax.grid(
+            visible=True,
+            axis="x",
+            color=theme.grid,
+            linewidth=0.6,
+            linestyle="-",
+            alpha=1.0,
+        )
         return
     ax.spines["bottom"].set_visible(False)
     limit(ax.xaxis, 0, longest)
@@ -461,7 +571,9 @@ def name_bars(
 class _Name(Text):
     """A name and a note that fit the width of the Axes, which is known only on drawing."""
 
-    def __init__(self, position: float, name: str, note: str, longest: float, **look: Any) -> None:
+    def __init__(
+        self, position: float, name: str, note: str, longest: float, **look: Any
+    ) -> None:
         self.name, self.note = name, note
         super().__init__(0, position, self._within(longest), **look)
 
@@ -476,7 +588,10 @@ class _Name(Text):
 
     def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
         """Draw as much of the name as fits."""
-        low, high = _SHORTEST, max(_SHORTEST, math.ceil(width(drawable(self.name, longest=math.inf))))
+        low, high = (
+            _SHORTEST,
+            max(_SHORTEST, math.ceil(width(drawable(self.name, longest=math.inf)))),
+        )
         right = cast("Axes", self.axes).get_window_extent(renderer).x1
         while low < high:  # binary search for the most columns that fit
             middle = (low + high + 1) // 2

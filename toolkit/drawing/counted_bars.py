@@ -16,11 +16,16 @@ from toolkit.drawing.style import COLUMN, FONT, Theme
 from toolkit.drawing.wording import fitting_numbers, percent, readable_top, short_number
 
 _HIGH: Final = 0.15  # inches of height of a number
-_MANY: Final = 5  # cells in this colour of the theme, or a stronger one, have light numbers
+# cells in this colour of the theme, or a stronger one, have light numbers
+_MANY: Final = 5
 
 
 def draw_rows(
-    ax: Axes, names: Sequence[str], counts: Sequence[int], theme: Theme, signs: Sequence[int]
+    ax: Axes,
+    names: Sequence[str],
+    counts: Sequence[int],
+    theme: Theme,
+    signs: Sequence[int],
 ) -> None:
     """Draw one horizontal bar per row, the first at the top, with the count and share at the end."""
     total = max(sum(counts), 1)
@@ -32,7 +37,9 @@ def draw_rows(
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
         )  # fmt: skip
     axis.name_rows(ax, range(len(names)), names)
-    axis.limit(ax.yaxis, max(len(names), 3) - 0.4, -0.6)  # a single bar does not fill the Axes
+    axis.limit(
+        ax.yaxis, max(len(names), 3) - 0.4, -0.6
+    )  # a single bar does not fill the Axes
     axis.limit(ax.xaxis, 0, most * 1.35)
     ax.set_xticks([])
     ax.spines["bottom"].set_visible(False)
@@ -40,7 +47,11 @@ def draw_rows(
 
 
 def draw_cells(
-    ax: Axes, counts: NDArray[np.int64], theme: Theme, *, edges: NDArray[np.float64] | None = None
+    ax: Axes,
+    counts: NDArray[np.int64],
+    theme: Theme,
+    *,
+    edges: NDArray[np.float64] | None = None,
 ) -> float:
     """Draw a matrix of counts, the first row at the top, and return the inches used above the Axes."""
     rows, columns = counts.shape
@@ -96,8 +107,16 @@ def _bounds(counts: NDArray[np.int64], levels: int) -> list[int]:
 def _key(ax: Axes, bounds: list[int], colours: list[str], theme: Theme) -> float:
     """Draw a key of colours and counts above the right end of the Axes; return the inches used there."""
     most = max(2, min(5, int(axis.inches(ax) / 0.7)))
-    named = sorted({round(position) for position in np.linspace(0, len(bounds) - 1, min(len(bounds), most))})
-    patches = [Patch(facecolor=colours[position], edgecolor=theme.grid, linewidth=0.6) for position in named]
+    named = sorted(
+        {
+            round(position)
+            for position in np.linspace(0, len(bounds) - 1, min(len(bounds), most))
+        }
+    )
+    patches = [
+        Patch(facecolor=colours[position], edgecolor=theme.grid, linewidth=0.6)
+        for position in named
+    ]
     lowest = [1, *(bound + 1 for bound in bounds)]
     names = [_span_of_counts(lowest[position], bounds[position]) for position in named]
     ax.legend(

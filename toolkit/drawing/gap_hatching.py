@@ -35,12 +35,18 @@ def hatch_cells(ax: Axes, theme: Theme, cells: NDArray[np.bool_]) -> None:
     """Hatch cells of a matrix that is drawn with the first row at the top, each one unit high and wide."""
     if not cells.any():
         return
-    corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5]])
+    corners = np.array(
+        [[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5]]
+    )
     squares = [corners + np.array([column, row]) for row, column in np.argwhere(cells)]
     square_codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
     codes = np.tile(square_codes, len(squares))
     # one artist: hatching many cells one by one is slow
-    ax.add_patch(PathPatch(Path(np.concatenate(squares), codes), zorder=_OVER_CELLS, **_look(theme)))
+    ax.add_patch(
+        PathPatch(
+            Path(np.concatenate(squares), codes), zorder=_OVER_CELLS, **_look(theme)
+        )
+    )
 
 
 def _look(theme: Theme) -> dict[str, Any]:

@@ -40,12 +40,20 @@ _CHANGED: Final = {
     "steady": 8,
 }
 _RUNS: Final = {"succeeded": 0, "failed": 3, "cancelled": 8, "running": 4}
-_REDRIVEN: Final = {"done": 0, "failed again": 3, "failed otherwise": 1, "open": 2, "stopped or left": -1}
+_REDRIVEN: Final = {
+    "done": 0,
+    "failed again": 3,
+    "failed otherwise": 1,
+    "open": 2,
+    "stopped or left": -1,
+}
 
 
-_OUTCOME_OF_STATE: Final = {"succeeded": "done", "called": "done", "deleted": "done"} | dict.fromkeys(
-    ("stopped", "left", "skipped", "refused"), "stopped or left"
-)
+_OUTCOME_OF_STATE: Final = {
+    "succeeded": "done",
+    "called": "done",
+    "deleted": "done",
+} | dict.fromkeys(("stopped", "left", "skipped", "refused"), "stopped or left")
 
 Series = Sequence[tuple[Sequence[float], Sequence[int]]]
 """Per series, the values of the rows and their colours."""
@@ -71,20 +79,30 @@ def draw_groups(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
     return ax
 
 
-def draw_classes(classes: pd.DataFrame, ax: Axes, theme: Theme, *, unknown: str) -> Axes:
+def draw_classes(
+    classes: pd.DataFrame, ax: Axes, theme: Theme, *, unknown: str
+) -> Axes:
     """Draw one bar per row (`class`, `count`); the class `unknown` has the colour of merged rows."""
     names = classes["class"].tolist()
     counts = classes["count"].astype(int).tolist()
     heading(ax, "Classes of failures", theme)
     if not names:
         return show_sentence(ax, "No failures", theme)
-    draw_rows(ax, names, counts, theme, [_MERGED if name == unknown else 0 for name in names])
+    draw_rows(
+        ax, names, counts, theme, [_MERGED if name == unknown else 0 for name in names]
+    )
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
     return ax
 
 
 def draw_explanation(
-    conditions: pd.DataFrame, ax: Axes, theme: Theme, *, observed: float, expected: float, stands_out: bool
+    conditions: pd.DataFrame,
+    ax: Axes,
+    theme: Theme,
+    *,
+    observed: float,
+    expected: float,
+    stands_out: bool,
 ) -> Axes:
     """Draw two bars per row (`condition`, `observed`, `expected`), the likeliest condition at the top."""
     title = "Observed and expected, by condition"
@@ -93,15 +111,23 @@ def draw_explanation(
         return show_sentence(ax, f"Nothing stands out: {change}", theme, title)
     rows = conditions.head(min(_CONDITIONS, rows_that_fit(ax, NAMED_BAR)))
     names, prefix = _condition_names(rows["condition"].tolist())
-    observed_counts, expected_counts = rows["observed"].tolist(), rows["expected"].tolist()
-    notes = [_observed_note(*counts) for counts in zip(observed_counts, expected_counts, strict=True)]
+    observed_counts, expected_counts = (
+        rows["observed"].tolist(),
+        rows["expected"].tolist(),
+    )
+    notes = [
+        _observed_note(*counts)
+        for counts in zip(observed_counts, expected_counts, strict=True)
+    ]
     observed_colours = [_OBSERVED for _ in observed_counts]
     expected_colours = [_EXPECTED for _ in expected_counts]
     series = [(observed_counts, observed_colours), (expected_counts, expected_colours)]
     _named_bars(ax, theme, names, series, notes)
     _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
     heading(ax, title, theme, prefix=prefix, above=above)
-    label_axis(ax.xaxis, f"{change} in all; conditions can match the same failures", theme)
+    label_axis(
+        ax.xaxis, f"{change} in all; conditions can match the same failures", theme
+    )
     return ax
 
 
@@ -139,7 +165,9 @@ def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
     )  # fmt: skip
     notes = [
         f"{change}, {short_number(round(before))} to {short_number(now)}"
-        for change, before, now in zip(rows["change"], expected, rows["after"], strict=True)
+        for change, before, now in zip(
+            rows["change"], expected, rows["after"], strict=True
+        )
     ]
     name_bars(ax, rows["title"].tolist(), theme, notes)
     most = max(10.0, expected.max(), after.max())
@@ -147,7 +175,9 @@ def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
     ax.set_xticks(ticks, [short_number(tick) for tick in ticks])
     ax.minorticks_off()
     limit(ax.xaxis, -0.15, most * 1.5)
-    _, above = legend(ax, [before_points, after_points], ["expected (earlier rate)", "after"], theme)
+    _, above = legend(
+        ax, [before_points, after_points], ["expected (earlier rate)", "after"], theme
+    )
     heading(ax, title, theme, above=above)
     shown = first_of(len(rows), len(groups), "groups")
     label_axis(ax.xaxis, f"{shown}failures, logarithmic", theme)
@@ -167,12 +197,16 @@ def _condition_names(conditions: list[dict[str, object]]) -> tuple[list[str], st
     clean = Redactor().text
     names = []
     for condition in conditions:
-        short = {name: str(value).removeprefix(prefix) for name, value in condition.items()}
+        short = {
+            name: str(value).removeprefix(prefix) for name, value in condition.items()
+        }
         names.append(clean(describe_condition(short)))
     return names, clean(prefix)
 
 
-def draw_run_outcomes(workflows: pd.DataFrame, ax: Axes, theme: Theme, *, runs: int) -> Axes:
+def draw_run_outcomes(
+    workflows: pd.DataFrame, ax: Axes, theme: Theme, *, runs: int
+) -> Axes:
     """Draw one stacked bar per workflow, of the outcomes of the runs.
 
     Parameters
@@ -187,7 +221,9 @@ def draw_run_outcomes(workflows: pd.DataFrame, ax: Axes, theme: Theme, *, runs: 
     if rows.empty:
         return show_sentence(ax, "No runs", theme, title)
     outcomes = [outcome for outcome in _RUNS if rows[outcome].sum()]
-    names, prefix = without_prefix([Redactor().url(str(url)) for url in rows["workflow_url"]])
+    names, prefix = without_prefix(
+        [Redactor().url(str(url)) for url in rows["workflow_url"]]
+    )
     notes = [_runs_note(row) for row in rows.to_dict("records")]
     above = _stacked(ax, theme, names, rows[outcomes], _RUNS, notes, height=0.42)
     heading(ax, title, theme, prefix=prefix, above=above)
@@ -204,13 +240,19 @@ def _runs_note(row: dict[Hashable, Any]) -> str:
     return f"{runs}, {percent(row['success_rate'])} succeeded"
 
 
-def draw_outcomes(entries: pd.DataFrame, ax: Axes, theme: Theme, *, verdict: str) -> Axes:
+def draw_outcomes(
+    entries: pd.DataFrame, ax: Axes, theme: Theme, *, verdict: str
+) -> Axes:
     """Draw one stacked bar per group of a redrive, of the outcomes of the entries (`title`, `state`)."""
     title = "Outcomes of the redrive"
     outcomes = entries.assign(outcome=entries["state"].map(_outcome))
     counts = pd.crosstab(outcomes["title"], outcomes["outcome"])
-    counts = counts.reindex(columns=[name for name in _REDRIVEN if name in counts.columns])
-    counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False, kind="stable").index]
+    counts = counts.reindex(
+        columns=[name for name in _REDRIVEN if name in counts.columns]
+    )
+    counts = counts.loc[
+        counts.sum(axis=1).sort_values(ascending=False, kind="stable").index
+    ]
     if counts.empty:
         return show_sentence(ax, "No entries", theme, title)
     counts = counts.head(rows_that_fit(ax, NAMED_BAR))
@@ -294,7 +336,10 @@ def draw_differences(
         axes.axvline(0, color=colours.ink, linewidth=1.0, linestyle=(0, (3.7, 1.6)))
         # colour and shape: the style draws no edges of markers
         differs = (rows["low"] > 0) | (rows["high"] < 0)
-        looks = [("o", colours.series[0]) if shown else ("s", colours.muted) for shown in differs]
+        looks = [
+            ("o", colours.series[0]) if shown else ("s", colours.muted)
+            for shown in differs
+        ]
         positions = _intervals(axes, rows, "difference", looks)
         most = 1.1 * max(abs(rows["low"].min()), abs(rows["high"].max()), 1e-3)
         limit(axes.xaxis, -most, most)
@@ -304,7 +349,9 @@ def draw_differences(
         return axes
 
 
-def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+def draw_recall(
+    by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
     """Draw a point with an interval per row of `by` (`name`, `queries`, `share`, `low`, `high`)."""
     known = by.dropna(subset="share")
     with drawing(ax, theme) as (axes, colours):
@@ -318,11 +365,17 @@ def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: 
         prefix = name_rows(axes, positions, known["name"].tolist(), notes=notes)
         heading(axes, title, colours, prefix=prefix)
         number_axis(axes, axes.xaxis, percent)
-        label_axis(axes.xaxis, "neighbours returned, with the 95 % interval over queries", colours)
+        label_axis(
+            axes.xaxis,
+            "neighbours returned, with the 95 % interval over queries",
+            colours,
+        )
         return axes
 
 
-def _intervals(ax: Axes, rows: pd.DataFrame, column: str, looks: Sequence[tuple[str, str]]) -> list[float]:
+def _intervals(
+    ax: Axes, rows: pd.DataFrame, column: str, looks: Sequence[tuple[str, str]]
+) -> list[float]:
     """Draw a point with an interval per row, the first at the top, and return the positions of the rows.
 
     `looks` are the shape and the colour of each point.

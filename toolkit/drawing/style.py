@@ -37,11 +37,17 @@ from toolkit.secrets.redaction import visible
 ThemeName = Literal["light", "dark"]
 F = TypeVar("F", bound=Callable[..., Axes])
 
-FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that text has the same width everywhere
+# comes with matplotlib, so that text has the same width everywhere
+FONT: Final = "DejaVu Sans"
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 """One hatch per series, in order, in addition to the colour."""
 
-_USUAL: Final = (0.125, 0.11, 0.775, 0.77)  # default position of single Axes in matplotlib
+_USUAL: Final = (
+    0.125,
+    0.11,
+    0.775,
+    0.77,
+)  # default position of single Axes in matplotlib
 _SMALLEST: Final = (3.0, 2.0)  # inches of a figure with enough room for Axes and labels
 _ROOMY: Final[WeakKeyDictionary[Axes, tuple[float, ...]]] = WeakKeyDictionary()
 """Positions of Axes after a plot made room for labels."""
@@ -69,7 +75,9 @@ InputError
 def documented(plot: F) -> F:
     """Fill in a docstring: ``{axes}`` (`ax`, `theme`, and the Axes returned) and ``{raises}``."""
     if plot.__doc__:  # None under python -OO
-        plot.__doc__ = cleandoc(plot.__doc__).replace("{axes}", _AXES).replace("{raises}", _RAISES)
+        plot.__doc__ = (
+            cleandoc(plot.__doc__).replace("{axes}", _AXES).replace("{raises}", _RAISES)
+        )
     return plot
 
 
@@ -88,7 +96,12 @@ class Theme:
 
     def bar(self, sign: int) -> dict[str, Any]:
         """Return the look of bars of the series at this position, as options of artists."""
-        return {"color": self.series[sign], "hatch": HATCHES[sign], "edgecolor": self.paper, "linewidth": 0}
+        return {
+            "color": self.series[sign],
+            "hatch": HATCHES[sign],
+            "edgecolor": self.paper,
+            "linewidth": 0,
+        }
 
 
 THEMES: Final[dict[ThemeName, Theme]] = {
@@ -136,9 +149,13 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
             yield new_axes, theme
             _reset(new_axes)
         return
-    prepare(instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme)
+    prepare(
+        instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme
+    )
     *colour, alpha = to_rgba(ax.figure.get_facecolor())
-    if alpha and abs(sum(colour) - sum(to_rgb(theme.paper))) > _FAR:  # labels would not be readable
+    if (
+        alpha and abs(sum(colour) - sum(to_rgb(theme.paper))) > _FAR
+    ):  # labels would not be readable
         ax.figure.set_facecolor(theme.paper)
     yield ax, theme
     _reset(ax)
@@ -150,7 +167,11 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
 def _new_axes(theme: Theme) -> Iterator[Axes]:
     """Make a figure of pyplot with styled Axes. Close it if drawing raises."""
     figure = plt.figure(
-        figsize=(9, 3.6), layout=_layout(), facecolor=theme.paper, edgecolor=theme.paper, frameon=True
+        figsize=(9, 3.6),
+        layout=_layout(),
+        facecolor=theme.paper,
+        edgecolor=theme.paper,
+        frameon=True,
     )
     try:
         # a first estimate of the space for labels; the layout is computed on drawing
@@ -186,7 +207,10 @@ def makes_room(ax: Axes) -> bool:
     return (
         figure.get_layout_engine() is None
         and place.get_gridspec().get_geometry() == (1, 1)
-        and any(np.allclose(position, expected) for expected in (_USUAL, _ROOMY.get(ax, _USUAL)))
+        and any(
+            np.allclose(position, expected)
+            for expected in (_USUAL, _ROOMY.get(ax, _USUAL))
+        )
         and bool((figure.get_size_inches() >= _SMALLEST).all())
     )
 
@@ -207,7 +231,15 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
         labelleft=True, labeltop=False, labelright=False,
     )  # fmt: skip
     ax.grid(visible=False, which="both", axis="both")
-    ax.grid(visible=True, which="major", axis="y", color=theme.grid, linewidth=0.6, linestyle="-", alpha=1.0)
+    ax.grid(
+        visible=True,
+        which="major",
+        axis="y",
+        color=theme.grid,
+        linewidth=0.6,
+        linestyle="-",
+        alpha=1.0,
+    )
     ax.set_axisbelow(True)
     return ax
 
@@ -261,7 +293,11 @@ def drawable(value: object, *, longest: float = _LONGEST) -> str:
     for character in str(value)[:_READ]:
         marks = marks + 1 if columns(character) == 0 else 0
         shown = visible(character)
-        if shown == character and not character.isspace() and (marks > _MARKS or columns(character) is None):
+        if (
+            shown == character
+            and not character.isspace()
+            and (marks > _MARKS or columns(character) is None)
+        ):
             shown = _escape(character)
         written.append(shown)
     one_line = " ".join("".join(written).split())
@@ -311,7 +347,9 @@ def columns(character: str) -> float | None:
     font = get_font(findfont(FontProperties(family=FONT)))
     if not font.get_char_index(ord(character)):
         return None
-    advance: float = font.load_char(ord(character), flags=LoadFlags.NO_SCALE).horiAdvance
+    advance: float = font.load_char(
+        ord(character), flags=LoadFlags.NO_SCALE
+    ).horiAdvance
     if not advance:
         return 0.0
     return max(1.0, advance / font.units_per_EM / _EM)

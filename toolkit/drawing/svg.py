@@ -13,7 +13,9 @@ from matplotlib.figure import Figure
 from toolkit.drawing.style import FONT, Theme
 from toolkit.secrets.redaction import escape_attribute, escape_html
 
-_ELEMENTS: Final = frozenset({"svg", "g", "path", "defs", "use", "text", "tspan", "clipPath", "rect"})
+_ELEMENTS: Final = frozenset(
+    {"svg", "g", "path", "defs", "use", "text", "tspan", "clipPath", "rect"}
+)
 _IDS: Final = re.compile(r"url\(#([^)]+)\)")
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 _TILE: Final = 72  # points: matplotlib's patterns have this width and height
@@ -22,13 +24,22 @@ _COORDINATE: Final = re.compile(r"-?\d+(?:\.\d+)?")
 _FONT: Final = re.compile(rf"(['\"]?){FONT}\1")
 
 
-def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, theme: Theme) -> str:
+def inline_svg(
+    figure: Figure, *, title: str, description: str, prefix: str, theme: Theme
+) -> str:
     """Return a figure as an ``<svg>`` element; the same bytes for the same figure. It is not changed."""
     root = ET.fromstring(_drawn(figure))  # noqa: S314 - just written by matplotlib
     _draw_hatches(root)
     names = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
-    ids = {name: f"{prefix}-{number}" for number, name in enumerate(names)}  # matplotlib's are random
-    variables = {theme.ink: "ink", theme.muted: "muted", theme.grid: "grid", theme.paper: "paper"}
+    ids = {
+        name: f"{prefix}-{number}" for number, name in enumerate(names)
+    }  # matplotlib's are random
+    variables = {
+        theme.ink: "ink",
+        theme.muted: "muted",
+        theme.grid: "grid",
+        theme.paper: "paper",
+    }
     variables |= {colour: str(number) for number, colour in enumerate(theme.series)}
     variables |= {colour: f"heat-{number}" for number, colour in enumerate(theme.heat)}
     variables |= {theme.on_few: "on-few", theme.on_many: "on-many"}
@@ -79,7 +90,9 @@ def _draw_hatches(root: ET.Element) -> None:
     parents: dict[ET.Element, ET.Element] = {}
     for parent in root.iter():
         parents.update(dict.fromkeys(parent, parent))
-    patterns = {pattern.attrib["id"]: pattern for pattern in root.iter(f"{_SVG}pattern")}
+    patterns = {
+        pattern.attrib["id"]: pattern for pattern in root.iter(f"{_SVG}pattern")
+    }
     # paths by hatch and by the clip path of their Axes, because each group gets one clip path
     bars: dict[tuple[str, str], list[ET.Element]] = {}
     for path in root.iter(f"{_SVG}path"):
@@ -93,11 +106,15 @@ def _draw_hatches(root: ET.Element) -> None:
             path.set("style", path.attrib["style"].replace(f"url(#{name})", colour))
         outline = " ".join(path.attrib["d"] for path in paths)
         positions = [float(coordinate) for coordinate in _COORDINATE.findall(outline)]
-        container = ET.SubElement(parents[paths[-1]], f"{_SVG}g", {"clip-path": clip} if clip else {})
+        container = ET.SubElement(
+            parents[paths[-1]], f"{_SVG}g", {"clip-path": clip} if clip else {}
+        )
         definitions = ET.SubElement(container, f"{_SVG}defs")
         clip_path = ET.SubElement(definitions, f"{_SVG}clipPath", id=f"{name}-{number}")
         ET.SubElement(clip_path, f"{_SVG}path", d=outline)
-        lines = ET.SubElement(container, f"{_SVG}g", {"clip-path": f"url(#{name}-{number})"})
+        lines = ET.SubElement(
+            container, f"{_SVG}g", {"clip-path": f"url(#{name}-{number})"}
+        )
         for x in _tiles(positions[::2]):
             for y in _tiles(positions[1::2]):
                 ET.SubElement(lines, f"{_SVG}use", href=f"#{name}", x=str(x), y=str(y))
@@ -105,7 +122,8 @@ def _draw_hatches(root: ET.Element) -> None:
     for name, pattern in patterns.items():
         drawn = pattern.find(f"{_SVG}path")
         pattern.clear()
-        pattern.tag, pattern.attrib = f"{_SVG}path", {**_dotted(drawn.attrib), "id": name}  # type: ignore[union-attr]
+        pattern.tag = f"{_SVG}path"
+        pattern.attrib = {**_dotted(drawn.attrib), "id": name}  # type: ignore[union-attr]
 
 
 def _dotted(attributes: dict[str, str]) -> dict[str, str]:
@@ -147,13 +165,17 @@ def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str])
     attributes = ""
     for qualified_name, value in element.attrib.items():
         name = qualified_name.rpartition("}")[2]
-        attributes += f' {name}="{escape_attribute(_value(name, value, ids, variables))}"'
+        attributes += (
+            f' {name}="{escape_attribute(_value(name, value, ids, variables))}"'
+        )
     if not inner:
         return f"<{tag}{attributes}/>"
     return f"<{tag}{attributes}>{inner}</{tag}>"
 
 
-def _value(name: str, value: str, ids: dict[str, str], variables: dict[str, str]) -> str:
+def _value(
+    name: str, value: str, ids: dict[str, str], variables: dict[str, str]
+) -> str:
     if name == "id":
         return ids[value]
     if name == "href":
@@ -162,7 +184,8 @@ def _value(name: str, value: str, ids: dict[str, str], variables: dict[str, str]
     if name == "d":
         # a hundredth of a point is finer than any screen, and half the bytes
         return _NUMBER.sub(
-            lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), " ".join(value.split())
+            lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."),
+            " ".join(value.split()),
         )
     if name not in {"style", "fill", "stroke"}:
         return value

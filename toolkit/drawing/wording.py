@@ -111,7 +111,9 @@ def describe_condition(condition: dict[str, Any]) -> str:
     'region = eu and group = s5-703ae1747355'
     """
     names = {"signature": "group"}
-    stated = " and ".join(f"{names.get(name, name)} = {value}" for name, value in condition.items())
+    stated = " and ".join(
+        f"{names.get(name, name)} = {value}" for name, value in condition.items()
+    )
     return stated or "all failures"
 
 
@@ -182,8 +184,14 @@ class HasFrame:
 
     def __getattr__(self, name: str) -> Any:
         # Only called for attributes that do not exist, for example `groups.head()`.
-        hint = f" Its rows are in .frame: try .frame.{name}." if hasattr(pd.DataFrame, name) else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}.{hint}")
+        hint = (
+            f" Its rows are in .frame: try .frame.{name}."
+            if hasattr(pd.DataFrame, name)
+            else ""
+        )
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}.{hint}"
+        )
 
     def __getitem__(self, key: object) -> Any:
         """Raise a TypeError that names `frame`: a result is not a table."""
@@ -196,7 +204,9 @@ class HasFrame:
 class Plotted(HasFrame):
     """A result that can be drawn, and that has the rows in the attribute `frame`."""
 
-    def plot(self, *, ax: Axes | None = None, theme: Literal["light", "dark"] = "light") -> Axes:
+    def plot(
+        self, *, ax: Axes | None = None, theme: Literal["light", "dark"] = "light"
+    ) -> Axes:
         """Draw the result, as described by the class.
 
         Parameters
@@ -239,16 +249,22 @@ def headline(verdict: str, rows: int) -> str:
 
 def frame_table(caption: str, frame: pd.DataFrame) -> str:
     """Return a frame of a result as a sentence and an HTML table, as `result_table` does."""
-    return result_table(caption, list(map(str, frame.columns)), frame.astype(object).to_numpy().tolist())
+    return result_table(
+        caption, list(map(str, frame.columns)), frame.astype(object).to_numpy().tolist()
+    )
 
 
-def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def result_table(
+    caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> str:
     """Return a sentence and an HTML table: text is escaped and at the left, numbers are at the right."""
     rows = list(rows)
     columns = list(zip(*rows, strict=True))
     sides = ["left" for _ in head]
     if rows:
-        sides = ["right" if all(map(_is_number, column)) else "left" for column in columns]
+        sides = [
+            "right" if all(map(_is_number, column)) else "left" for column in columns
+        ]
     cells = "".join(
         f'<th scope="col" style="text-align:{side}">{escape_html(name)}</th>'
         for name, side in zip(head, sides, strict=True)
@@ -256,7 +272,9 @@ def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]
     # several columns of sentences share a width, so that the last one is not beyond the page
     sentences = sum(any(map(_is_sentence, column)) for column in columns)
     width = min(_WIDEST, max(_NARROWEST, _SENTENCES // max(sentences, 1)))
-    body = "".join(f"<tr>{''.join(_cell(value, width) for value in row)}</tr>" for row in rows)
+    body = "".join(
+        f"<tr>{''.join(_cell(value, width) for value in row)}</tr>" for row in rows
+    )
     title = escape_html(visible(caption))
     return f"<p>{title}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -278,7 +296,11 @@ def _cell(value: Any, width: int) -> str:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return f"<td>{escape_html(value)}</td>"
     if isinstance(value, str):
-        wide = f";min-width:{width}em;overflow-wrap:anywhere" if _is_sentence(value) else ""
+        wide = (
+            f";min-width:{width}em;overflow-wrap:anywhere"
+            if _is_sentence(value)
+            else ""
+        )
         return f'<td style="text-align:left{wide}">{escape_wrapping(value)}</td>'
     if value is None or pd.isna(value):
         return "<td></td>"

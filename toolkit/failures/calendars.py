@@ -26,7 +26,9 @@ class FailureCalendar(Counted):
     """Counts by weekday and hour."""
 
     counts: NDArray[np.int64]  # shape (7, 24): Monday first, hours from midnight
-    in_gap: NDArray[np.bool_]  # shape (7, 24): whether such an hour lies in a gap, if only once and in part
+    in_gap: NDArray[
+        np.bool_
+    ]  # shape (7, 24): whether such an hour lies in a gap, if only once and in part
     tz: str  # time zone of weekdays and hours
     fell_back: int  # rows without `failed_at`, counted at `created_at` instead
     undated: int  # rows without any plausible time, which are not counted
@@ -41,7 +43,9 @@ class FailureCalendar(Counted):
         )
 
 
-def count_by_hour(failures: AnyFrame, *, tz: str | tzinfo | None = None) -> pd.DataFrame:
+def count_by_hour(
+    failures: AnyFrame, *, tz: str | tzinfo | None = None
+) -> pd.DataFrame:
     """Count failures by weekday and hour of `failed_at`, or of `created_at` if that is missing.
 
     Parameters
@@ -106,7 +110,9 @@ def failure_calendar(
     doing = "counting failures by weekday and hour"
     zone = time_zone(tz)
     counted, rows, dated, minutes = by_minute(select_timed(failures, [], doing=doing))
-    local = pd.DatetimeIndex(pd.to_datetime(minutes, unit="ms", utc=True)).tz_convert(zone)
+    local = pd.DatetimeIndex(pd.to_datetime(minutes, unit="ms", utc=True)).tz_convert(
+        zone
+    )
     counts = np.zeros((7, 24), dtype=np.int64)
     # `add.at` adds to a cell as often as it occurs; `counts[...] += ...` would do it once.
     np.add.at(counts, (local.day_of_week, local.hour), rows[dated])
@@ -124,8 +130,12 @@ def _hours_in(gaps: Spans, zone: ZoneInfo) -> NDArray[np.bool_]:
     in_gap = np.zeros((7, 24), dtype=bool)
     for start, end in gaps:
         # a week has every hour; a quarter of one is the finest offset of a time zone
-        last = max(start, min(end - timedelta(milliseconds=1), start + timedelta(days=7)))
-        times = pd.DatetimeIndex([*pd.date_range(start, last, freq=_QUARTER_HOUR), last])
+        last = max(
+            start, min(end - timedelta(milliseconds=1), start + timedelta(days=7))
+        )
+        times = pd.DatetimeIndex(
+            [*pd.date_range(start, last, freq=_QUARTER_HOUR), last]
+        )
         local = times.tz_convert(zone)
         in_gap[local.day_of_week, local.hour] = True
     return in_gap

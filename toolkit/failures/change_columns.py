@@ -46,7 +46,9 @@ _REPEATED: Final = 4
 _OF_SYNCS: Final = frozenset((FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE))
 """Columns of a snapshot about its syncs, not about what failed."""
 
-_READ_AS_FIELDS: Final = frozenset(("labels", "headers", "response_headers", "body", "extra"))
+_READ_AS_FIELDS: Final = frozenset(
+    ("labels", "headers", "response_headers", "body", "extra")
+)
 """Columns of JSON that are compared by their values."""
 
 _STATES: Final = ("state", "status")
@@ -84,13 +86,19 @@ class SharedAttributes:
 
     def chosen(self, names: Collection[str]) -> SharedAttributes:
         """Return some of the attributes."""
-        columns = {name: column for name, column in self.columns.items() if name in names}
+        columns = {
+            name: column for name, column in self.columns.items() if name in names
+        }
         listed = {name: values for name, values in self.listed.items() if name in names}
         return SharedAttributes(columns, listed, self.rows_after)
 
     def outcomes(self) -> list[str]:
         """Return the attributes that follow from how a run ended: in themselves, or missing on one side."""
-        by_name = [name for name in self.names if name in _OUTCOMES or name.startswith(_OUTCOME_FIELDS)]
+        by_name = [
+            name
+            for name in self.names
+            if name in _OUTCOMES or name.startswith(_OUTCOME_FIELDS)
+        ]
         extra = [name for name in self.columns if name.startswith(_EXTRA)]
         return by_name + [name for name in extra if self._is_missing_on_one_side(name)]
 
@@ -103,8 +111,11 @@ class SharedAttributes:
             if name == STEP:
                 # a failed run always lacks the steps that follow the failure
                 unstated = NONE
-            columns[name] = Column(codes.astype(np.int64), [str(text) for text in texts], unstated)
-        return columns | self.columns  # of conditions with the same rows, the first is named
+            columns[name] = Column(
+                codes.astype(np.int64), [str(text) for text in texts], unstated
+            )
+        # of conditions with the same rows, the first is named
+        return columns | self.columns
 
     def meeting(self, condition: Mapping[str, str]) -> NDArray[np.bool_]:
         """Return which rows meet a condition, by any of their values."""
@@ -137,14 +148,21 @@ class SharedAttributes:
 
 
 def shared_attributes(
-    after: pa.Table, before: pa.Table, attributes: Sequence[str] | None, weight: str | None
+    after: pa.Table,
+    before: pa.Table,
+    attributes: Sequence[str] | None,
+    weight: str | None,
 ) -> SharedAttributes:
     """Return the named attributes of two tables; by default all whose values repeat.
 
     Times are no attributes by default: two spans of time have none in common.
     """
     tables = after, before
-    shared = [name for name in after.column_names if name in before.column_names and name != weight]
+    shared = [
+        name
+        for name in after.column_names
+        if name in before.column_names and name != weight
+    ]
     listed, fields = _within_columns([table.select(shared) for table in tables])
     most = max(_FEW, (after.num_rows + before.num_rows) // _REPEATED)
     if attributes is None:
@@ -153,7 +171,11 @@ def shared_attributes(
             # the contents of these columns are attributes of their own
             left_out |= {*_READ_AS_FIELDS}
         shared = [name for name in shared if name not in left_out]
-        shared = [name for name in shared if not pa.types.is_temporal(after.schema.field(name).type)]
+        shared = [
+            name
+            for name in shared
+            if not pa.types.is_temporal(after.schema.field(name).type)
+        ]
     else:
         shared = [name for name in attributes if name in shared and name not in listed]
     columns: dict[str, Column] = {}
@@ -166,7 +188,9 @@ def shared_attributes(
     found = SharedAttributes(columns, listed, after.num_rows)
     if attributes is not None:
         return found.chosen(attributes)
-    repeating = [name for name, column in columns.items() if 1 < len(column.texts) <= most]
+    repeating = [
+        name for name, column in columns.items() if 1 < len(column.texts) <= most
+    ]
     # an attribute with the same value in all rows explains nothing
     varying = [name for name, values in listed.items() if len(set(values)) > 1]
     return found.chosen([*repeating, *varying])
@@ -187,25 +211,44 @@ def _within_columns(
     fields: dict[str, pd.Categorical] = {}
     of_steps: dict[str, Column] = {}
     if "labels" in names:
-        listed[LABEL] = pd.concat([labels_of(table, redactor) for table in tables]).to_numpy(dtype=object)
+        listed[LABEL] = pd.concat(
+            [labels_of(table, redactor) for table in tables]
+        ).to_numpy(dtype=object)
     for name, prefix in JSON_FIELDS.items():
         if name in names:
-            chunks = [chunk for table in tables for chunk in table[name].cast(pa.string()).chunks]
-            fields |= dict(json_fields(pa.chunked_array(chunks, pa.string()), prefix, redactor))
+            chunks = [
+                chunk
+                for table in tables
+                for chunk in table[name].cast(pa.string()).chunks
+            ]
+            fields |= dict(
+                json_fields(pa.chunked_array(chunks, pa.string()), prefix, redactor)
+            )
     if has_steps(names):
         listed[STEP], outputs = steps_and_outputs(tables)
-        of_steps = {name: category_column(values, unstated=NONE) for name, values in outputs.items()}
+        of_steps = {
+            name: category_column(values, unstated=NONE)
+            for name, values in outputs.items()
+        }
     columns = {name: category_column(values) for name, values in fields.items()}
     return listed, columns | of_steps
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_null(kind)
+    )
 
 
 def category_column(values: pd.Categorical, unstated: str | None = None) -> Column:
     """Return categories as a column."""
-    return Column(values.codes.astype(np.int64), [str(text) for text in values.categories], unstated)
+    return Column(
+        values.codes.astype(np.int64),
+        [str(text) for text in values.categories],
+        unstated,
+    )
 
 
 def _encoded(column: pa.ChunkedArray) -> _Encoded:
@@ -219,7 +262,10 @@ def _encoded(column: pa.ChunkedArray) -> _Encoded:
         return texts.codes.astype(np.int64), pd.Series(texts.categories, dtype=object)
     if not encoded.num_chunks:
         return np.empty(0, np.int64), pd.Series(dtype=object)
-    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+    codes = [
+        chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        for chunk in encoded.chunks
+    ]
     # whole numbers stay whole if some are missing: 500 and 500.0 would be two values
     distinct = encoded.chunk(0).dictionary.to_pandas(integer_object_nulls=True)
     return np.concatenate(codes).astype(np.int64), distinct.astype(object)
@@ -229,7 +275,11 @@ def _joined(one: _Encoded, two: _Encoded) -> Column:
     """Join the rows of two frames. Values with one text are one value, also if their types differ."""
     missing = pd.Series([None], dtype=object)
     texts = column_texts(pd.concat([one[1], two[1], missing], ignore_index=True))
-    numbers = texts.codes.astype(np.int64)  # the last is that of a missing value, which has the code -1
+    numbers = texts.codes.astype(
+        np.int64
+    )  # the last is that of a missing value, which has the code -1
     later = np.where(two[0] < 0, -1, two[0] + len(one[1]))
     used, distinct = pd.factorize(numbers[np.concatenate([one[0], later])])
-    return Column(used.astype(np.int64), [str(texts.categories[number]) for number in distinct])
+    return Column(
+        used.astype(np.int64), [str(texts.categories[number]) for number in distinct]
+    )

@@ -23,30 +23,47 @@ _Bools = npt.NDArray[np.bool_]
 _Bins = tuple[int, int]  # the first bin of a window, and the bin after its last
 
 _SHORTEST: Final = 3  # bins of a level
-_PERIODS: Final = (24, 168, 7, 12, 48, 96, 144, 288, 336, 672, 1440)  # a day or a week of usual bins
+_PERIODS: Final = (
+    24,
+    168,
+    7,
+    12,
+    48,
+    96,
+    144,
+    288,
+    336,
+    672,
+    1440,
+)  # a day or a week of usual bins
 _MOST: Final = 2.0**53  # events of a bin: a float is exact up to this number
 _CYCLES: Final = 3  # cycles, at least, to believe in a period
-_WAVE: Final = (
-    4.7532584578526205  # standard deviations: one in a million series without a period looks as regular
-)
+# standard deviations: one in a million series without a period looks as regular
+_WAVE: Final = 4.7532584578526205
 _BLOCKS: Final = (1, 2, 4, 8, 16)
 _TRIMMED: Final = 0.1  # share of the cycles that are ignored at each end (trimmed mean)
-_EXACT: Final = 8_192  # bins, at most, for the exact search; longer series use candidates of parts
+# bins, at most, for the exact search; longer series use candidates of parts
+_EXACT: Final = 8_192
 _PART: Final = 1_024  # bins, or blocks of bins
 _COARSER: Final = 8
-_PENALTY: Final = 2.5  # times the logarithm of the number of bins: the gain that a change needs
+# times the logarithm of the number of bins: the gain that a change needs
+_PENALTY: Final = 2.5
 FEWEST: Final = 10.0  # events in excess
-MARGIN: Final = 2.0  # natural units of log-likelihood above the best of all windows by chance
+# natural units of log-likelihood above the best of all windows by chance
+MARGIN: Final = 2.0
 _GROWTH: Final = 1.35  # from one length to the next
 _LONGEST: Final = 0.85  # of all bins
 _STARTS: Final = 6  # of a window within its length
 _ROUNDS: Final = 5
 _EPISODES: Final = 30
 _UNUSUAL: Final = 2.0  # times the usual dispersion
-_SHARP: Final = 6  # times as many failures after a sharp beginning as in an equal time before it
+# times as many failures after a sharp beginning as in an equal time before it
+_SHARP: Final = 6
 _UNLIKE: Final = 1.8  # times the failures of any other time of this length
-_SHARE: Final = 2.5  # weight of the gain over other failures, as their own rise is explained later
-_JOINED: Final = 0.35  # of the longer of two episodes: a shorter gap does not separate them
+# weight of the gain over other failures, as their own rise is explained later
+_SHARE: Final = 2.5
+# of the longer of two episodes: a shorter gap does not separate them
+_JOINED: Final = 0.35
 
 
 def change_points(
@@ -99,7 +116,10 @@ def change_points(
         spread = dispersion(values, exposure)
         starts = _segments(values, exposure, _PENALTY * np.log(values.size) * spread)
         confidence = _confidence(values, starts, exposure, spread)
-    rates = [float(values[first:end].mean()) for first, end in pairwise([*starts, values.size])]
+    rates = [
+        float(values[first:end].mean())
+        for first, end in pairwise([*starts, values.size])
+    ]
     return pd.DataFrame(
         {
             "at": pd.Series(starts[1:], dtype="Int64"),
@@ -114,13 +134,25 @@ def _checked(counts: Any) -> _Floats:
     try:
         values = np.asarray(counts, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise wrong("counts", counts, "numbers of events in bins of equal length") from None
-    if values.ndim != 1 or not np.isfinite(values).all() or ((values < 0) | (values > _MOST)).any():
-        raise wrong("counts", counts, "a sequence of counts, none negative, missing or above 2**53")
+        raise wrong(
+            "counts", counts, "numbers of events in bins of equal length"
+        ) from None
+    if (
+        values.ndim != 1
+        or not np.isfinite(values).all()
+        or ((values < 0) | (values > _MOST)).any()
+    ):
+        raise wrong(
+            "counts",
+            counts,
+            "a sequence of counts, none negative, missing or above 2**53",
+        )
     return values
 
 
-def seasonal_profile(values: _Floats, period: int | None = None, known: _Bools | None = None) -> _Floats:
+def seasonal_profile(
+    values: _Floats, period: int | None = None, known: _Bools | None = None
+) -> _Floats:
     """Return the rate that is expected in each bin by the time of day or week, relative to the mean rate.
 
     For example, 2 for a bin at noon with twice the mean. It is 1 in all bins if the counts have no wave. Bins
@@ -129,7 +161,9 @@ def seasonal_profile(values: _Floats, period: int | None = None, known: _Bools |
     if known is None:
         known = np.ones(values.size, dtype=bool)
     if period is None:
-        period = next((period for period in _PERIODS if _has_wave(values, period, known)), 1)
+        period = next(
+            (period for period in _PERIODS if _has_wave(values, period, known)), 1
+        )
     if period == 1 or values.size < 2 * period:
         return np.ones(values.size)
     level = np.maximum(_moving_mean(values, period, known), 1e-9)
@@ -161,27 +195,42 @@ def _has_wave(values: _Floats, period: int, known: _Bools) -> bool:
     level = np.maximum(_moving_mean(values, period, known), 1e-9)
     # The square root makes the variance of a Poisson count nearly independent of the mean (Anscombe), which
     # an F test requires. The bound keeps one incident from looking like a wave.
-    table = np.sqrt(np.minimum(values / level, 20))[: cycles * period].reshape(cycles, period)[is_whole]
+    table = np.sqrt(np.minimum(values / level, 20))[: cycles * period].reshape(
+        cycles, period
+    )[is_whole]
     cycles = len(table)
     if cycles < _CYCLES:
         return False
     table = table - table.mean(axis=1, keepdims=True)
     between = cycles * table.mean(axis=0).var() * period / (period - 1)
-    within = (table - table.mean(axis=0)).var() * cycles * period / ((cycles - 1) * (period - 1))
+    within = (
+        (table - table.mean(axis=0)).var()
+        * cycles
+        * period
+        / ((cycles - 1) * (period - 1))
+    )
     if within <= 0:
         return bool(between > 0)
     # Wilson and Hilferty's normal approximation of the F distribution
     one, two = period - 1, (cycles - 1) * (period - 1)
     root = (between / within) ** (1 / 3)
-    z = (root * (1 - 2 / (9 * two)) - (1 - 2 / (9 * one))) / np.sqrt(root**2 * 2 / (9 * two) + 2 / (9 * one))
+    z = (root * (1 - 2 / (9 * two)) - (1 - 2 / (9 * one))) / np.sqrt(
+        root**2 * 2 / (9 * two) + 2 / (9 * one)
+    )
     return float(z) > _WAVE
 
 
 def _moving_mean(values: _Floats, width: int, known: _Bools) -> _Floats:
     """Return the centred mean of the bins that are known, with fewer bins at both ends."""
-    sums, numbers = cumulated(np.where(known, values, 0.0)), cumulated(known.astype(np.float64))
+    sums, numbers = (
+        cumulated(np.where(known, values, 0.0)),
+        cumulated(known.astype(np.float64)),
+    )
     centre = np.arange(values.size)
-    first, last = np.maximum(centre - width // 2, 0), np.minimum(centre - width // 2 + width, values.size)
+    first, last = (
+        np.maximum(centre - width // 2, 0),
+        np.minimum(centre - width // 2 + width, values.size),
+    )
     counted = np.maximum(numbers[last] - numbers[first], 1)
     return np.asarray((sums[last] - sums[first]) / counted, dtype=np.float64)
 
@@ -209,14 +258,17 @@ def dispersions(values: _Floats, exposure: _Floats) -> _Floats:
         if blocks < 4 * _SHORTEST:
             break
         sums, shares = (
-            part[:, : blocks * width].reshape(-1, blocks, width).sum(axis=2) for part in (values, exposure)
+            part[:, : blocks * width].reshape(-1, blocks, width).sum(axis=2)
+            for part in (values, exposure)
         )
         # For a Poisson process, the difference of two rates has the variance level * (1 / share + 1 / share),
         # so the squared difference relative to this has the mean 1. If failures come in pairs, the mean is 2.
         one, two = sums[:, :-1] / shares[:, :-1], sums[:, 1:] / shares[:, 1:]
         level = (sums[:, :-1] + sums[:, 1:]) / (shares[:, :-1] + shares[:, 1:])
         expected = level * (1 / shares[:, :-1] + 1 / shares[:, 1:])
-        ratio = np.divide((one - two) ** 2, expected, out=np.ones_like(expected), where=expected > 0)
+        ratio = np.divide(
+            (one - two) ** 2, expected, out=np.ones_like(expected), where=expected > 0
+        )
         # The largest ratios are real changes of the level, so 2 % of them, and at least two, are left out.
         kept = np.sort(ratio, axis=1)[:, : blocks - 1 - max(2, (blocks - 1) // 50)]
         largest = np.maximum(largest, kept.mean(axis=1))
@@ -241,7 +293,9 @@ def _candidates(total: _Floats, share: _Floats, penalty: float) -> Iterator[int]
         for first in range(0, size, step * _PART):
             last = min(first + step * _PART, size)
             bounds = np.append(np.arange(first, last, step), last)
-            yield from _placed(total, share, [*_optimal(total, share, bounds, penalty), last])
+            yield from _placed(
+                total, share, [*_optimal(total, share, bounds, penalty), last]
+            )
         step *= _COARSER
 
 
@@ -257,7 +311,9 @@ def _placed(total: _Floats, share: _Floats, bounds: list[int]) -> list[int]:
     return bounds
 
 
-def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> list[int]:
+def _optimal(
+    total: _Floats, share: _Floats, bounds: _Ints, penalty: float
+) -> list[int]:
     """Return the optimal starts of levels that begin and end at some bounds, by dynamic programming (PELT).
 
     `best[index]` is the least cost of the series up to a bound, and `origin[index]` the start of the last
@@ -282,7 +338,9 @@ def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> l
                 candidates = np.append(candidates, fresh)
             fresh += 1
         starts = bounds[candidates]
-        cost = best[candidates] + _cost(total[end] - total[starts], share[end] - share[starts])
+        cost = best[candidates] + _cost(
+            total[end] - total[starts], share[end] - share[starts]
+        )
         winner = int(np.argmin(cost))
         best[index], origin[index] = cost[winner] + penalty, candidates[winner]
         candidates = candidates[cost <= best[index]]
@@ -302,16 +360,25 @@ def _cost(events: _Floats, share: _Floats) -> _Floats:
     return np.asarray(events - events * logs)
 
 
-def _confidence(values: _Floats, starts: list[int], exposure: _Floats, spread: float) -> list[float]:
+def _confidence(
+    values: _Floats, starts: list[int], exposure: _Floats, spread: float
+) -> list[float]:
     """Return for each change one minus the chance of a difference as large at any bin of both levels."""
 
     def cost(first: int, end: int) -> float:
-        return float(_cost(values[first:end].sum(keepdims=True), exposure[first:end].sum(keepdims=True))[0])
+        return float(
+            _cost(
+                values[first:end].sum(keepdims=True),
+                exposure[first:end].sum(keepdims=True),
+            )[0]
+        )
 
     bounds = [*starts, values.size]
     confidences = []
     for before, at, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
-        gain = max(cost(before, after) - cost(before, at) - cost(at, after), 0.0) / spread
+        gain = (
+            max(cost(before, after) - cost(before, at) - cost(at, after), 0.0) / spread
+        )
         # the level could have changed at any bin of both levels: one chance per bin
         confidences.append(1 - min(1.0, (after - before) * np.exp(-gain)))
     return confidences
@@ -355,14 +422,20 @@ def least_surprise(series: int, bins: int) -> float:
 def spreads(counts: _Ints, expected: ExpectedShares) -> _Floats:
     """Return the dispersion of each series, limited to the usual dispersion of all series."""
     seen = expected.has_data
-    shares = np.array([expected.of_series(series) for series in counts]).reshape(counts.shape)
+    shares = np.array([expected.of_series(series) for series in counts]).reshape(
+        counts.shape
+    )
     own = dispersions(counts[:, seen].astype(np.float64), shares[:, seen] * seen.sum())
     usual = float(np.median(own)) if own.size else 1.0
     return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
 
 
 def strongest(
-    counts: _Ints, total: _Floats, expected: ExpectedShares, spread: _Floats, least: float
+    counts: _Ints,
+    total: _Floats,
+    expected: ExpectedShares,
+    spread: _Floats,
+    least: float,
 ) -> list[_Bins]:
     """Return the best window of each series and length with at least this score, the best first.
 
@@ -375,15 +448,22 @@ def strongest(
     logs[1:] *= np.log(logs[1:])
     # With cumulated sums, the count of a window is one subtraction, whatever the length is.
     sums = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
-    waving = np.array([expected.of_series(values) is expected.wave for values in counts], dtype=bool)
+    waving = np.array(
+        [expected.of_series(values) is expected.wave for values in counts], dtype=bool
+    )
     of_all_failures = total / max(total.sum(), 1e-9)
-    levels = cumulated(expected.level), cumulated(expected.wave), cumulated(of_all_failures)
+    levels = (
+        cumulated(expected.level),
+        cumulated(expected.wave),
+        cumulated(of_all_failures),
+    )
     rises: list[tuple[float, int, int, int]] = []
     for length in _lengths(size):
         step = max(1, length // _STARTS)
         inside = sums[:, length::step] - sums[:, : size - length + 1 : step]
         level, daily, all_failures = (
-            _clipped(sums[length::step] - sums[: size - length + 1 : step]) for sums in levels
+            _clipped(sums[length::step] - sums[: size - length + 1 : step])
+            for sums in levels
         )
         # most windows have too few failures: compute the score of the others only
         series, place = np.nonzero(inside >= FEWEST)
@@ -392,19 +472,29 @@ def strongest(
         is_high = (within - events[series] * usual >= FEWEST) & (
             within > events[series] * all_failures[place]
         )
-        series, place, within, usual = series[is_high], place[is_high], within[is_high], usual[is_high]
+        series, place, within, usual = (
+            series[is_high],
+            place[is_high],
+            within[is_high],
+            usual[is_high],
+        )
         outside = events[series] - within
         own_rate = logs[within] + logs[outside] - logs[events[series]]
         one_rate = _log_likelihood(within, outside, usual)
         rate_of_all = _log_likelihood(within, outside, all_failures[place])
         # Two explanations have to be beaten: that the series always has this rate, and that it only follows
         # all failures. Otherwise, every series of a rise of everything would have a window.
-        score = np.minimum(own_rate - one_rate, _SHARE * (own_rate - rate_of_all)) / spread[series]
+        score = (
+            np.minimum(own_rate - one_rate, _SHARE * (own_rate - rate_of_all))
+            / spread[series]
+        )
         order = np.lexsort((place, -score, series))
         for first in order[np.unique(series[order], return_index=True)[1]]:
             if score[first] >= least:
                 start = int(place[first]) * step
-                rises.append((-float(score[first]), int(series[first]), start, start + length))
+                rises.append(
+                    (-float(score[first]), int(series[first]), start, start + length)
+                )
     return [(start, stop) for _, _, start, stop in sorted(rises)]
 
 
@@ -425,7 +515,9 @@ def _lengths(size: int) -> list[int]:
     return sizes
 
 
-def gain(inside: _Floats | _Ints, events: _Floats | _Ints, share: _Floats | float) -> _Floats:
+def gain(
+    inside: _Floats | _Ints, events: _Floats | _Ints, share: _Floats | float
+) -> _Floats:
     """Return the log-likelihood ratio of a higher rate inside against one rate; 0 if it is not higher.
 
     For example, 20 of 100 events in a window that should have a tenth gain 20 log 2 + 80 log(8/9) = 4.4.
@@ -433,7 +525,9 @@ def gain(inside: _Floats | _Ints, events: _Floats | _Ints, share: _Floats | floa
     outside = events - inside
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = np.where(inside > 0, inside * np.log(inside / (events * share)), 0.0)
-        two = np.where(outside > 0, outside * np.log(outside / (events * (1 - share))), 0.0)
+        two = np.where(
+            outside > 0, outside * np.log(outside / (events * (1 - share))), 0.0
+        )
     return np.where(inside > events * share, inner + two, 0.0)
 
 
@@ -459,11 +553,21 @@ def _best(values: _Floats, share: _Floats) -> tuple[_Bins, float]:
     best, span = 0.0, (0, 1)
     for length in _lengths(values.size):
         starts = np.arange(0, values.size - length + 1, max(1, length // _STARTS))
-        inside, usual = sums[starts + length] - sums[starts], parts[starts + length] - parts[starts]
-        score = np.where(inside - sums[-1] * usual >= FEWEST, gain(inside, sums[-1], _clipped(usual)), 0.0)
+        inside, usual = (
+            sums[starts + length] - sums[starts],
+            parts[starts + length] - parts[starts],
+        )
+        score = np.where(
+            inside - sums[-1] * usual >= FEWEST,
+            gain(inside, sums[-1], _clipped(usual)),
+            0.0,
+        )
         place = int(score.argmax())
         if score[place] > best:
-            best, span = float(score[place]), (int(starts[place]), int(starts[place]) + length)
+            best, span = (
+                float(score[place]),
+                (int(starts[place]), int(starts[place]) + length),
+            )
     return _sharpened(sums, parts, *span), best
 
 
@@ -494,7 +598,11 @@ def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> _Bins:
         highs = np.arange(max(0, stop - reach), min(stop + reach, size) + 1)
         low, high = (grid.ravel() for grid in np.meshgrid(lows, highs))
         low, high = low[high > low], high[high > low]
-        best = int(gain(sums[high] - sums[low], sums[-1], _clipped(parts[high] - parts[low])).argmax())
+        best = int(
+            gain(
+                sums[high] - sums[low], sums[-1], _clipped(parts[high] - parts[low])
+            ).argmax()
+        )
         if (start, stop) == (low[best], high[best]):
             break
         start, stop = int(low[best]), int(high[best])
@@ -528,9 +636,13 @@ def surprise(observed: int, usual: float, exposure: float, mean: float) -> float
         return 0.0
     number = np.arange(1, observed + 1)  # of bursts
     factorials = np.concatenate([[0.0], np.cumsum(np.log(number))])
-    each = np.log((usual + number) / (number * (1 + exposure)))  # of the negative binomial distribution
+    each = np.log(
+        (usual + number) / (number * (1 + exposure))
+    )  # of the negative binomial distribution
     bursts = np.cumsum(each) - (usual + 1) * np.log1p(1 / exposure)
-    enough = np.where(number == observed, 0.0, -np.inf)  # chance that this number of bursts is enough
+    enough = np.where(
+        number == observed, 0.0, -np.inf
+    )  # chance that this number of bursts is enough
     if mean > 1:
         ended = number - 1
         goes_on = observed - number
@@ -551,7 +663,9 @@ def forerunners(when: _Ints) -> int:
     stop = 2 * when[1:] - when[0]
     after = np.searchsorted(when, stop) - before
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = after * np.log(2 * after / (before + after)) + before * np.log(2 * before / (before + after))
+        gain = after * np.log(2 * after / (before + after)) + before * np.log(
+            2 * before / (before + after)
+        )
     gain[(after < _SHARP * before) | (stop > when[-1])] = 0
     if not gain.size:
         return 0

@@ -75,18 +75,24 @@ def _name_pattern(names: str, parts: str) -> re.Pattern[str]:
 
 
 _NAME_RULES: Final = tuple(
-    (found, weight, _name_pattern(names, parts)) for found, weight, names, parts in NAMES
+    (found, weight, _name_pattern(names, parts))
+    for found, weight, names, parts in NAMES
 )
 _WORD_RULES: Final = tuple(
-    (found, weight, re.compile(_either(lines), re.IGNORECASE)) for found, weight, lines in WORDS
+    (found, weight, re.compile(_either(lines), re.IGNORECASE))
+    for found, weight, lines in WORDS
 )
 _INNER_STATUS: Final = re.compile(
     r"(?i:\bHTTP(?:/\d(?:\.\d)?)?|\bstatus(?:[ _]?code)?|\berror code|\bresponded with|\breturned(?: an?)?)"
     r"\W{1,3}([45]\d\d)\b|^([45]\d\d) [A-Z]|\b([45]\d\d) (?:Client|Server) Error"
 )
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_][\w.:\\#$/\-]*")
-_IDENTIFIER: Final = re.compile(r"[a-z][A-Z]|_|^[A-Z][A-Z0-9]{2,}$|^(?=.*\d)(?=.*[A-Za-z])")
-_ELEMENT: Final = re.compile(r"</?[A-Za-z][\w:.\-]{0,60}(?:\s[^<>=]{0,60}=[^<>]{0,300})?\s?/?>")
+_IDENTIFIER: Final = re.compile(
+    r"[a-z][A-Z]|_|^[A-Z][A-Z0-9]{2,}$|^(?=.*\d)(?=.*[A-Za-z])"
+)
+_ELEMENT: Final = re.compile(
+    r"</?[A-Za-z][\w:.\-]{0,60}(?:\s[^<>=]{0,60}=[^<>]{0,300})?\s?/?>"
+)
 """Markup within a message. `<class 'decimal.ConversionSyntax'>` has no attribute, and is a name of Python."""
 _ADDRESS: Final = re.compile(r"(?<=://)\S+|\bxmlns(?::\w+)?=\S+")
 """Addresses of the web and of namespaces, whose words name places, for example "http://schemas.example.com"."""
@@ -96,10 +102,13 @@ _NEGATED: Final = re.compile(
     re.IGNORECASE,
 )
 """A negation right before a word: "this is not a timeout"."""
-_LONGEST_NEGATION: Final = 25  # characters before a word that are searched for a negation
+# characters before a word that are searched for a negation
+_LONGEST_NEGATION: Final = 25
 _ANSWER: Final = re.compile(r"(?i:(?:HTTP )?(?:response|reply|answer)) (?:was |is )?$")
 """The answer of another program is malformed, not the input: "the HTTP response was malformed"."""
-_FRAME: Final = re.compile(r"\s+(?:at |from |File |\.\.\. |\d+: )|#\d|goroutine |\w+\.\w+\(")
+_FRAME: Final = re.compile(
+    r"\s+(?:at |from |File |\.\.\. |\d+: )|#\d|goroutine |\w+\.\w+\("
+)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _SEPARATORS: Final = re.compile(r"[.:\\#$/]")
 
@@ -108,7 +117,8 @@ _Pair = tuple[float | None, str | None]  # a status and a body
 _Verdict = tuple[str, str, float]  # a class, the evidence, and the confidence (0 to 1)
 
 
-_STATED: Final = 0.99  # confidence of a marker, which is a statement rather than evidence
+# confidence of a marker, which is a statement rather than evidence
+_STATED: Final = 0.99
 _BY_HEADER: Final[_Verdict] = (REFUSED, "response header NonRetryable-Error", _STATED)
 
 
@@ -197,7 +207,13 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
     if "response_headers" in opened(failures, doing=doing).names:
         columns.append("response_headers")
     table = select(failures, columns, doing=doing).table()
-    pairs = list(zip(table["response_status"].to_pylist(), table["response_body"].to_pylist(), strict=True))
+    pairs = list(
+        zip(
+            table["response_status"].to_pylist(),
+            table["response_body"].to_pylist(),
+            strict=True,
+        )
+    )
     verdicts = _verdicts(pairs, Redactor().text)
     rows = [verdicts[pair] for pair in pairs]
     if "response_headers" in table.column_names:
@@ -222,9 +238,13 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
     for start in range(0, len(listed), _BATCH):
         bodies = listed[start : start + _BATCH]
         parts = [_read(body, clean) for body in bodies]
-        documents = [document for details, head in parts for document in (details.document, head)]
+        documents = [
+            document for details, head in parts for document in (details.document, head)
+        ]
         read = list(zip(documents, _words(documents), strict=True))
-        for body, (details, _), whole, head in zip(bodies, parts, read[::2], read[1::2], strict=True):
+        for body, (details, _), whole, head in zip(
+            bodies, parts, read[::2], read[1::2], strict=True
+        ):
             # an application that asks not to retry decides, whatever the other evidence is
             marker = refusal_in_body(details)
             for status in statuses[body]:
@@ -249,9 +269,14 @@ def _words(documents: list[Document]) -> list[list[_Hit]]:
     a match, and documents that the two libraries may read differently (not ASCII).
     """
     texts = [_text(document) for document in documents]
-    plain = np.array([text.isascii() and not _CONTROL.search(text) for text in texts], dtype=bool)
+    plain = np.array(
+        [text.isascii() and not _CONTROL.search(text) for text in texts], dtype=bool
+    )
     # an empty string stands for a document that Arrow may read differently; Python searches it anyway
-    column = pa.array([text if known else "" for text, known in zip(texts, plain, strict=True)], pa.string())
+    column = pa.array(
+        [text if known else "" for text, known in zip(texts, plain, strict=True)],
+        pa.string(),
+    )
     hits: list[list[_Hit]] = [[] for _ in texts]
     for found, weight, pattern in _WORD_RULES:
         likely = pc.match_substring_regex(column, pattern.pattern, ignore_case=True)
@@ -292,12 +317,17 @@ def _verdict(
     by_class, best, score, second = _weighed(hits)
     if score < _ENOUGH:
         # the first lines of a body are less reliable than a message, so their evidence counts less
-        weaker = (hit._replace(weight=hit.weight * _WRAPPED) for hit in [*_hits(None, head[0]), *head[1]])
+        weaker = (
+            hit._replace(weight=hit.weight * _WRAPPED)
+            for hit in [*_hits(None, head[0]), *head[1]]
+        )
         by_class, best, score, second = _weighed([*hits, *weaker])
     if score < _ENOUGH:
         return UNKNOWN, "", 0.0
     shown = {
-        name: "; ".join(visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3])
+        name: "; ".join(
+            visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3]
+        )
         for name, hits in by_class.items()
     }
     # two classes with about the same evidence contradict each other, for example "timeout" and "TypeError"
@@ -318,7 +348,12 @@ def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, f
     }
     ranked = sorted(scores, key=lambda name: (-scores[name], name))
     best, second = [*(scores[name] for name in ranked[:2]), 0.0, 0.0][:2]
-    return {name: by_class[name] for name in ranked}, (ranked or [UNKNOWN])[0], best, second
+    return (
+        {name: by_class[name] for name in ranked},
+        (ranked or [UNKNOWN])[0],
+        best,
+        second,
+    )
 
 
 def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
@@ -330,7 +365,11 @@ def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
         facts = [fact for fact in document.facts if fact[:3] != "at "]
     # a status in the message, for example "upstream responded with 503", is closer to the cause
     inner = [next(filter(None, name)) for name in _INNER_STATUS.findall(text)]
-    own = {int(number) for number in [*inner, *facts] if re.fullmatch("[45][0-9][0-9]", number)}
+    own = {
+        int(number)
+        for number in [*inner, *facts]
+        if re.fullmatch("[45][0-9][0-9]", number)
+    }
     outer = set()
     if status is not None and math.isfinite(status):
         outer.add(int(status))
@@ -361,10 +400,14 @@ _NOT_RETRYABLE: Final = re.compile("(?:non|not|un)retr(?:y|i)able")
 @lru_cache(maxsize=1 << 14)
 def _named(token: str) -> tuple[_Hit, ...]:
     """Return the evidence in the name of an exception or an error code."""
-    plain = re.sub(r"[^a-z0-9]", "", _SEPARATORS.split(token.rstrip(".:"))[-1].lower())[:_SHOWN]
+    plain = re.sub(r"[^a-z0-9]", "", _SEPARATORS.split(token.rstrip(".:"))[-1].lower())[
+        :_SHOWN
+    ]
     if _NOT_RETRYABLE.search(plain):
         # "NonRetryableError" asks not to retry, although the word looks like evidence of a transient error
         return ()
     return tuple(
-        _Hit(name, weight, token.rstrip(".:")) for name, weight, rule in _NAME_RULES if rule.fullmatch(plain)
+        _Hit(name, weight, token.rstrip(".:"))
+        for name, weight, rule in _NAME_RULES
+        if rule.fullmatch(plain)
     )

@@ -61,14 +61,24 @@ if TYPE_CHECKING:
 
     from toolkit.drawing.style import Theme
 
-CHANGES: Final = ("new", "back again", "growing", "missing before", "shrinking", "gone", "steady")
+CHANGES: Final = (
+    "new",
+    "back again",
+    "growing",
+    "missing before",
+    "shrinking",
+    "gone",
+    "steady",
+)
 """Changes of a group, ordered by how much attention they need."""
 
 _CONFIDENT: Final = 0.997  # three standard deviations
 _MOST_BINS: Final = 2_000
 _BUSY: Final = 8  # failures of a group, at least, to measure the bursts of that group
 _HOUR: Final = 3_600_000  # milliseconds
-_LEAST_SPAN: Final = pd.Timedelta(hours=1)  # a shorter span of failures is too short for a rate
+_LEAST_SPAN: Final = pd.Timedelta(
+    hours=1
+)  # a shorter span of failures is too short for a rate
 _SAME: Final = (0.95, 1.05)  # ratios of two spans that count as equally long
 _SHOWN: Final = 50  # groups that a notebook shows
 _OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
@@ -113,7 +123,9 @@ class FailureComparison(Plotted):
 
     def __repr__(self) -> str:
         sizes = self.frame["change"].value_counts()
-        counts = [f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes]
+        counts = [
+            f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes
+        ]
         sentence = counted(len(self.frame), "group")
         if counts:
             sentence += f": {', '.join(counts)}"
@@ -121,12 +133,26 @@ class FailureComparison(Plotted):
         for first in self.frame.head(1).to_dict("records"):
             if first["change"] != "steady":
                 numbers = f"{first['before']:,} to {first['after']:,}"
-                parts.append(f"{first['change']}: {visible(first['title'])} ({numbers})")
+                parts.append(
+                    f"{first['change']}: {visible(first['title'])} ({numbers})"
+                )
         return visible("; ".join([*parts, *self.notes]))
 
     def _repr_html_(self) -> str:
-        columns = ["title", "change", "before", "after", "added", "left", "expected", "confidence"]
-        return frame_table(repr(self), self.frame[[*columns, "first_at", "last_at", "group"]].head(_SHOWN))
+        columns = [
+            "title",
+            "change",
+            "before",
+            "after",
+            "added",
+            "left",
+            "expected",
+            "confidence",
+        ]
+        return frame_table(
+            repr(self),
+            self.frame[[*columns, "first_at", "last_at", "group"]].head(_SHOWN),
+        )
 
     def _draw(self, ax: Axes, theme: Theme) -> Axes:
         from toolkit.drawing.result_bars import draw_comparison  # noqa: PLC0415 - matplotlib is slow to import
@@ -220,18 +246,26 @@ def compare_failures(
     given = read_rules(rules)
     retries = _Retries(runs, retried, retention, now)
     if since is not None:
-        sides = _since(before, after, since, given, retries, snapshot=snapshot, exposure=exposure)
+        sides = _since(
+            before, after, since, given, retries, snapshot=snapshot, exposure=exposure
+        )
     elif snapshot is None:
         sides = _of_frames(before, after, given, retries, exposure)
     else:
         sides = _of_snapshot(before, after, _opened(snapshot), given, retries, exposure)
     if history is not None and snapshot is None:
-        sides.earlier = pa.concat_tables([comparable(history, "history", given), sides.earlier])
-    groups, ids = grouped_by_signature(pa.concat_tables([sides.earlier, *sides.parts]), sides.rules)
+        sides.earlier = pa.concat_tables(
+            [comparable(history, "history", given), sides.earlier]
+        )
+    groups, ids = grouped_by_signature(
+        pa.concat_tables([sides.earlier, *sides.parts]), sides.rules
+    )
     frame = _counted(sides, np.array(ids, dtype=object))
     missing = int((frame["change"] == "missing before").sum())
     if missing:
-        sides.notes.append(f"{counted(missing, 'group')} failed before that, and not in the earlier frame")
+        sides.notes.append(
+            f"{counted(missing, 'group')} failed before that, and not in the earlier frame"
+        )
     return _compared(frame, groups, sides.notes)
 
 
@@ -244,7 +278,9 @@ class _Retries:
     retention: str | timedelta | None
     now: datetime | None
 
-    def outcomes(self, before: Any, after: Any = None, *, now: bool = True) -> pd.DataFrame:
+    def outcomes(
+        self, before: Any, after: Any = None, *, now: bool = True
+    ) -> pd.DataFrame:
         return retry_outcomes(
             before, after, runs=self.runs, retried=self.retried, retention=self.retention,
             now=self.now if now else None,
@@ -278,13 +314,22 @@ def _since(
     """Divide one frame at a time."""
     for name, argument in (("after", after), ("snapshot", snapshot)):
         if argument is not None:
-            raise wrong("since", since, f"no {name} next to it", "Pass one frame with all failures.")
+            raise wrong(
+                "since",
+                since,
+                f"no {name} next to it",
+                "Pass one frame with all failures.",
+            )
     rows = comparable(failures, "before", rules)
     when = when_failed(rows)
     end = told_until(failures, when_counted(retries.now))
     start = parse_time(since, now=end, name="since")
     if start >= end:
-        raise wrong("since", since, f"a time before the data end, at {time_text(pd.Timestamp(end))}")
+        raise wrong(
+            "since",
+            since,
+            f"a time before the data end, at {time_text(pd.Timestamp(end))}",
+        )
     is_recent, is_earlier = (when >= start).to_numpy(), (when < start).to_numpy()
     # failures in a gap do not count for the rate: most of them were not seen
     gaps = gaps_of(failures)
@@ -296,7 +341,9 @@ def _since(
         notes.append(f"{counted(untimed, 'failure')} without a time not compared")
     outcome = retries.outcomes(failures)["outcome"].to_numpy()[is_old]
     if exposure is None:
-        exposure = _exposure(when[is_old].min(), pd.Timestamp(start), pd.Timestamp(end), gaps)
+        exposure = _exposure(
+            when[is_old].min(), pd.Timestamp(start), pd.Timestamp(end), gaps
+        )
     parts = [rows.filter(pa.array(is_old)), rows.filter(pa.array(is_recent))]
     return _Sides(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
 
@@ -316,7 +363,11 @@ def _exposure(first: Any, cut: pd.Timestamp, end: pd.Timestamp, gaps: Spans) -> 
 
 
 def _of_frames(
-    before: Any, after: Any, rules: GroupRules, retries: _Retries, exposure: float | None
+    before: Any,
+    after: Any,
+    rules: GroupRules,
+    retries: _Retries,
+    exposure: float | None,
 ) -> _Sides:
     """Compare two frames: spans of one history, or two loads of a queue."""
     parts = [comparable(before, "before", rules), comparable(after, "after", rules)]
@@ -372,7 +423,12 @@ def _span(when: pd.Series) -> pd.Timedelta:
 
 
 def _of_snapshot(
-    before: Any, after: Any, source: ds.Dataset, rules: GroupRules, retries: _Retries, exposure: float | None
+    before: Any,
+    after: Any,
+    source: ds.Dataset,
+    rules: GroupRules,
+    retries: _Retries,
+    exposure: float | None,
 ) -> _Sides:
     """Compare the queue of a snapshot at two times."""
     start = parse_time(before, now=retries.now, name="before")
@@ -392,20 +448,28 @@ def compare_grouped(
     before: pd.DataFrame, after: pd.DataFrame, groups: FailureGroups, *, exposure: float
 ) -> FailureComparison:
     """Compare two spans of one frame as `compare_failures` does, with the groups that `groups` assigned."""
-    parts = [comparable(before, "before", groups.rules), comparable(after, "after", groups.rules)]
+    parts = [
+        comparable(before, "before", groups.rules),
+        comparable(after, "after", groups.rules),
+    ]
     ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
     outcome = retry_outcomes(before).frame["outcome"].to_numpy()
     sides = _Sides(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
     return _compared(_counted(sides, np.array(ids, dtype=object)), groups, [])
 
 
-def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) -> FailureComparison:
+def _compared(
+    counted: pd.DataFrame, groups: FailureGroups, notes: list[str]
+) -> FailureComparison:
     titles = groups.frame.set_index("group")["title"]
     frame = counted.assign(title=counted["group"].map(titles))
     order = frame.assign(
-        place=frame["change"].map(CHANGES.index), less=-(frame["after"] - frame["before"]).abs()
+        place=frame["change"].map(CHANGES.index),
+        less=-(frame["after"] - frame["before"]).abs(),
     ).sort_values(["place", "less", "group"], ignore_index=True)
-    return FailureComparison(order[list(_TYPES)].astype(_TYPES), tuple(notes), groups.rules)
+    return FailureComparison(
+        order[list(_TYPES)].astype(_TYPES), tuple(notes), groups.rules
+    )
 
 
 def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
@@ -424,7 +488,9 @@ def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
         table = table.select(columns).cast(schema, safe=False)
     except pa.ArrowInvalid as error:
         raise InputError(
-            f"comparing failures, {name}", got=str(error)[:120], expected="columns as loaders write them"
+            f"comparing failures, {name}",
+            got=str(error)[:120],
+            expected="columns as loaders write them",
         ) from None
     made_ids = pa.array([f"{name} {row}" for row in range(table.num_rows)], pa.string())
     ids = pc.coalesce(table["dlq_id"], made_ids)
@@ -444,7 +510,9 @@ def _opened(snapshot: str | os.PathLike[str] | ds.Dataset) -> ds.Dataset:
     try:
         return scan_snapshot(snapshot)
     except InputError:
-        raise wrong("snapshot", snapshot, "the path of a snapshot, or a value of scan_snapshot") from None
+        raise wrong(
+            "snapshot", snapshot, "the path of a snapshot, or a value of scan_snapshot"
+        ) from None
 
 
 def _check_order(before: pa.Table, after: pa.Table) -> None:
@@ -485,11 +553,21 @@ def _at_times(
     source: ds.Dataset, start: datetime, end: datetime, rules: GroupRules
 ) -> tuple[list[pa.Table], pa.Table, list[str]]:
     """Return the entries of the queue at two times, the entries that had left before, and notes on limits."""
-    columns = [*grouped_columns(rules, source.schema.names), "workflow_run_id", "failed_at", "created_at"]
+    columns = [
+        *grouped_columns(rules, source.schema.names),
+        "workflow_run_id",
+        "failed_at",
+        "created_at",
+    ]
     columns += _OF_SNAPSHOT
     missing = [name for name in columns if name not in source.schema.names]
     if missing:
-        raise wrong("snapshot", source, f"a snapshot with {', '.join(missing)}", "sync_failures makes one.")
+        raise wrong(
+            "snapshot",
+            source,
+            f"a snapshot with {', '.join(missing)}",
+            "sync_failures makes one.",
+        )
     if SIGNATURE in source.schema.names:
         columns.append(SIGNATURE)
     table = source.to_table(columns=columns)
@@ -520,10 +598,17 @@ def _entered(table: pa.Table) -> pa.Array:
         timestamps(table, name).astype("datetime64[ms, UTC]")
         for name in ("failed_at", FIRST_SEEN_AT, GONE_BEFORE)
     )
-    failed = failed.fillna(timestamps(table, "created_at").astype(failed.dtype)).fillna(seen)
+    failed = failed.fillna(timestamps(table, "created_at").astype(failed.dtype)).fillna(
+        seen
+    )
     # These are the times of syncs that the snapshot shows: at each,
     # some entry was first seen or first missed.
-    looks = pd.concat([seen, gone]).dropna().drop_duplicates().sort_values(ignore_index=True)
+    looks = (
+        pd.concat([seen, gone])
+        .dropna()
+        .drop_duplicates()
+        .sort_values(ignore_index=True)
+    )
     earlier = looks.searchsorted(seen.fillna(pd.Timestamp(0, tz="UTC")))
     previous = pd.concat([pd.Series([pd.NaT], dtype=looks.dtype), looks]).take(earlier)
     missed = pd.Series(previous.to_numpy() >= failed.to_numpy(), index=failed.index)
@@ -532,9 +617,15 @@ def _entered(table: pa.Table) -> pa.Array:
 
 def _counted(sides: _Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
     """Return the counts and the change of each group; `groups` has the group of each row."""
-    bounds = np.cumsum([sides.earlier.num_rows, *(part.num_rows for part in sides.parts)])
+    bounds = np.cumsum(
+        [sides.earlier.num_rows, *(part.num_rows for part in sides.parts)]
+    )
     earlier_groups, old_groups, later_groups = np.split(groups, bounds[:-1])
-    old = _identified(sides.parts[0], old_groups).assign(outcome=sides.outcome).drop_duplicates("id")
+    old = (
+        _identified(sides.parts[0], old_groups)
+        .assign(outcome=sides.outcome)
+        .drop_duplicates("id")
+    )
     later = _identified(sides.parts[1], later_groups).drop_duplicates("id")
     left = old[~old["id"].isin(later["id"])]
     added = later[~later["id"].isin(old["id"])]
@@ -548,12 +639,16 @@ def _counted(sides: _Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
 
     before, after = sizes(old), sizes(later)
     bursts = _bursts(all_rows, names)
-    confidence = _confidence(sizes(added), sizes(left), before, after, sides.exposure, bursts)
+    confidence = _confidence(
+        sizes(added), sizes(left), before, after, sides.exposure, bursts
+    )
     expected = before / sides.exposure
     if sides.growth:
         # a queue that only fills up does not grow: more must also be added per time
         rising = _confidence_of_added(sizes(added), before, sides.growth, bursts)
-        confidence = np.where(after > before, np.minimum(confidence, rising), confidence)
+        confidence = np.where(
+            after > before, np.minimum(confidence, rising), confidence
+        )
         expected = before * (1 + sides.growth)
     has_changed = confidence >= _CONFIDENT
     is_more = after > before / sides.exposure
@@ -583,14 +678,19 @@ def _counted(sides: _Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
         left=("Int64", sizes(left)),
         expected=("float64", expected),
         confidence=("float64", confidence),
-        **{name: ("Int64", sizes(left[left["outcome"].isin(values)])) for name, values in LEFT.items()},
+        **{
+            name: ("Int64", sizes(left[left["outcome"].isin(values)]))
+            for name, values in LEFT.items()
+        },
         first_at=("datetime64[ms, UTC]", times["min"].to_numpy()),
         last_at=("datetime64[ms, UTC]", times["max"].to_numpy()),
     )
 
 
 def _identified(part: pa.Table, groups: NDArray[np.object_]) -> pd.DataFrame:
-    return pd.DataFrame({"group": groups, "id": part["dlq_id"].to_pylist(), "at": when_failed(part)})
+    return pd.DataFrame(
+        {"group": groups, "id": part["dlq_id"].to_pylist(), "at": when_failed(part)}
+    )
 
 
 def _is_missing_before(
@@ -599,13 +699,17 @@ def _is_missing_before(
     """Return which groups have a failure that the earlier frame should contain, by its time."""
     if sides.placed is None or not len(later_groups):
         return np.zeros(len(names), dtype=bool)
-    first = sides.placed.reset_index(drop=True).groupby(later_groups).min().reindex(names)
+    first = (
+        sides.placed.reset_index(drop=True).groupby(later_groups).min().reindex(names)
+    )
     return np.asarray(first < sides.cut)
 
 
 def when_failed(table: pa.Table) -> pd.Series:
     """Return the time of each failure of `comparable`; missing if it is not plausible."""
-    when = timestamps(select_timed(table, [], doing="comparing failures").table(), "when_")
+    when = timestamps(
+        select_timed(table, [], doing="comparing failures").table(), "when_"
+    )
     return when.astype("datetime64[ms, UTC]")
 
 
@@ -632,7 +736,10 @@ def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
 
 
 def _confidence_of_added(
-    added: NDArray[np.float64], before: NDArray[np.float64], growth: float, bursts: NDArray[np.float64]
+    added: NDArray[np.float64],
+    before: NDArray[np.float64],
+    growth: float,
+    bursts: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the confidence that more was added per time than before, with a normal approximation.
 
@@ -640,7 +747,9 @@ def _confidence_of_added(
     the confidence is 0.
     """
     expected = before * growth
-    per_span = (before + added) / (1 + growth)  # failures in the length of the earlier span
+    per_span = (before + added) / (
+        1 + growth
+    )  # failures in the length of the earlier span
     deviation = np.sqrt(bursts * np.maximum(added + per_span * growth * growth, 1e-9))
     z = np.maximum(added - expected - 0.5, 0) / deviation
     return np.array([math.erf(score / math.sqrt(2)) for score in z])

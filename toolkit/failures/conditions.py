@@ -116,7 +116,9 @@ class Counts:
 
     def summed(self, groups: npt.NDArray[Any], size: int) -> Counts:
         """Return the sums of groups that are numbered from 0 to `size - 1`."""
-        after, before = (np.bincount(groups, events, size) for events in (self.after, self.before))
+        after, before = (
+            np.bincount(groups, events, size) for events in (self.after, self.before)
+        )
         return Counts(after.astype(np.float64), before.astype(np.float64))
 
     def chosen(self, positions: Any) -> Counts:
@@ -199,13 +201,17 @@ class _Statable:
     originals: _Codes
 
     @classmethod
-    def of(cls, codes: _Codes, counts: Counts, texts: Sequence[str], unstated: str | None) -> _Statable:
+    def of(
+        cls, codes: _Codes, counts: Counts, texts: Sequence[str], unstated: str | None
+    ) -> _Statable:
         """Choose the values that rose most, then the most frequent."""
         values = counts.summed(codes, len(texts))
         # tables grow with the product of the numbers of values, so rare values share one number
         rose = gain(values.after, values.before + TUNING.added_events)
         best = np.lexsort((-values.after, -rose))[: TUNING.max_values]
-        kept = np.array(sorted(code for code in best.tolist() if texts[code] != unstated), np.int64)
+        kept = np.array(
+            sorted(code for code in best.tolist() if texts[code] != unstated), np.int64
+        )
         numbers = np.full(len(rose), len(kept), np.int64)
         numbers[kept] = np.arange(len(kept))
         return cls(numbers[codes], kept)
@@ -232,10 +238,14 @@ class _Table:
     counts: Counts
 
     @classmethod
-    def of(cls, names: tuple[str, ...], statable: Mapping[str, _Statable], cells: Counts) -> _Table:
+    def of(
+        cls, names: tuple[str, ...], statable: Mapping[str, _Statable], cells: Counts
+    ) -> _Table:
         """Count all combinations of values at once."""
         sizes = [statable[name].size for name in names]
-        combination = np.ravel_multi_index([statable[name].codes for name in names], sizes)
+        combination = np.ravel_multi_index(
+            [statable[name].codes for name in names], sizes
+        )
         total = int(np.prod(sizes))
         sums = cells.summed(combination, total)
         # most combinations do not occur or are too small to have risen, so only the others get a place
@@ -246,8 +256,12 @@ class _Table:
         enough, numbers = enough[is_stated], numbers[is_stated]
         places = np.full(total, len(enough), np.int32)
         places[enough] = np.arange(len(enough))
-        values = [statable[name].originals[numbers[:, at]] for at, name in enumerate(names)]
-        return cls(names, places[combination], np.stack(values, axis=1), sums.chosen(enough))
+        values = [
+            statable[name].originals[numbers[:, at]] for at, name in enumerate(names)
+        ]
+        return cls(
+            names, places[combination], np.stack(values, axis=1), sums.chosen(enough)
+        )
 
     @property
     def size(self) -> int:
@@ -281,7 +295,9 @@ class _Scored:
     @property
     def events(self) -> tuple[float, float]:
         """Return the numbers of all events of the condition, after and before."""
-        return float(self.table.counts.after[self.place]), float(self.table.counts.before[self.place])
+        return float(self.table.counts.after[self.place]), float(
+            self.table.counts.before[self.place]
+        )
 
 
 @dataclass(frozen=True)
@@ -296,7 +312,11 @@ class _Scan:
     """The state of a scan: distinct rows with their events, cells, and the growth of the rest."""
 
     def __init__(
-        self, columns: Mapping[str, Column], after: _Floats, before: _Floats, exposure: float
+        self,
+        columns: Mapping[str, Column],
+        after: _Floats,
+        before: _Floats,
+        exposure: float,
     ) -> None:
         self._exposure = exposure
         self._texts = {name: column.texts for name, column in columns.items()}
@@ -305,16 +325,21 @@ class _Scan:
         number_of_row, first_rows = numbered(codes, len(after))
         rows = Counts(after, before / exposure)
         self._rows = rows.summed(number_of_row, len(first_rows))
-        self._codes = {name: column.codes[first_rows] for name, column in columns.items()}
+        self._codes = {
+            name: column.codes[first_rows] for name, column in columns.items()
+        }
         self._statable = {
-            name: _Statable.of(self._codes[name], self._rows, column.texts, column.unstated)
+            name: _Statable.of(
+                self._codes[name], self._rows, column.texts, column.unstated
+            )
             for name, column in columns.items()
         }
         self._small_tables = self._tables_of_one_and_two()
         self._counted: dict[tuple[str, ...], _Cells] = {}
         self._cells = _Cells(self._rows, [])
         self._rest: _Bools = np.zeros(0, bool)
-        self._rest_ratio = 1.0  # events of the rest after, divided by events of the rest before
+        # events of the rest after, divided by events of the rest before
+        self._rest_ratio = 1.0
         self._growth = 1.0
 
     def ranked(self) -> list[_Scored]:
@@ -360,9 +385,14 @@ class _Scan:
         """
         observed, before = first.events
         total, total_before = self._rows.totals
-        sides = ((observed, total), (before * self._exposure, total_before * self._exposure))
+        sides = (
+            (observed, total),
+            (before * self._exposure, total_before * self._exposure),
+        )
         both = sides[0][0] + sides[1][0], sides[0][1] + sides[1][1]
-        ratio = sum(_share_likelihood(*side) for side in sides) - _share_likelihood(*both)
+        ratio = sum(_share_likelihood(*side) for side in sides) - _share_likelihood(
+            *both
+        )
         return ratio - TUNING.price * len(first.table.names)
 
     def described(self, scored: _Scored) -> Rise:
@@ -375,9 +405,17 @@ class _Scan:
             equal = (table.counts.after == observed) & (table.counts.before == expected)
             for place in np.flatnonzero(equal).tolist():
                 is_itself = table is scored.table and place == scored.place
-                if not is_itself and np.array_equal(table.place_of_cell == place, cells):
+                if not is_itself and np.array_equal(
+                    table.place_of_cell == place, cells
+                ):
                     same.append(self._named(table, place))
-        return Rise(self._named(scored.table, scored.place), observed, expected, scored.worth, same)
+        return Rise(
+            self._named(scored.table, scored.place),
+            observed,
+            expected,
+            scored.worth,
+            same,
+        )
 
     def _named(self, table: _Table, place: int) -> dict[str, str]:
         values = zip(table.names, table.stated[place].tolist(), strict=True)
@@ -385,7 +423,9 @@ class _Scan:
 
     def _tables_of_one_and_two(self) -> list[_Table]:
         """Return the tables of all attributes, and of pairs of those whose values rose most."""
-        singles = [_Table.of((name,), self._statable, self._rows) for name in self._statable]
+        singles = [
+            _Table.of((name,), self._statable, self._rows) for name in self._statable
+        ]
         gains = {table.names[0]: self._best_gain(table, None) for table in singles}
         # an attribute may only matter together with another one, but all pairs would take too long
         strongest = sorted(gains, key=lambda name: -gains[name])[: TUNING.max_paired]
@@ -414,10 +454,14 @@ class _Scan:
             codes = [self._codes[name] for name in relevant]
             cell_of_row, first_rows = numbered(codes, len(self._rows.after))
             counts = self._rows.summed(cell_of_row, len(first_rows))
-            statable = {name: self._statable[name].of_cells(first_rows) for name in relevant}
+            statable = {
+                name: self._statable[name].of_cells(first_rows) for name in relevant
+            }
             sizes = range(1, TUNING.max_attributes + 1)
             stated = [names for size in sizes for names in combinations(relevant, size)]
-            self._counted[relevant] = _Cells(counts, [_Table.of(names, statable, counts) for names in stated])
+            self._counted[relevant] = _Cells(
+                counts, [_Table.of(names, statable, counts) for names in stated]
+            )
         return self._counted[relevant]
 
     def _scored_finely(self, growth: float | None) -> list[_Scored]:
@@ -453,7 +497,10 @@ class _Scan:
             scores = scores.round(6)  # conditions with the same rows have equal scores
             highest = np.argsort(-scores, kind="stable")[: TUNING.per_table]
             highest = highest[scores[highest] > 0]
-            best += [_Scored(float(scores[place]), table, place) for place in highest.tolist()]
+            best += [
+                _Scored(float(scores[place]), table, place)
+                for place in highest.tolist()
+            ]
         return sorted(best, key=lambda scored: -scored.score)
 
     def _measured_growth(self, best: Sequence[_Scored]) -> float:
@@ -464,7 +511,9 @@ class _Scan:
                 rose |= scored.cells
         self._rest = ~rose
         after, before = self._cells.counts.chosen(self._rest).totals
-        self._rest_ratio = (after + TUNING.added_events) / (before + TUNING.added_events)
+        self._rest_ratio = (after + TUNING.added_events) / (
+            before + TUNING.added_events
+        )
         return max(1.0, self._rest_ratio)
 
 
@@ -481,7 +530,9 @@ def _share_likelihood(part: float, whole: float) -> float:
     return float(sum(count * np.log(count / whole) for count in parts))
 
 
-def _expected(counts: Counts, totals: tuple[float, float], growth: float | None) -> _Floats:
+def _expected(
+    counts: Counts, totals: tuple[float, float], growth: float | None
+) -> _Floats:
     """Return the events before, times the growth of the rest, or of all outside of each condition."""
     after, before = totals
     added = TUNING.added_events
@@ -509,8 +560,12 @@ def _noise(after: _Floats, usual: _Floats, times: float) -> tuple[float, float]:
     s2, t1 = s2 + TUNING.prior_cells, t1 + TUNING.prior_cells
     bursts, varied = t1 / s2, 0.0
     if s4 > 0 and s2 * t2 > s3 * t1:
-        determinant = s2 * s4 - s3**2  # positive: Cauchy and Schwarz, as s2 contains the prior
-        bursts, varied = (t1 * s4 - t2 * s3) / determinant, (s2 * t2 - s3 * t1) / determinant
+        # positive: Cauchy and Schwarz, as s2 contains the prior
+        determinant = s2 * s4 - s3**2
+        bursts, varied = (
+            (t1 * s4 - t2 * s3) / determinant,
+            (s2 * t2 - s3 * t1) / determinant,
+        )
     if bursts < 1:
         bursts = 1.0
         varied = (t2 - s3) / s4 if s4 > 0 else 0.0

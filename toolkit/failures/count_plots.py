@@ -24,13 +24,29 @@ from toolkit.drawing.style import (
 )
 from toolkit.drawing.wording import counted, short_number, span
 from toolkit.failures.calendars import WEEKDAYS, FailureCalendar, failure_calendar
-from toolkit.failures.counts import SHORT_STATES, CountMatrix, count_matrix, count_states
-from toolkit.failures.lifetimes import ExpiryBins, expiring, expiry_bins, failure_delays, retries_used
+from toolkit.failures.counts import (
+    SHORT_STATES,
+    CountMatrix,
+    count_matrix,
+    count_states,
+)
+from toolkit.failures.lifetimes import (
+    ExpiryBins,
+    expiring,
+    expiry_bins,
+    failure_delays,
+    retries_used,
+)
 from toolkit.failures.retention import retention_of
 from toolkit.failures.selection import NONE, when_counted
 from toolkit.failures.sources import AnyFrame
 
-_SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
+_SIGNS: Final = {
+    "CALLBACK_FAIL": 3,
+    "CALLBACK_INPROGRESS": 1,
+    "CALLBACK_CANCELED": 6,
+    "CALLBACK_SUCCESS": 2,
+}
 _MERGED: Final = 8
 _SPAN: Final = 0.5  # inches of a duration as a label
 _WIDE: Final = 5.0  # inches of width above which a label fits on one line
@@ -40,7 +56,9 @@ _NAME: Final = 0.6  # inches of the name of a column at least
 
 
 @documented
-def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+def plot_callback_states(
+    failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
     """Draw the number of failures by state of the failure function; states that need a person come first.
 
     Parameters
@@ -68,13 +86,25 @@ def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: T
         known = [state if isinstance(state, str) else NONE for state in states["state"]]
         names = [SHORT_STATES.get(state, state) for state in known]
         counts = states["count"].tolist()
-        draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in known])
-        axis.label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
+        draw_rows(
+            axes,
+            names,
+            counts,
+            colours,
+            [_SIGNS.get(state, _MERGED) for state in known],
+        )
+        axis.label_axis(
+            axes.xaxis,
+            f"failure function of {counted(sum(counts), 'failure')}",
+            colours,
+        )
         return axes
 
 
 @documented
-def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+def plot_retries_used(
+    frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
     """Draw the number of retries: made retries of callbacks, or allowed retries of failures.
 
     Failures do not record how many retries were made.
@@ -106,8 +136,16 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
         axes.bar(retries.retries, retries.used_up, width=0.8, **colours.bar(0))
         above = 0.0
         if retries.others.any():
-            axes.bar(retries.retries, retries.others, width=0.8, bottom=retries.used_up, **colours.bar(1))
-            _, above = axis.legend(axes, axes.containers, ["retries used up", "retries left"], colours)
+            axes.bar(
+                retries.retries,
+                retries.others,
+                width=0.8,
+                bottom=retries.used_up,
+                **colours.bar(1),
+            )
+            _, above = axis.legend(
+                axes, axes.containers, ["retries used up", "retries left"], colours
+            )
         axis.heading(axes, title, colours, above=above)
         axis.count_axis(axes, unit, colours, (retries.used_up + retries.others).max())
         axis.whole_axis(axes, 0.4)
@@ -117,7 +155,9 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
 
 
 @documented
-def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+def plot_time_to_failure(
+    failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
     """Draw the time from creation to failure, in common steps such as a minute or an hour.
 
     Immediate failures never worked; failures after a day used up their retries. Bars have equal widths
@@ -142,16 +182,24 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     [1, 0, 1]
     """
     delays = failure_delays(failures)
-    remark = axis.left_out(delays.left_out, "failure", "without both times").replace(" ", "\n", 1)
+    remark = axis.left_out(delays.left_out, "failure", "without both times").replace(
+        " ", "\n", 1
+    )
     with drawing(ax, theme) as (axes, colours):
         axis.heading(axes, "Time from creation to failure", colours)
         if not delays.total:
-            return axis.show_sentence(axes, f"No failures with both times{remark}", colours)
+            return axis.show_sentence(
+                axes, f"No failures with both times{remark}", colours
+            )
         positions = np.arange(len(delays.counts))
         axes.bar(positions, delays.counts, width=0.94, align="edge", **colours.bar(0))
-        step = max(1, int(np.ceil(len(delays.edges) * _SPAN / max(axis.inches(axes), _SPAN))))
+        step = max(
+            1, int(np.ceil(len(delays.edges) * _SPAN / max(axis.inches(axes), _SPAN)))
+        )
         shown = range(0, len(delays.edges), step)
-        axes.set_xticks(list(shown), [_named(float(delays.edges[number])) for number in shown])
+        axes.set_xticks(
+            list(shown), [_named(float(delays.edges[number])) for number in shown]
+        )
         axis.limit(axes.xaxis, -0.06, len(positions))
         axis.count_axis(axes, "failures", colours, delays.counts.max())
         middle = span(timedelta(seconds=max(1, round(delays.median))))
@@ -212,15 +260,21 @@ def plot_expiry(
     title = "Failures by time of expiry"
     with shown_in(time_zone(tz)), drawing(ax, theme) as (axes, colours):
         if not kept.is_known:
-            return axis.show_sentence(axes, f"How long failures are kept is {kept.words}", colours, title)
+            return axis.show_sentence(
+                axes, f"How long failures are kept is {kept.words}", colours, title
+            )
         return draw_expiry(bins, axes, colours, title=f"{title}, kept {kept.words}")
 
 
 def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
     """Draw computed bins on Axes from `drawing`."""
-    notes = axis.aside((bins.due, "due already"), (bins.unknown, "without a usable time"))
+    notes = axis.aside(
+        (bins.due, "due already"), (bins.unknown, "without a usable time")
+    )
     if not bins.total:
-        return axis.show_sentence(ax, f"Nothing left to expire {notes}".rstrip(), theme, title)
+        return axis.show_sentence(
+            ax, f"Nothing left to expire {notes}".rstrip(), theme, title
+        )
     start, width = milliseconds(bins.now) / DAY_MS, bins.step / axis.DAY
     left = start + width * np.arange(len(bins.counts))
     tall = bins.counts > 0
@@ -231,19 +285,29 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
     above = 0.0
     axis.count_axis(ax, "failures that expire", theme, top)
     if top < bins.counts.max():
-        above = axis.cut(ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist())
-        note = f"(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
+        above = axis.cut(
+            ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist()
+        )
+        note = (
+            f"(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
+        )
         axis.label_axis(ax.yaxis, f"failures that expire\n{note}", theme)
     axis.heading(ax, title, theme, above=above)
     space = " " if axis.inches(ax) > _WIDE else "\n"
     times = f"time of expiry ({time_zone().key}), from {time_text(bins.now)} on;"
-    axis.label_axis(ax.xaxis, f"{times}{space}a bar is {span(bins.step)}\n{notes}", theme)
+    axis.label_axis(
+        ax.xaxis, f"{times}{space}a bar is {span(bins.step)}\n{notes}", theme
+    )
     return ax
 
 
 @documented
 def plot_failure_calendar(
-    failures: AnyFrame, *, tz: str | tzinfo | None = None, ax: Axes | None = None, theme: ThemeName = "light"
+    failures: AnyFrame,
+    *,
+    tz: str | tzinfo | None = None,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
 ) -> Axes:
     """Draw the number of failures by weekday and hour, as coloured cells.
 
@@ -275,10 +339,14 @@ def plot_failure_calendar(
     """
     calendar = failure_calendar(failures, tz=tz)
     with drawing(ax, theme) as (axes, colours):
-        return draw_calendar(calendar, axes, colours, title="Failures by weekday and hour")
+        return draw_calendar(
+            calendar, axes, colours, title="Failures by weekday and hour"
+        )
 
 
-def draw_calendar(calendar: FailureCalendar, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
+def draw_calendar(
+    calendar: FailureCalendar, ax: Axes, theme: Theme, *, title: str = ""
+) -> Axes:
     """Draw a computed calendar on Axes from `drawing`."""
     undated = axis.left_out(calendar.undated, "failure", "without a usable time")
     if not calendar.total:
@@ -287,11 +355,17 @@ def draw_calendar(calendar: FailureCalendar, ax: Axes, theme: Theme, *, title: s
     hatch_cells(ax, theme, calendar.in_gap)
     axis.heading(ax, title, theme, above=above)
     # as many weekdays and hours have labels as fit
-    days = next((days for days in (1, 2, 3) if axis.space_high(ax) * days / 7 > _HIGH), 6)
+    days = next(
+        (days for days in (1, 2, 3) if axis.space_high(ax) * days / 7 > _HIGH), 6
+    )
     axis.name_rows(ax, range(0, 7, days), WEEKDAYS[::days])
-    hours = next((hours for hours in (1, 2, 3, 6) if axis.inches(ax) / (24 / hours) > _HOUR), 12)
+    hours = next(
+        (hours for hours in (1, 2, 3, 6) if axis.inches(ax) / (24 / hours) > _HOUR), 12
+    )
     ax.set_xticks(range(0, 24, hours), [f"{hour:02}" for hour in range(0, 24, hours)])
-    label = [f"hour of the day ({calendar.tz}), {counted(calendar.total, 'failure')}{undated}"]
+    label = [
+        f"hour of the day ({calendar.tz}), {counted(calendar.total, 'failure')}{undated}"
+    ]
     if calendar.fell_back:
         label.append(f"{calendar.fell_back:,} have no failure time; creation time used")
     if calendar.in_gap.any():
@@ -338,19 +412,35 @@ def plot_failure_matrix(
             failures, rows, columns, top_rows=min(whole("top", top), axis.rows_that_fit(axes) - 1),
             top_columns=max(1, int(axis.inches(axes) * 0.6 / _NAME)),
         )  # fmt: skip
-        return draw_matrix(matrix, axes, colours, columns=columns, title=f"Failures by {rows} and {columns}")
+        return draw_matrix(
+            matrix,
+            axes,
+            colours,
+            columns=columns,
+            title=f"Failures by {rows} and {columns}",
+        )
 
 
-def draw_matrix(matrix: CountMatrix, ax: Axes, theme: Theme, *, columns: str, title: str = "") -> Axes:
+def draw_matrix(
+    matrix: CountMatrix, ax: Axes, theme: Theme, *, columns: str, title: str = ""
+) -> Axes:
     """Draw a computed matrix on Axes from `drawing`; `columns` is the name of the counted column."""
     if not matrix.total:
         return axis.show_sentence(ax, "No failures", theme, title)
     above = draw_cells(ax, matrix.counts, theme)
     totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
     of_rows = axis.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
-    of_columns = axis.name_columns(ax, matrix.columns, matrix.counts.sum(axis=0).tolist())
-    prefixes = sorted({of_rows, of_columns} - {""}, key=len)  # a scheme alone comes first
+    of_columns = axis.name_columns(
+        ax, matrix.columns, matrix.counts.sum(axis=0).tolist()
+    )
+    prefixes = sorted(
+        {of_rows, of_columns} - {""}, key=len
+    )  # a scheme alone comes first
     axis.heading(ax, title, theme, prefix=" and ".join(prefixes), above=above)
     total = counted(matrix.total, "failure")
-    axis.label_axis(ax.xaxis, f"{drawable(columns, longest=24)}, and failures; {total} in all", theme)
+    axis.label_axis(
+        ax.xaxis,
+        f"{drawable(columns, longest=24)}, and failures; {total} in all",
+        theme,
+    )
     return ax

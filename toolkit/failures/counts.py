@@ -88,9 +88,13 @@ def count_by(failures: AnyFrame, column: str | Sequence[str]) -> pd.DataFrame:
     if not columns:
         raise wrong("column", column, "a column, or several")
     for one in columns:
-        select(failures, [], doing=doing, chosen={"column": one})  # raises an error that names the argument
+        select(
+            failures, [], doing=doing, chosen={"column": one}
+        )  # raises an error that names the argument
     counted = select(failures, columns, doing=doing).count(*columns)
-    counted = counted.sort_by([("count_", "descending"), *((name, "ascending") for name in columns)])
+    counted = counted.sort_by(
+        [("count_", "descending"), *((name, "ascending") for name in columns)]
+    )
     numbers = counted["count_"].to_numpy()
     frame = to_frame(pa.table({name: counted[name] for name in columns}))
     return frame.assign(
@@ -130,11 +134,15 @@ def count_labels(failures: AnyFrame) -> pd.DataFrame:
     counted = select(failures, ["labels"], doing="counting labels").count("labels")
     counts = counted["count_"].to_pylist()
     totals: Counter[str | None] = Counter()
-    for labels, count in zip(label_lists(counted["labels"]).to_pylist(), counts, strict=True):
+    for labels, count in zip(
+        label_lists(counted["labels"]).to_pylist(), counts, strict=True
+    ):
         # a label that a failure has twice counts once, and a failure without labels counts as missing
         for label in {label for label in labels or () if label is not None} or {None}:
             totals[label] += count
-    ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
+    ordered = sorted(
+        totals.items(), key=lambda item: (-item[1], item[0] is None, item[0] or "")
+    )
     return typed_frame(
         label=("str", [label for label, _ in ordered]),
         count=("Int64", [count for _, count in ordered]),
@@ -170,21 +178,35 @@ def count_states(failures: AnyFrame) -> pd.DataFrame:
     ['CALLBACK_FAIL', 'CALLBACK_SUCCESS']
     """
     counted = count_by(failures, "failure_function_state")
-    states = counted["failure_function_state"].fillna("")  # the service omits it, or sends it empty
+    states = counted["failure_function_state"].fillna(
+        ""
+    )  # the service omits it, or sends it empty
     found = counted.groupby(states, sort=False)[["count", "share"]].sum()
     known = [state for state in CALLBACK_STATES if state in found.index]
     others = [state for state in found.index if state not in CALLBACK_STATES]
-    order = [*known, *sorted(others, key=lambda state: state == "")]  # as they came, then none
+    order = [
+        *known,
+        *sorted(others, key=lambda state: state == ""),
+    ]  # as they came, then none
     return typed_frame(
         state=("str", [state or None for state in order]),
         count=("Int64", found["count"].loc[order].array),
         share=("float64", found["share"].loc[order].array),
-        meaning=("str", [CALLBACK_STATES.get(state, _UNKNOWN) if state else _ABSENT for state in order]),
+        meaning=(
+            "str",
+            [
+                CALLBACK_STATES.get(state, _UNKNOWN) if state else _ABSENT
+                for state in order
+            ],
+        ),
     )
 
 
 def count_errors(
-    failures: AnyFrame, *, top: int | None = None, clean: Callable[[str], str] | None = None
+    failures: AnyFrame,
+    *,
+    top: int | None = None,
+    clean: Callable[[str], str] | None = None,
 ) -> pd.DataFrame:
     """Count failures by error, with the latest example of each.
 
@@ -243,7 +265,9 @@ def count_errors(
         return stored[:top]
     table = select_timed(failures, columns, doing=doing).table()
     read = _error_texts(table, clean).assign(last_at=timestamps(table, "when_"))
-    rows = read.assign(workflow_url=pd.Series(table["workflow_url"].to_pylist(), dtype="str"), count_=1)
+    rows = read.assign(
+        workflow_url=pd.Series(table["workflow_url"].to_pylist(), dtype="str"), count_=1
+    )
     return _by_text(read, rows)[:top]
 
 
@@ -257,7 +281,9 @@ def _stored_errors(
     counts = stored_counts(failures, (), (), doing=doing)
     if counts is None:
         return None
-    latest = latest_rows(select_timed(failures, [*columns, SIGNATURE], doing=doing), [SIGNATURE], most=1)
+    latest = latest_rows(
+        select_timed(failures, [*columns, SIGNATURE], doing=doing), [SIGNATURE], most=1
+    )
     ids = pd.Series(latest[SIGNATURE].to_pylist(), dtype="str")
     read = _error_texts(latest, clean).assign(signature=ids)
     rows = counts.to_pandas().merge(read, on="signature")
@@ -268,9 +294,15 @@ def _stored_errors(
 def _error_texts(table: pa.Table, clean: Callable[[str], str]) -> pd.DataFrame:
     """Return the error, the kind and an example for each row, read from the body."""
     bodies = list(
-        zip(table["response_body"].to_pylist(), table["response_body_base64"].to_pylist(), strict=True)
+        zip(
+            table["response_body"].to_pylist(),
+            table["response_body_base64"].to_pylist(),
+            strict=True,
+        )
     )
-    read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}  # most bodies repeat
+    read = {
+        body: _read(*body, clean) for body in dict.fromkeys(bodies)
+    }  # most bodies repeat
     return typed_frame(
         text=("str", [read[body][0] for body in bodies]),
         kind=("str", [read[body][1].kind for body in bodies]),
@@ -281,19 +313,40 @@ def _error_texts(table: pa.Table, clean: Callable[[str], str]) -> pd.DataFrame:
 
 def _by_text(read: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `count_errors`. The example is the latest failure, or the greater id in a tie."""
-    latest = read.sort_values(["last_at", "dlq_id"], ascending=False).drop_duplicates("text")
+    latest = read.sort_values(["last_at", "dlq_id"], ascending=False).drop_duplicates(
+        "text"
+    )
     groups = rows.groupby("text")
     counted = latest.set_index("text").assign(
-        count=groups["count_"].sum(), workflows=groups["workflow_url"].nunique(dropna=False)
+        count=groups["count_"].sum(),
+        workflows=groups["workflow_url"].nunique(dropna=False),
     )
-    ordered = counted.reset_index().sort_values(["count", "text"], ascending=[False, True], ignore_index=True)
+    ordered = counted.reset_index().sort_values(
+        ["count", "text"], ascending=[False, True], ignore_index=True
+    )
     ordered = ordered.assign(share=ordered["count"] / max(ordered["count"].sum(), 1))
-    names = ["text", "kind", "count", "share", "workflows", "dlq_id", "example", "last_at"]
-    types = {"count": "Int64", "share": "float64", "workflows": "Int64", "last_at": "datetime64[ms, UTC]"}
+    names = [
+        "text",
+        "kind",
+        "count",
+        "share",
+        "workflows",
+        "dlq_id",
+        "example",
+        "last_at",
+    ]
+    types = {
+        "count": "Int64",
+        "share": "float64",
+        "workflows": "Int64",
+        "last_at": "datetime64[ms, UTC]",
+    }
     return ordered[names].astype(types)
 
 
-def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tuple[str, ErrorText]:
+def _read(
+    body: str | None, raw: str | None, clean: Callable[[str], str]
+) -> tuple[str, ErrorText]:
     """Return the error line of a body with placeholders, and the line itself, both masked and shortened."""
     if raw and not body:
         found = ErrorText("binary", binary_line(raw))
@@ -303,7 +356,9 @@ def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tup
         # twice: a secret can be whole in the body only, or readable only once JSON is decoded
         found = error_text(clean(masked_part(body)))
         found = ErrorText(found.kind, clean(found.text))
-    return shorten(mask_text(found.text), _LONGEST), ErrorText(found.kind, shorten(found.text, _LONGEST))
+    return shorten(mask_text(found.text), _LONGEST), ErrorText(
+        found.kind, shorten(found.text, _LONGEST)
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -318,11 +373,21 @@ class CountMatrix(Counted):
 
     def to_frame(self) -> pd.DataFrame:
         """Return the counts as a frame (Int64) with named rows and columns."""
-        return pd.DataFrame(self.counts, index=list(self.rows), columns=list(self.columns), dtype="Int64")
+        return pd.DataFrame(
+            self.counts,
+            index=list(self.rows),
+            columns=list(self.columns),
+            dtype="Int64",
+        )
 
 
 def count_matrix(
-    frame: AnyFrame, rows: str, columns: str, *, top_rows: int = 12, top_columns: int = 8
+    frame: AnyFrame,
+    rows: str,
+    columns: str,
+    *,
+    top_rows: int = 12,
+    top_columns: int = 8,
 ) -> CountMatrix:
     """Count rows by two columns of single values; the rarest beyond `top_rows` and `top_columns` are merged.
 
@@ -357,7 +422,9 @@ def count_matrix(
     selected = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
     counted = selected.count(*selected.names)
     numbers = np.array(counted["count_"].to_pylist(), dtype=np.int64)
-    row_names, row_positions, merged_rows = largest_groups(counted[rows].to_pylist(), numbers, top_rows)
+    row_names, row_positions, merged_rows = largest_groups(
+        counted[rows].to_pylist(), numbers, top_rows
+    )
     column_names, column_positions, merged_columns = largest_groups(
         counted[columns].to_pylist(), numbers, top_columns
     )
@@ -391,14 +458,19 @@ def stored_counts(
     if parts:
         read.append("response_body")
     rows = select_timed(failures, read, doing=doing).then(partial(_with_parts, parts))
-    counts = rows.count(*keys, "contains_", first_=("when_", "min"), last_=("when_", "max"))
+    counts = rows.count(
+        *keys, "contains_", first_=("when_", "min"), last_=("when_", "max")
+    )
     if counts.num_rows and are_signed(counts[SIGNATURE]):
         return counts
     return None
 
 
 def latest_rows(
-    rows: SelectedRows, keys: Iterable[str], parts: Iterable[str] = (), most: int = LATEST_ROWS
+    rows: SelectedRows,
+    keys: Iterable[str],
+    parts: Iterable[str] = (),
+    most: int = LATEST_ROWS,
 ) -> pa.Table:
     """Return the latest rows of each combination of keys and `parts` of bodies, by `when_`, then by id.
 
@@ -410,13 +482,19 @@ def latest_rows(
     # first reading: per key, find the earliest minute that is needed for the latest `most` rows
     timed = rows.then(partial(_with_key, keys)).then(with_minute)
     minutes = timed.count(_KEY, "minute_").to_pandas()
-    minutes = minutes.sort_values([_KEY, "minute_"], ascending=[True, False], na_position="last")
+    minutes = minutes.sort_values(
+        [_KEY, "minute_"], ascending=[True, False], na_position="last"
+    )
     before = minutes.groupby(_KEY)["count_"].cumsum() - minutes["count_"]
-    starts = minutes[before < most].fillna({"minute_": -1}).groupby(_KEY)["minute_"].min()
+    starts = (
+        minutes[before < most].fillna({"minute_": -1}).groupby(_KEY)["minute_"].min()
+    )
     known, since = pa.array(starts.index, pa.string()), pa.array(starts.astype("int64"))
     # second reading: the rows since then, which are few, sorted exactly
     found = timed.then(partial(_since, known, since)).table()
-    order = found.sort_by([(_KEY, "ascending"), ("when_", "descending"), ("dlq_id", "descending")])
+    order = found.sort_by(
+        [(_KEY, "ascending"), ("when_", "descending"), ("dlq_id", "descending")]
+    )
     rank = order.select([_KEY]).to_pandas().groupby(_KEY).cumcount().to_numpy()
     return order.filter(pa.array(rank < most)).select(list(rows.names))
 
@@ -424,14 +502,18 @@ def latest_rows(
 def _with_parts(parts: tuple[str, ...], table: pa.Table) -> pa.Table:
     found = pa.array(np.full(table.num_rows, ""), pa.string())
     for part in parts:
-        here = pc.fill_null(pc.match_substring(table["response_body"], part), fill_value=False)
+        here = pc.fill_null(
+            pc.match_substring(table["response_body"], part), fill_value=False
+        )
         found = pc.binary_join_element_wise(found, pc.if_else(here, part, ""), _NULL)
     return table.append_column("contains_", found)
 
 
 def _with_key(keys: tuple[str, ...], table: pa.Table) -> pa.Table:
     texts = [table[key].cast(pa.string()) for key in keys]
-    joined = pc.binary_join_element_wise(*texts, _NULL, null_handling="replace", null_replacement=_NULL)
+    joined = pc.binary_join_element_wise(
+        *texts, _NULL, null_handling="replace", null_replacement=_NULL
+    )
     return table.append_column(_KEY, joined)
 
 

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from toolkit.base.arguments import nearest, positive, texts, wrong
 from toolkit.base.errors import InputError
-from toolkit.drawing.wording import Plotted, describe_condition, percent, result_table, share_text
+from toolkit.drawing.wording import (
+    Plotted,
+    describe_condition,
+    percent,
+    result_table,
+    share_text,
+)
 from toolkit.failures.change_columns import SharedAttributes, shared_attributes
 from toolkit.failures.conditions import TUNING, Column, Rise, plainest, scan_rises
 from toolkit.failures.failure_attributes import rows_meeting
@@ -118,12 +124,18 @@ class Explanation(Plotted):
         # the end of a given window is not included, but `rows_meeting` includes it
         if until and not self.episodes:
             until -= timedelta(milliseconds=1)
-        rows = rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
+        rows = rows_meeting(
+            failures, self.frame["condition"][ranks.index(rank)], since, until
+        )
         if len(self.episodes) <= 1:
             return rows
         table = select_timed(rows, [], doing="selecting failures").table()
         when = timestamps(table, "when_").dt.floor("ms").array
-        return rows[np.logical_or.reduce([(when >= first) & (when <= last) for first, last in self.episodes])]
+        return rows[
+            np.logical_or.reduce(
+                [(when >= first) & (when <= last) for first, last in self.episodes]
+            )
+        ]
 
     def __repr__(self) -> str:
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
@@ -131,7 +143,9 @@ class Explanation(Plotted):
             since, until = (f"{time:%Y-%m-%d %H:%M}" for time in self.window)
             times = f"{since} to {until} UTC"
             if len(self.episodes) > 1:
-                times = f"in {len(self.episodes)} episodes between {since} and {until} UTC"
+                times = (
+                    f"in {len(self.episodes)} episodes between {since} and {until} UTC"
+                )
             change = f"{times}: {change}"
         if self.observed and not self.expected:
             return f"{change}: nothing before to compare with"
@@ -148,7 +162,9 @@ class Explanation(Plotted):
         # a share above 1 is hard to read, and if the total did not grow, a share is not defined
         others = self.observed - first["observed"], self.expected - first["expected"]
         fell = others[1] - others[0] > _FELL * max(sum(others), 0.0) ** 0.5
-        rose = f"{sentence} rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
+        rose = (
+            f"{sentence} rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
+        )
         if fell:
             rose += ", as others fell"
         return rose
@@ -260,7 +276,10 @@ def explain_change(
         apart_by = [apart_by]
     if apart_by is not None:
         apart = texts("apart_by", apart_by)
-    read = [_read(frame, weight, name) for frame, name in ((after, "after"), (before, "before"))]
+    read = [
+        _read(frame, weight, name)
+        for frame, name in ((after, "after"), (before, "before"))
+    ]
     shared = shared_attributes(read[0][0], read[1][0], attributes, weight)
     for name, given in (("attributes", attributes or []), ("apart_by", apart)):
         _check_names(name, given, shared, [table for table, _ in read])
@@ -278,7 +297,9 @@ def explain_change(
     # one column over the rows of both frames: rows of `after` have no usual events, and the other way round
     observed, expected = np.append(seen, 0 * usual), np.append(0 * seen, usual)
     columns = compared.single_valued(observed, expected / exposure)
-    found = explain_columns(columns, observed, expected, exposure, by_shares=are_outcomes)
+    found = explain_columns(
+        columns, observed, expected, exposure, by_shares=are_outcomes
+    )
     # the scan used one label per row; now each row counts for all of its labels
     if compared.listed:
         found = recounted(found, observed, expected, exposure, compared.meeting)
@@ -301,7 +322,11 @@ def explain_columns(
 
 
 def recounted(
-    found: Explanation, observed: _Floats, usual: _Floats, exposure: float, meets: _Meets
+    found: Explanation,
+    observed: _Floats,
+    usual: _Floats,
+    exposure: float,
+    meets: _Meets,
 ) -> Explanation:
     """Return an explanation with the counts of all rows that meet a condition, as `select` finds them.
 
@@ -309,11 +334,16 @@ def recounted(
     """
     frame = found.frame.copy()
     met = [meets(condition) for condition in frame["condition"]]
-    seen, before = (np.array([float(each[rows].sum()) for rows in met]) for each in (observed, usual))
+    seen, before = (
+        np.array([float(each[rows].sum()) for rows in met])
+        for each in (observed, usual)
+    )
     total, expected = float(observed.sum()), float(usual.sum()) / exposure
     frame["observed"], frame["expected"] = seen, before / exposure
     frame["excess"] = frame["observed"] - frame["expected"]
-    frame["share"] = frame["excess"] / (total - expected) if total > expected else np.nan
+    frame["share"] = (
+        frame["excess"] / (total - expected) if total > expected else np.nan
+    )
     frame["lift"] = np.where(before > 0, frame["observed"] / frame["expected"], np.inf)
     return replace(found, frame=frame, observed=total, expected=expected)
 
@@ -323,24 +353,38 @@ def _read(frame: AnyFrame, weight: str | None, name: str) -> tuple[pa.Table, _Fl
     rows = opened(frame, doing="explaining a change", name=name)
     known = list(rows.names)
     if weight is not None and (not isinstance(weight, str) or weight not in known):
-        raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
+        raise wrong(
+            "weight",
+            weight,
+            f"a column of {name}",
+            nearest(weight, known, what="It has"),
+        )
     try:
         table = rows.choose(known).table()
     except InputError as error:
-        raise InputError(f"reading {name}", got=error.got, expected=error.expected) from None
+        raise InputError(
+            f"reading {name}", got=error.got, expected=error.expected
+        ) from None
     numbers = np.ones(table.num_rows)
     if weight is not None:
         try:
-            numbers = table[weight].to_pandas().to_numpy(dtype=np.float64, na_value=np.nan)
+            numbers = (
+                table[weight].to_pandas().to_numpy(dtype=np.float64, na_value=np.nan)
+            )
         except (TypeError, ValueError, OverflowError):
             raise wrong("weight", weight, "a column of numbers") from None
         if not np.isfinite(numbers).all() or (numbers < 0).any():
-            raise wrong("weight", weight, "a column of counts, none of them negative or missing")
+            raise wrong(
+                "weight", weight, "a column of counts, none of them negative or missing"
+            )
     return table, numbers
 
 
 def _check_names(
-    argument: str, names: Sequence[str], shared: SharedAttributes, tables: Sequence[pa.Table]
+    argument: str,
+    names: Sequence[str],
+    shared: SharedAttributes,
+    tables: Sequence[pa.Table],
 ) -> None:
     """Raise InputError if a name is no attribute of both frames."""
     for name in names:

@@ -59,7 +59,9 @@ _FIELDS: Final = 12  # fields that are kept, the most frequent first
 _CUT: Final = 200  # characters of a value
 _LEAST: Final = 0.5  # events, for a logarithm of a count of zero
 _MESSAGE: Final = 2_000  # characters of a response, at most, in a search for names
-_WORD: Final = re.compile(r"[A-Za-z][\w-]{2,}(?:\.[A-Za-z][\w-]+)*")  # a name, or a host
+_WORD: Final = re.compile(
+    r"[A-Za-z][\w-]{2,}(?:\.[A-Za-z][\w-]+)*"
+)  # a name, or a host
 _SELECTING: Final = "selecting failures"
 _MET: Final = "met_"
 
@@ -73,7 +75,9 @@ class FailureAttributes:
     def __init__(self, frame: AnyFrame, *, doing: str) -> None:
         frame = scanned(frame, doing=doing)
         names = set(opened(frame, doing=doing).names)
-        present = [name for name in (*NAMED, "labels", LABEL, *JSON_FIELDS) if name in names]
+        present = [
+            name for name in (*NAMED, "labels", LABEL, *JSON_FIELDS) if name in names
+        ]
         table = select_timed(frame, present, doing=doing).table()
         when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
@@ -90,17 +94,24 @@ class FailureAttributes:
         for source, prefix in JSON_FIELDS.items():
             if source in names:
                 columns |= dict(json_fields(table[source], prefix, redactor))
-        self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
+        self.columns = _distinct(
+            {name: column.take(order) for name, column in columns.items()}
+        )
         self.labels = labels_of(table, redactor).iloc[order].to_numpy(dtype=object)
         self.label_codes, self.labelled, self._label_names = _coded(self.labels)
         bodies = table["response_body"] if "response_body" in names else None
-        self._words = _words_of_errors(self.columns.get(SIGNATURE), bodies, order, redactor)
+        self._words = _words_of_errors(
+            self.columns.get(SIGNATURE), bodies, order, redactor
+        )
 
     def __len__(self) -> int:
         return len(self.when)
 
     def columns_of(
-        self, rows: NDArray[np.bool_], observed: NDArray[np.float64], expected: NDArray[np.float64]
+        self,
+        rows: NDArray[np.bool_],
+        observed: NDArray[np.float64],
+        expected: NDArray[np.float64],
     ) -> dict[str, pd.Categorical]:
         """Return the attributes of some failures; of several labels, the one that rose most counts."""
         columns = {name: column[rows] for name, column in self.columns.items()}
@@ -126,7 +137,9 @@ class FailureAttributes:
         if label == NONE:
             return np.asarray(np.bincount(self.labelled, minlength=len(self)) == 0)
         is_label = np.asarray(self._label_names == label)
-        counts = np.bincount(self.labelled[is_label[self.label_codes]], minlength=len(self))
+        counts = np.bincount(
+            self.labelled[is_label[self.label_codes]], minlength=len(self)
+        )
         return np.asarray(counts > 0)
 
     def most_frequent(self, name: str, rows: NDArray[np.bool_], most: int) -> list[str]:
@@ -166,7 +179,10 @@ class FailureAttributes:
         if not self._words:
             return None
         codes = self.columns[SIGNATURE].codes
-        inside, outside = (np.bincount(codes[part], minlength=len(self._words)) for part in (rows, ~rows))
+        inside, outside = (
+            np.bincount(codes[part], minlength=len(self._words))
+            for part in (rows, ~rows)
+        )
         named: Counter[str] = Counter()
         elsewhere: Counter[str] = Counter()
         errors: Counter[str] = Counter()
@@ -175,10 +191,25 @@ class FailureAttributes:
                 named[word] += int(inside[code])
                 elsewhere[word] += int(outside[code])
                 errors[word] += bool(inside[code])
-        common = [word for word, count in named.items() if count >= least * rows.sum() and errors[word] > 1]
-        rare = [word for word in common if elsewhere[word] <= (1 - least) * max(int(outside.sum()), 1)]
+        common = [
+            word
+            for word, count in named.items()
+            if count >= least * rows.sum() and errors[word] > 1
+        ]
+        rare = [
+            word
+            for word in common
+            if elsewhere[word] <= (1 - least) * max(int(outside.sum()), 1)
+        ]
         # a host first, then a name with a capital, then the rarest word
-        rare.sort(key=lambda word: ("." not in word, not word[0].isupper(), elsewhere[word], word))
+        rare.sort(
+            key=lambda word: (
+                "." not in word,
+                not word[0].isupper(),
+                elsewhere[word],
+                word,
+            )
+        )
         return rare[0] if rare else None
 
 
@@ -200,7 +231,9 @@ def _words_of_errors(
 
 
 def rising_values(
-    values: NDArray[np.object_], observed: NDArray[np.float64], expected: NDArray[np.float64]
+    values: NDArray[np.object_],
+    observed: NDArray[np.float64],
+    expected: NDArray[np.float64],
 ) -> NDArray[np.object_]:
     """Return one of the values of each row, for example of the labels: the one that rose most.
 
@@ -209,7 +242,9 @@ def rising_values(
     return _risen(*_coded(values), observed, expected)
 
 
-def _coded(labels: NDArray[np.object_]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.object_]]:
+def _coded(
+    labels: NDArray[np.object_],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.object_]]:
     """Return a code for every label of every row, the row of each code, and the names of the codes.
 
     For example, [("a", "b"), (), ("b",)] gives the codes [0, 1, 1], rows [0, 0, 2] and names ["a", "b"].
@@ -240,20 +275,28 @@ def _risen(
     alike = usual * total / max(expected.sum(), _LEAST)
     likelihood = np.zeros(len(names))
     for count, equal in ((seen, alike), (total - seen, total - alike)):
-        likelihood += count * np.log(np.maximum(count, _LEAST) / np.maximum(equal, _LEAST))
+        likelihood += count * np.log(
+            np.maximum(count, _LEAST) / np.maximum(equal, _LEAST)
+        )
     evidence = np.where(seen > alike, likelihood, seen - alike)
     order = np.argsort(-evidence, kind="stable")  # equal labels are ordered by name
     rank_of_row = np.full(len(observed), len(order))
     # `argsort` of an order is the rank of each label. The best rank among the labels of a row wins; rows
     # without labels keep the last one, which is ``(none)``.
     np.minimum.at(rank_of_row, labelled, np.argsort(order)[codes])
-    risen: NDArray[np.object_] = np.array([*names[order], NONE], dtype=object)[rank_of_row]
+    risen: NDArray[np.object_] = np.array([*names[order], NONE], dtype=object)[
+        rank_of_row
+    ]
     return risen
 
 
 def _columns_of(name: str, names: Sequence[str]) -> list[str]:
     """Return the columns among these names that an attribute is read from."""
-    candidates = [column for column, prefix in JSON_FIELDS.items() if name.startswith(f"{prefix} ")]
+    candidates = [
+        column
+        for column, prefix in JSON_FIELDS.items()
+        if name.startswith(f"{prefix} ")
+    ]
     if name in names:
         candidates = [name]
     if name == LABEL:
@@ -264,7 +307,11 @@ def _columns_of(name: str, names: Sequence[str]) -> list[str]:
             _SELECTING,
             got=f"{shown(name)} in condition",
             expected="an attribute of the failures",
-            next_step=nearest(name, [*names, LABEL, SIGNATURE, *JSON_FIELDS.values()], what="They have"),
+            next_step=nearest(
+                name,
+                [*names, LABEL, SIGNATURE, *JSON_FIELDS.values()],
+                what="They have",
+            ),
         )
     return columns
 
@@ -286,10 +333,14 @@ def _values(table: pa.Table, name: str) -> tuple[list[_Value], NDArray[np.int64]
     redactor = Redactor()
     if name == LABEL and "labels" in table.column_names:
         codes, labels = pd.factorize(labels_of(table, redactor))
-        return [_Value.masked(*(own or [NONE])) for own in labels], codes.astype(np.int64)
+        return [_Value.masked(*(own or [NONE])) for own in labels], codes.astype(
+            np.int64
+        )
     if name in table.column_names:
         texts = column_texts(table[name].to_pandas(integer_object_nulls=True))
-        return [_value(text, redactor) for text in texts.categories], texts.codes.astype(np.int64)
+        return [
+            _value(text, redactor) for text in texts.categories
+        ], texts.codes.astype(np.int64)
     (column,) = _columns_of(name, table.column_names)
     objects = np.array(table[column].to_pylist(), dtype=object)
     codes, distinct = pd.factorize(objects, use_na_sentinel=False)
@@ -328,7 +379,8 @@ def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:
     """Return the values of a column as masked strings, numbers without a fraction."""
     encoded = column.combine_chunks().dictionary_encode()
     names = [
-        NONE if value in (None, "") else _text(value, redactor) for value in encoded.dictionary.to_pylist()
+        NONE if value in (None, "") else _text(value, redactor)
+        for value in encoded.dictionary.to_pylist()
     ]
     names.append(NONE)
     missing = len(names) - 1
@@ -352,8 +404,14 @@ def labels_of(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:
     for pair in zip(_column(table, "labels"), _column(table, LABEL), strict=True):
         if pair not in labels_of_pair:
             several, single = pair
-            labels = [label for label in [*_list(several), single] if isinstance(label, str) and label]
-            labels_of_pair[pair] = tuple(dict.fromkeys(_text(label, redactor) for label in labels))
+            labels = [
+                label
+                for label in [*_list(several), single]
+                if isinstance(label, str) and label
+            ]
+            labels_of_pair[pair] = tuple(
+                dict.fromkeys(_text(label, redactor) for label in labels)
+            )
         rows.append(labels_of_pair[pair])
     return pd.Series(rows, dtype=object)
 
@@ -387,10 +445,14 @@ def json_fields(
     ]
     for name in sorted(kept, key=lambda name: (-len(values[name]), name))[:_FIELDS]:
         masked = {
-            value: redactor.header(name, redactor.text(value))[:_CUT] for value in sorted(distinct[name])
+            value: redactor.header(name, redactor.text(value))[:_CUT]
+            for value in sorted(distinct[name])
         }
         own_values = values[name]
-        names = [masked[own_values[row]] if row in own_values else NONE for row in range(row_count)]
+        names = [
+            masked[own_values[row]] if row in own_values else NONE
+            for row in range(row_count)
+        ]
         yield f"{prefix} {name}", _categories(names)
 
 
@@ -434,7 +496,11 @@ def _list(json: object) -> list[Any]:
 
 
 def _decoded(json: object) -> object:
-    if not isinstance(json, str) or not json.startswith(("[", "{")) or len(json) > _LONGEST:
+    if (
+        not isinstance(json, str)
+        or not json.startswith(("[", "{"))
+        or len(json) > _LONGEST
+    ):
         return None
     with suppress(msgspec.DecodeError, RecursionError, UnicodeError):
         return msgspec.json.decode(json)
@@ -509,11 +575,17 @@ def select_failures(
 
 
 def rows_meeting(
-    failures: AnyFrame, condition: Mapping[str, str], since: Time | None, until: Time | None
+    failures: AnyFrame,
+    condition: Mapping[str, str],
+    since: Time | None,
+    until: Time | None,
 ) -> pd.DataFrame:
     """Return the rows of `select_failures` and `Explanation.select`; a warning points at their caller."""
     wanted = _checked(condition)
-    span = (_milliseconds("since", since, end=False), _milliseconds("until", until, end=True))
+    span = (
+        _milliseconds("since", since, end=False),
+        _milliseconds("until", until, end=True),
+    )
     source = scanned(failures, doing=_SELECTING)
     rows = opened(source, doing=_SELECTING)
     names = rows.names
@@ -522,14 +594,22 @@ def rows_meeting(
         rows = opened(rows.table().append_column(SIGNATURE, ids), doing=_SELECTING)
     condition_columns = [_columns_of(name, rows.names) for name in wanted]
     needed = dict.fromkeys(chain.from_iterable(condition_columns))
-    columns = list(needed or names[:1]) if isinstance(source, pd.DataFrame) else rows.names
+    columns = (
+        list(needed or names[:1]) if isinstance(source, pd.DataFrame) else rows.names
+    )
     has_span = span != (None, None)
-    selected = select_timed(rows, columns, doing=_SELECTING) if has_span else rows.choose(columns)
+    selected = (
+        select_timed(rows, columns, doing=_SELECTING)
+        if has_span
+        else rows.choose(columns)
+    )
     if isinstance(source, pd.DataFrame):
         is_met = selected.then(partial(_marked, wanted, span)).table()[_MET].to_numpy()
         matching: pd.DataFrame = source.loc[is_met.astype(bool)]
     else:
-        matching = to_frame(selected.then(partial(_meeting, wanted, span)).table().select(names))
+        matching = to_frame(
+            selected.then(partial(_meeting, wanted, span)).table().select(names)
+        )
     if matching.empty:
         for message in _unknown_values(rows, wanted):
             warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
@@ -560,7 +640,9 @@ def _unknown_values(rows: SelectedRows, condition: Mapping[str, str]) -> Iterato
 
 def _checked(condition: object) -> dict[str, str]:
     """Return a condition with values as strings, and ``label`` for ``labels``."""
-    if not isinstance(condition, Mapping) or not all(isinstance(name, str) for name in condition):
+    if not isinstance(condition, Mapping) or not all(
+        isinstance(name, str) for name in condition
+    ):
         raise InputError(
             _SELECTING,
             got=f"{shown(condition)} for condition",
@@ -585,7 +667,9 @@ def _marked(condition: Mapping[str, str], span: _Span, table: pa.Table) -> pa.Ta
     is_met = np.ones(table.num_rows, dtype=bool)
     for name, value in condition.items():
         values, codes = _values(table, name)
-        is_met &= np.array([value in known.stated for known in values], dtype=bool)[codes]
+        is_met &= np.array([value in known.stated for known in values], dtype=bool)[
+            codes
+        ]
     since, until = span
     if since is not None or until is not None:
         when = timestamps(table, "when_")

@@ -51,21 +51,29 @@ def inside(gaps: Spans, times: pd.Series) -> NDArray[np.bool_]:
     """Return which times lie in a gap."""
     in_gap = np.zeros(len(times), dtype=bool)
     for start, end in gaps:
-        in_gap |= ((times >= pd.Timestamp(start)) & (times < pd.Timestamp(end))).to_numpy(dtype=bool)
+        in_gap |= (
+            (times >= pd.Timestamp(start)) & (times < pd.Timestamp(end))
+        ).to_numpy(dtype=bool)
     return in_gap
 
 
-def bins_in(gaps: Spans, starts: pd.DatetimeIndex, ends: pd.DatetimeIndex) -> NDArray[np.bool_]:
+def bins_in(
+    gaps: Spans, starts: pd.DatetimeIndex, ends: pd.DatetimeIndex
+) -> NDArray[np.bool_]:
     """Return which bins overlap with a gap, so that their counts may be too low."""
     in_gap = np.zeros(len(starts), dtype=bool)
     for start, end in gaps:
-        in_gap |= np.asarray((starts < pd.Timestamp(end)) & (ends > pd.Timestamp(start)))
+        in_gap |= np.asarray(
+            (starts < pd.Timestamp(end)) & (ends > pd.Timestamp(start))
+        )
     return in_gap
 
 
 def in_nanoseconds(gaps: Spans) -> Nanoseconds:
     """Return gaps in nanoseconds since 1970."""
-    return tuple((pd.Timestamp(start).value, pd.Timestamp(end).value) for start, end in gaps)
+    return tuple(
+        (pd.Timestamp(start).value, pd.Timestamp(end).value) for start, end in gaps
+    )
 
 
 def time_known(gaps: Nanoseconds, edges: NDArray[np.int64]) -> NDArray[np.int64]:

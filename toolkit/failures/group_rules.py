@@ -139,7 +139,9 @@ class GroupRules:
         except InputError:
             raise
         except (OSError, ValueError) as error:
-            raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
+            raise wrong(
+                "rules", str(path), f"the path of a rules file ({type(error).__name__})"
+            ) from None
 
     def save(self, path: str | Path) -> None:
         """Write a rules file: the text, then one line with the learned rules.
@@ -193,7 +195,9 @@ def idle_splits(rules: Sequence[Rule], groups: Collection[str]) -> list[str]:
     idle = [
         rule
         for rule in rules
-        if rule.action == "split" and rule.group in groups and split_off(rule) not in known
+        if rule.action == "split"
+        and rule.group in groups
+        and split_off(rule) not in known
     ]
     return [
         f"The rule that splits {rule.group} changes nothing: none of the failures has {rule.condition}."
@@ -203,7 +207,10 @@ def idle_splits(rules: Sequence[Rule], groups: Collection[str]) -> list[str]:
 
 def split_values(table: pa.Table, column: str) -> list[list[str]]:
     """Return the values of each row that a split compares: the value, or all labels; "" if missing."""
-    values = ["" if value is None else value_text(value) for value in table[column].to_pylist()]
+    values = [
+        "" if value is None else value_text(value)
+        for value in table[column].to_pylist()
+    ]
     if column != LABEL or LABELS not in table.column_names:
         return [[value] for value in values]
     all_labels = [labels or [] for labels in label_lists(table[LABELS]).to_pylist()]
@@ -250,7 +257,11 @@ def _rule(line: str, number: int) -> Rule | None:
     if line.lstrip().startswith("#"):
         return None
     if len(line) > _LONGEST_LINE:
-        raise _unreadable(number, line, f"a rule of at most {_LONGEST_LINE:,} characters, or a comment")
+        raise _unreadable(
+            number,
+            line,
+            f"a rule of at most {_LONGEST_LINE:,} characters, or a comment",
+        )
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
@@ -272,12 +283,18 @@ def _parsed(words: list[str], number: int) -> Rule | None:
         case ["merge", group, "into", target] if group != target:
             _check_id(target, number)
             return Rule("merge", group, target)
-        case ["split", group, "where", "body" | "response_body", "contains", part] if part:
-            return Rule("split", group, part, "body")  # the id of the new group depends on this word
+        case ["split", group, "where", "body" | "response_body", "contains", part] if (
+            part
+        ):
+            return Rule(
+                "split", group, part, "body"
+            )  # the id of the new group depends on this word
         case ["split", group, "where", column, "=", value]:
             column = LABEL if column == LABELS else column
             if column not in SPLIT_COLUMNS:
-                raise _unreadable(number, column, "a column", nearest(column, SPLIT_COLUMNS))
+                raise _unreadable(
+                    number, column, "a column", nearest(column, SPLIT_COLUMNS)
+                )
             return Rule("split", group, value, column)
         case ["pin", group]:
             return Rule("pin", group)
@@ -286,10 +303,19 @@ def _parsed(words: list[str], number: int) -> Rule | None:
 
 def _check_id(group: str, number: int) -> None:
     if not _ID.fullmatch(group):
-        raise _unreadable(number, group, f"the id of a group, for example s{RULES_VERSION}-5f0c9a3b12de")
+        raise _unreadable(
+            number,
+            group,
+            f"the id of a group, for example s{RULES_VERSION}-5f0c9a3b12de",
+        )
 
 
-def _unreadable(number: int, got: str, expected: str, next_step: str | None = None) -> InputError:
+def _unreadable(
+    number: int, got: str, expected: str, next_step: str | None = None
+) -> InputError:
     return InputError(
-        f"reading rules, line {number:,} of the text", got=shown(got), expected=expected, next_step=next_step
+        f"reading rules, line {number:,} of the text",
+        got=shown(got),
+        expected=expected,
+        next_step=next_step,
     )

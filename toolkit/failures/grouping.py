@@ -27,7 +27,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.base.errors import UnexpectedResultWarning
-from toolkit.drawing.wording import Plotted, counted, frame_table, percent, shorten, value_text
+from toolkit.drawing.wording import (
+    Plotted,
+    counted,
+    frame_table,
+    percent,
+    shorten,
+    value_text,
+)
 from toolkit.failures.counts import LATEST_ROWS, latest_rows, stored_counts
 from toolkit.failures.group_rules import (
     LABEL,
@@ -56,14 +63,26 @@ from toolkit.signatures.headlines import binary_line, error_text, headline
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
 from toolkit.tables.frames import checked_frame, made_visible
-from toolkit.tables.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
+from toolkit.tables.signed_rows import (
+    SIGNATURE,
+    BodyReader,
+    SignedRows,
+    are_signed,
+    sign_rows,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from toolkit.drawing.style import Theme
 
-_COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
+_COLUMNS: Final = (
+    "dlq_id",
+    "workflow_url",
+    "response_status",
+    "response_body",
+    "response_body_base64",
+)
 _DOING: Final = "grouping failures"
 _TITLE: Final = 120  # characters
 _TEMPLATE: Final = 500
@@ -88,7 +107,16 @@ _TYPES: Final = {
     "statuses": "str", "count": "Int64", "share": "float64", "first_at": _TIME, "last_at": _TIME,
     "examples": "str", "cohesion": "float64",
 }  # fmt: skip
-_DESCRIPTION: Final = ["group", "title", "template", "kind", "rule", "statuses", "examples", "cohesion"]
+_DESCRIPTION: Final = [
+    "group",
+    "title",
+    "template",
+    "kind",
+    "rule",
+    "statuses",
+    "examples",
+    "cohesion",
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,7 +159,9 @@ class FailureGroups(Plotted):
         """
         failures = checked_frame("failures", failures, *_COLUMNS)
         rows = _ruled(read_rows(failures, self.rules), self.rules)
-        groups = pd.Series([rows.ids[code] for code in rows.groups], index=failures.index, dtype="str")
+        groups = pd.Series(
+            [rows.ids[code] for code in rows.groups], index=failures.index, dtype="str"
+        )
         return failures.assign(signature=groups)
 
     def __repr__(self) -> str:
@@ -140,7 +170,10 @@ class FailureGroups(Plotted):
         if not total:
             return sentence
         largest = int(self.frame["count"].to_numpy().argmax())
-        share, title = self.frame["share"].iloc[largest], self.frame["title"].iloc[largest]
+        share, title = (
+            self.frame["share"].iloc[largest],
+            self.frame["title"].iloc[largest],
+        )
         return f"{sentence}; the largest, {percent(share)}: {visible(title)}"
 
     def _repr_html_(self) -> str:
@@ -168,7 +201,9 @@ class FailureGroups(Plotted):
         return draw_groups(self.frame, ax, theme)
 
 
-def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None = None) -> FailureGroups:
+def group_failures(
+    failures: AnyFrame, *, rules: str | Path | GroupRules | None = None
+) -> FailureGroups:
     """Group failures by the messages of their responses, the largest group first.
 
     Failures belong to one group if their bodies are equal except for values: types, codes, messages and the
@@ -228,20 +263,37 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
     if SIGNATURE not in names:
         return None
     splits = _split_columns(rules, names)
-    parts = [rule.value for rule in rules.rules if rule.action == "split" and rule.column == "body"]
+    parts = [
+        rule.value
+        for rule in rules.rules
+        if rule.action == "split" and rule.column == "body"
+    ]
     counts = stored_counts(failures, splits, parts, doing=_DOING)
     if counts is None:
         return None
     rules = with_learned(rules, failures)
-    selected = select_timed(failures, [*grouped_columns(rules, names), SIGNATURE], doing=_DOING)
+    selected = select_timed(
+        failures, [*grouped_columns(rules, names), SIGNATURE], doing=_DOING
+    )
     latest = latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
     rows = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
     contains = counts["contains_"].combine_chunks().dictionary_encode()
     texts: list[str | None] = contains.dictionary.to_pylist()
-    signed = SignedRows(texts, [], [], np.zeros(0, np.int64), contains.indices.to_numpy().astype(np.int64))
-    counted = _ruled(_with_stored(rows._replace(table=counts, signed=signed), counts[SIGNATURE]), rules)
+    signed = SignedRows(
+        texts,
+        [],
+        [],
+        np.zeros(0, np.int64),
+        contains.indices.to_numpy().astype(np.int64),
+    )
+    counted = _ruled(
+        _with_stored(rows._replace(table=counts, signed=signed), counts[SIGNATURE]),
+        rules,
+    )
     groups, _ = grouped_rows(rows, rules)
-    return FailureGroups(_ordered(_with_counts(groups.frame, counted), rules.rules), groups.rules)
+    return FailureGroups(
+        _ordered(_with_counts(groups.frame, counted), rules.rules), groups.rules
+    )
 
 
 def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
@@ -261,9 +313,13 @@ def _with_stored(rows: SignedFailures, ids: pa.ChunkedArray) -> SignedFailures:
 
 def _with_counts(frame: pd.DataFrame, rows: SignedFailures) -> pd.DataFrame:
     """Replace the counts, workflows, statuses and times of a few rows by the values of all rows."""
-    counts = rows.table.to_pandas().assign(group=[rows.ids[group] for group in rows.groups])
+    counts = rows.table.to_pandas().assign(
+        group=[rows.ids[group] for group in rows.groups]
+    )
     statuses: dict[str, Counter[str]] = defaultdict(Counter)
-    for group, status, count in counts[["group", "response_status", "count_"]].itertuples(index=False):
+    for group, status, count in counts[
+        ["group", "response_status", "count_"]
+    ].itertuples(index=False):
         if not pd.isna(status):
             statuses[group][value_text(float(status))] += count
     by_group = counts.groupby("group")
@@ -287,7 +343,9 @@ def grouped(
     return groups, groups.frame["group"].iloc[positions].tolist()
 
 
-def grouped_by_signature(failures: pa.Table, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
+def grouped_by_signature(
+    failures: pa.Table, rules: GroupRules
+) -> tuple[FailureGroups, list[str]]:
     """Return the same as `grouped`, faster if all rows have stored signatures.
 
     The counts of the groups then cover only the latest rows of each signature.
@@ -298,8 +356,16 @@ def grouped_by_signature(failures: pa.Table, rules: GroupRules) -> tuple[Failure
         return grouped(failures, rules)
     rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
     latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)
-    groups, positions = grouped_rows(_with_stored(read_rows(latest, rules), latest[SIGNATURE]), rules)
-    known = dict(zip(latest[SIGNATURE].to_pylist(), groups.frame["group"].iloc[positions], strict=True))
+    groups, positions = grouped_rows(
+        _with_stored(read_rows(latest, rules), latest[SIGNATURE]), rules
+    )
+    known = dict(
+        zip(
+            latest[SIGNATURE].to_pylist(),
+            groups.frame["group"].iloc[positions],
+            strict=True,
+        )
+    )
     ids = select(failures, [SIGNATURE], doing=_DOING).table()[SIGNATURE].to_pylist()
     return groups, [known[signature] for signature in ids]
 
@@ -319,7 +385,11 @@ def grouped_columns(rules: GroupRules, names: Iterable[str] = ()) -> list[str]:
 
 
 def _split_columns(rules: GroupRules, names: Iterable[str]) -> list[str]:
-    columns = [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
+    columns = [
+        rule.column
+        for rule in rules.rules
+        if rule.action == "split" and rule.column != "body"
+    ]
     return with_labels(columns, names)
 
 
@@ -331,14 +401,18 @@ def with_labels(columns: Iterable[str], names: Iterable[str]) -> list[str]:
     return columns
 
 
-def grouped_rows(rows: SignedFailures, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
+def grouped_rows(
+    rows: SignedFailures, rules: GroupRules
+) -> tuple[FailureGroups, NDArray[np.int64]]:
     """Return the groups of rows that were read, and for each row the position of the group in the frame."""
     rows = _ruled(rows, rules)
     learned = rows.learned.extended(rows.signed.signatures)
     known = GroupRules(rules.text, msgspec.json.decode(msgspec.json.encode(learned)))
     frame = _summarised(rows, rules.rules)
     positions = {group: position for position, group in enumerate(frame["group"])}
-    of_group = np.array([positions.get(group, -1) for group in rows.ids], dtype=np.int64)
+    of_group = np.array(
+        [positions.get(group, -1) for group in rows.ids], dtype=np.int64
+    )
     return FailureGroups(frame, known), of_group[rows.groups]
 
 
@@ -355,16 +429,22 @@ class SignedFailures(NamedTuple):
     clean: Callable[[str], str]
 
 
-def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> SignedFailures:
+def read_rows(
+    failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()
+) -> SignedFailures:
     """Read failures, with columns that later rules may name. The rules are not applied yet."""
     names = opened(failures, doing=_DOING).names
-    wanted = list(dict.fromkeys(with_labels([*grouped_columns(rules), *columns], names)))
+    wanted = list(
+        dict.fromkeys(with_labels([*grouped_columns(rules), *columns], names))
+    )
     table = select_timed(failures, wanted, doing=_DOING).table()
     reader, learned = BodyReader(Redactor()), known_of(rules)
     signed = sign_rows(table, learned, reader)
     ids = list(dict.fromkeys(document.id for document in signed.documents))
     numbers = {group: number for number, group in enumerate(ids)}
-    of_document = np.array([numbers[document.id] for document in signed.documents], dtype=np.int64)
+    of_document = np.array(
+        [numbers[document.id] for document in signed.documents], dtype=np.int64
+    )
     alone = of_document[signed.codes]
     return SignedFailures(table, signed, learned, alone, alone, ids, {}, reader.clean)
 
@@ -404,7 +484,9 @@ class _SplitConditions:
             return np.array(contains, dtype=bool)[signed.bodies]
         if rule.column not in self._columns:
             self._columns[rule.column] = split_values(self._rows.table, rule.column)
-        return np.array([rule.value in values for values in self._columns[rule.column]], dtype=bool)
+        return np.array(
+            [rule.value in values for values in self._columns[rule.column]], dtype=bool
+        )
 
 
 class _Member(NamedTuple):
@@ -418,9 +500,14 @@ class _Member(NamedTuple):
 
 def _summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
     """Return one row per group, in the order and with the types of `FailureGroups.frame`."""
-    columns = {"dlq_id": rows.table["dlq_id"].to_pylist(), "workflow": rows.table["workflow_url"].to_pylist()}
+    columns = {
+        "dlq_id": rows.table["dlq_id"].to_pylist(),
+        "workflow": rows.table["workflow_url"].to_pylist(),
+    }
     frame = pd.DataFrame(columns, dtype=object).assign(
-        group_=rows.groups, body_=rows.signed.bodies, when=timestamps(rows.table, "when_")
+        group_=rows.groups,
+        body_=rows.signed.bodies,
+        when=timestamps(rows.table, "when_"),
     )
     if frame.empty:
         return typed_rows([], _TYPES)
@@ -434,7 +521,9 @@ def _summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
             "last_at": rows_of_group["when"].max(),
         }
     )
-    descriptions = pd.DataFrame(_descriptions(rows, rules, _example_rows(frame)), summary.index, _DESCRIPTION)
+    descriptions = pd.DataFrame(
+        _descriptions(rows, rules, _example_rows(frame)), summary.index, _DESCRIPTION
+    )
     return _ordered(summary.join(descriptions), rules)
 
 
@@ -443,7 +532,11 @@ def _example_rows(frame: pd.DataFrame) -> list[NDArray[Any]]:
     latest = frame.sort_values(["when", "dlq_id"], ascending=False, kind="stable")
     repeated = latest.duplicated(["group_", "body_"])
     candidates = latest.assign(repeated=repeated).sort_values("repeated", kind="stable")
-    examples = candidates.groupby("group_").head(_EXAMPLES)["group_"].sort_values(kind="stable")
+    examples = (
+        candidates.groupby("group_")
+        .head(_EXAMPLES)["group_"]
+        .sort_values(kind="stable")
+    )
     return _parts(examples.to_numpy(), examples.index.to_numpy())
 
 
@@ -451,16 +544,27 @@ def _descriptions(
     rows: SignedFailures, rules: tuple[Rule, ...], examples: list[NDArray[Any]]
 ) -> list[tuple[Any, ...]]:
     """Return the values of the columns `_DESCRIPTION` for each group, in the order of the groups."""
-    status, statuses = pd.factorize(pd.Series(rows.table["response_status"].to_pylist(), dtype=object))
-    members = pd.DataFrame(
-        {"group": rows.groups, "alone": rows.alone, "code": rows.signed.codes, "status": status}
+    status, statuses = pd.factorize(
+        pd.Series(rows.table["response_status"].to_pylist(), dtype=object)
     )
-    members = members.groupby(list(members), sort=False).size().reset_index(name="count")
+    members = pd.DataFrame(
+        {
+            "group": rows.groups,
+            "alone": rows.alone,
+            "code": rows.signed.codes,
+            "status": status,
+        }
+    )
+    members = (
+        members.groupby(list(members), sort=False).size().reset_index(name="count")
+    )
     # any document of a signature can describe it: they differ only in values
     document_of = np.zeros(len(rows.ids), dtype=np.int64)
     document_of[members["alone"]] = members["code"]
     members = members.sort_values("group", kind="stable")
-    parts = _parts(members["group"].to_numpy(), members.drop(columns="group").to_numpy())
+    parts = _parts(
+        members["group"].to_numpy(), members.drop(columns="group").to_numpy()
+    )
     names = {rule.group: rule.value for rule in rules if rule.action == "name"}
     # any row of a document can be compared: they differ only in values
     text_of = np.zeros(len(rows.signed.documents), dtype=np.int64)
@@ -477,7 +581,10 @@ def _descriptions(
         del by_status[-1]  # no response
         leader = _leader(group, by_signature, rows.ids)
         signature = rows.signed.documents[document_of[leader]]
-        documents = [(_compared(code, rows, text_of), count) for code, count in by_document.items()]
+        documents = [
+            (_compared(code, rows, text_of), count)
+            for code, count in by_document.items()
+        ]
         described.append((
             group_id,
             shorten(names.get(group_id) or _title(signature), _TITLE),
@@ -495,7 +602,9 @@ def _leader(group: int, by_signature: Counter[int], ids: list[str]) -> int:
     """Return the signature that describes a group, or the largest one if the group was split off."""
     if group in by_signature:
         return group
-    return min(by_signature, key=lambda signature: (-by_signature[signature], ids[signature]))
+    return min(
+        by_signature, key=lambda signature: (-by_signature[signature], ids[signature])
+    )
 
 
 def _parts(groups: NDArray[np.int64], rows: NDArray[Any]) -> list[NDArray[Any]]:
@@ -506,10 +615,13 @@ def _parts(groups: NDArray[np.int64], rows: NDArray[Any]) -> list[NDArray[Any]]:
 
 def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
     """Return the groups with their types: pinned groups first, then the largest."""
-    pinned = {rule.group: number for number, rule in enumerate(rules) if rule.action == "pin"}
+    pinned = {
+        rule.group: number for number, rule in enumerate(rules) if rule.action == "pin"
+    }
     not_pinned = len(pinned) + len(rules)
     order = groups.assign(
-        pin=[pinned.get(group, not_pinned) for group in groups["group"]], less=-groups["count"]
+        pin=[pinned.get(group, not_pinned) for group in groups["group"]],
+        less=-groups["count"],
     ).sort_values(["pin", "less", "group"], ignore_index=True)
     return made_visible(order[list(_TYPES)].astype(_TYPES))
 
@@ -574,7 +686,9 @@ def _likeness(signature: Signature) -> str:
     if any("<" in template for template in signature.templates):
         same = "the same message but for its values"
     if kind == "trace":
-        parts = [f"stack traces of {facts[0]} with the same exceptions ({', '.join(facts[1:-1])})"]
+        parts = [
+            f"stack traces of {facts[0]} with the same exceptions ({', '.join(facts[1:-1])})"
+        ]
         if facts[-1] != NO_FRAME:
             parts.append(f"first application frame ({facts[-1].removeprefix('at ')})")
         return ", ".join([*parts, same])
@@ -611,7 +725,9 @@ def _compared(code: int, rows: SignedFailures, text_of: NDArray[np.int64]) -> Do
     if document.kind != "html" and document.facts[:1] != ("keys",):
         return document
     text = rows.signed.texts[text_of[code]] or ""
-    return Document(document.kind, (), (with_placeholders(_SIGNS.sub(" ", text[:_COMPARED_TEXT])),))
+    return Document(
+        document.kind, (), (with_placeholders(_SIGNS.sub(" ", text[:_COMPARED_TEXT])),)
+    )
 
 
 def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
@@ -637,4 +753,6 @@ def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
 
 
 def _words(document: Document) -> list[str]:
-    return [word for text in (*document.facts, *document.messages) for word in text.split()]
+    return [
+        word for text in (*document.facts, *document.messages) for word in text.split()
+    ]

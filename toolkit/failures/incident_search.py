@@ -43,7 +43,12 @@ from toolkit.failures.change_points import (
     unlike_any,
 )
 from toolkit.failures.explaining import RANKED, Explanation, explain_columns, recounted
-from toolkit.failures.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
+from toolkit.failures.failure_attributes import (
+    NAMED,
+    SIGNATURE,
+    WORKFLOW,
+    FailureAttributes,
+)
 from toolkit.failures.gaps import Nanoseconds, time_known, without_gaps
 from toolkit.failures.periods import period_in_words
 from toolkit.failures.selection import typed_rows
@@ -56,27 +61,37 @@ Span = tuple[int, int]
 
 _MINUTE: Final = 60_000_000_000  # nanoseconds
 _STEPS: Final = [
-    minutes * _MINUTE for minutes in (1, 2, 5, 10, 20, 30, 60, 180, 360, 1440, 7 * 1440, 28 * 1440)
+    minutes * _MINUTE
+    for minutes in (1, 2, 5, 10, 20, 30, 60, 180, 360, 1440, 7 * 1440, 28 * 1440)
 ]
 
 _DAY: Final = 1440 * _MINUTE
 _FEW: Final = 500  # one outlier in time is allowed per this number of failures
-_HISTORY: Final = 30  # a history with fewer failures, or shorter than a day, has no outliers in time
-_APART, _PART = 3, 10  # far: 3 times the longest pause between failures, and a tenth of all time
+# a history with fewer failures, or shorter than a day, has no outliers in time
+_HISTORY: Final = 30
+_APART, _PART = (
+    3,
+    10,
+)  # far: 3 times the longest pause between failures, and a tenth of all time
 _BINS: Final = 1_100  # bins for the search of windows
 _FINE_BINS: Final = 4_400  # bins for the ends of episodes
 _VALUES: Final = 20  # values per attribute, the most frequent first
 _INCIDENTS: Final = 12
-_ROUNDS: Final = 24  # more than incidents, because an end of an incident can be found separately
+# more than incidents, because an end of an incident can be found separately
+_ROUNDS: Final = 24
 _CLEAR: Final = 2.0  # times the least surprise: enough if no condition stands out
 _LIKELY: Final = 0.6  # times the least surprise: enough to explain a window
-_REJECTED: Final = 12  # the search ends after this number of windows without an incident
-_RARE: Final = 100  # one burst per this number, the largest, does not count for the mean size
+# the search ends after this number of windows without an incident
+_REJECTED: Final = 12
+# one burst per this number, the largest, does not count for the mean size
+_RARE: Final = 100
 _FEWEST: Final = 3.0  # least excess, in bursts of mean size
 _FEWEST_BURSTS: Final = 5.0  # least excess of bursts if only their number is surprising
-_CHOSEN: Final = 1.0  # price, in natural units, of choosing the condition and of testing two numbers
+# price, in natural units, of choosing the condition and of testing two numbers
+_CHOSEN: Final = 1.0
 _RETRIED: Final = 20 * 60 * 1_000_000_000  # longest pause within a burst, in ns
-_QUICK: Final = 0.1  # longest pause within a burst, relative to the mean pause of alike failures
+# longest pause within a burst, relative to the mean pause of alike failures
+_QUICK: Final = 0.1
 _USUAL: Final = 10  # a condition with this number of irregular episodes has no incident, it is usual
 _OF_RESPONSES: Final = (SIGNATURE, "response")  # attributes
 _SAME_WINDOW: Final = 0.5  # overlap of two windows, relative to their union
@@ -89,7 +104,9 @@ _IDLE: Final = 5  # an incident is over after a pause of this number of mean pau
 
 def datetimes(span: Span) -> tuple[datetime, datetime]:
     """Convert two times in ns since 1970 to datetimes in UTC, truncated to milliseconds."""
-    start, stop = (datetime.fromtimestamp(time // 1_000_000 / 1000, UTC) for time in span)
+    start, stop = (
+        datetime.fromtimestamp(time // 1_000_000 / 1000, UTC) for time in span
+    )
     return start, stop
 
 
@@ -104,7 +121,11 @@ class TimeBins:
     @classmethod
     def covering(cls, start: int, end: int, most: int) -> TimeBins:
         """Return bins of the shortest usual length that needs at most `most` bins."""
-        return cls(start, end, next((step for step in _STEPS if (end - start) // step < most), _STEPS[-1]))
+        return cls(
+            start,
+            end,
+            next((step for step in _STEPS if (end - start) // step < most), _STEPS[-1]),
+        )
 
     @property
     def origin(self) -> int:
@@ -131,7 +152,9 @@ class TimeBins:
 
     def counted(self, when: _Ints) -> _Floats:
         """Return the number of times in each bin."""
-        return np.bincount(self.positions(when), minlength=self.count).astype(np.float64)
+        return np.bincount(self.positions(when), minlength=self.count).astype(
+            np.float64
+        )
 
     def span(self, bins: tuple[int, int]) -> Span:
         """Return the start and the end of a range of bins, within the covered span."""
@@ -182,14 +205,21 @@ class Incident:
         episodes = sorted([*self.episodes, *other.episodes])
         if len(self.episodes) == 1:
             episodes = [(episodes[0][0], max(stop for _, stop in episodes))]
-        expected, goes_on = self.expected + other.expected, self.goes_on or other.goes_on
-        return Incident(self.explanation, self.rows | other.rows, episodes, expected, goes_on)
+        expected, goes_on = (
+            self.expected + other.expected,
+            self.goes_on or other.goes_on,
+        )
+        return Incident(
+            self.explanation, self.rows | other.rows, episodes, expected, goes_on
+        )
 
 
 class IncidentSearch:
     """The state of a search: failures in bins of time, and a mask of the failures not explained yet."""
 
-    def __init__(self, failures: FailureAttributes, now: datetime | None, gaps: Nanoseconds = ()) -> None:
+    def __init__(
+        self, failures: FailureAttributes, now: datetime | None, gaps: Nanoseconds = ()
+    ) -> None:
         self.failures = failures
         self.gaps = gaps
         until = None
@@ -205,10 +235,14 @@ class IncidentSearch:
         self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
         self._known, self._fine_known = self._bins.known(gaps), self._fine.known(gaps)
         self._alike = _alike(failures)
-        self.left = np.zeros(len(failures), dtype=bool)  # mask of the failures that no incident explains
+        self.left = np.zeros(
+            len(failures), dtype=bool
+        )  # mask of the failures that no incident explains
         self.left[counted] = True
         self.in_gap = self._within(gaps)
-        self.left &= ~self.in_gap  # counts in gaps are too small: some failures expired unread
+        self.left &= (
+            ~self.in_gap
+        )  # counts in gaps are too small: some failures expired unread
         self._counted = self.left.copy()
         self._burst = self._bursts()
         self._spread = 1.0
@@ -230,27 +264,43 @@ class IncidentSearch:
                 break
             self._take_out(incident)
             # the ends of an incident are less dense than the middle, so they can be found in a later round
-            same = next((at for at, earlier in enumerate(found) if self._continues(earlier, incident)), None)
+            same = next(
+                (
+                    at
+                    for at, earlier in enumerate(found)
+                    if self._continues(earlier, incident)
+                ),
+                None,
+            )
             if same is None:
                 found.append(incident)
             else:
                 found[same] = found[same].with_edge(incident)
         return sorted(map(self._narrowed, found), key=lambda incident: -incident.excess)
 
-    def explained(self, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
+    def explained(
+        self, inside: _Bools, outside: _Bools, exposure: float
+    ) -> Explanation:
         """Explain the failures of one mask, compared with the failures of another."""
         rows = inside | outside
-        observed, usual = inside[rows].astype(np.float64), outside[rows].astype(np.float64)
+        observed, usual = (
+            inside[rows].astype(np.float64),
+            outside[rows].astype(np.float64),
+        )
         categories = self.failures.columns_of(rows, observed, usual / exposure)
         columns = {name: category_column(values) for name, values in categories.items()}
         found = explain_columns(columns, observed, usual, exposure)
         return self._recounted(found, inside, outside, exposure)
 
-    def _recounted(self, found: Explanation, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
+    def _recounted(
+        self, found: Explanation, inside: _Bools, outside: _Bools, exposure: float
+    ) -> Explanation:
         events = inside.astype(np.float64), outside.astype(np.float64)
         return recounted(found, *events, exposure, self.failures.meets)
 
-    def _next(self, counts: _Ints, varied: _Floats, rejected: list[Span]) -> Incident | None:
+    def _next(
+        self, counts: _Ints, varied: _Floats, rejected: list[Span]
+    ) -> Incident | None:
         """Return the incident of the clearest window. Windows without an incident are added to `rejected`."""
         total = self._total()
         least = least_surprise(len(counts), counts.shape[1])
@@ -287,7 +337,9 @@ class IncidentSearch:
                 workflow = columns[WORKFLOW]
                 # One code per pair. For example, with 3 workflows, value 2 and
                 # workflow 1 have the code 2 * 3 + 1 = 7.
-                coded.append((codes * len(workflow.categories) + workflow.codes, everything))
+                coded.append(
+                    (codes * len(workflow.categories) + workflow.codes, everything)
+                )
         coded.append((self.failures.label_codes, self.failures.labelled))
         # keep the most frequent values of each attribute, and number them across all attributes
         series, failures, offset = [], [], 0
@@ -342,16 +394,25 @@ class IncidentSearch:
         spans = self._episodes(condition)
         # many irregular episodes are how these failures usually come; regular ones have a cause of their own,
         # for example a nightly job
-        if len(spans) >= _USUAL and period_in_words(self._begins(condition, spans)) is None:
+        if (
+            len(spans) >= _USUAL
+            and period_in_words(self._begins(condition, spans)) is None
+        ):
             return None
         wider = None
         if spans:
             wider = self._explained_at(spans)
-        if wider and wider.stands_out and self._same(spans, condition, wider.frame["condition"].iloc[0]):
+        if (
+            wider
+            and wider.stands_out
+            and self._same(spans, condition, wider.frame["condition"].iloc[0])
+        ):
             explanation = wider
         else:
             # other failures rose at the other times, so only this window belongs to the incident
-            spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
+            spans = [span for span in spans if _overlaps(span, [window])][:1] or [
+                window
+            ]
         incident = self._over(spans, explanation)
         if self._only_wording_changed(incident, spans):
             return None
@@ -368,7 +429,9 @@ class IncidentSearch:
         Then other responses of the same workflow became rarer by the same number, and no rate rose.
         """
         workflow = self.failures.shared(incident.rows, _SAME_FAILURES).get(WORKFLOW)
-        if workflow is None or not any(name.startswith(_OF_RESPONSES) for name in incident.condition):
+        if workflow is None or not any(
+            name.startswith(_OF_RESPONSES) for name in incident.condition
+        ):
             return False
         own = self._counted & self.failures.meets({WORKFLOW: workflow})
         within = self._within(spans)
@@ -379,10 +442,15 @@ class IncidentSearch:
 
     def _of_all(self, window: Span) -> Explanation:
         """Return an explanation with the empty condition, which all failures meet."""
-        frame = typed_rows([{"rank": 1, "condition": {}, "confidence": 1.0, "alternatives": []}], RANKED)
+        frame = typed_rows(
+            [{"rank": 1, "condition": {}, "confidence": 1.0, "alternatives": []}],
+            RANKED,
+        )
         within = self._within([window])
         found = Explanation(frame, 0.0, 0.0, stands_out=True)
-        return self._recounted(found, self.left & within, self.left & ~within, self._exposure([window]))
+        return self._recounted(
+            found, self.left & within, self.left & ~within, self._exposure([window])
+        )
 
     def _continues(self, earlier: Incident, later: Incident) -> bool:
         """Return whether an incident is the less dense end of one that was found before."""
@@ -393,25 +461,36 @@ class IncidentSearch:
         met = int((earlier.rows & self.failures.meets(later.condition)).sum())
         return met >= _SAME_FAILURES * int(earlier.rows.sum())
 
-    def _same(self, spans: list[Span], one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    def _same(
+        self, spans: list[Span], one: Mapping[str, str], other: Mapping[str, str]
+    ) -> bool:
         """Return whether two conditions describe nearly the same failures within some spans."""
         rows = self.left & self._within(spans)
         first, second = self.failures.meets(one), self.failures.meets(other)
-        return bool((rows & first & second).sum() >= _SAME_FAILURES * (rows & (first | second)).sum())
+        return bool(
+            (rows & first & second).sum()
+            >= _SAME_FAILURES * (rows & (first | second)).sum()
+        )
 
     def _over(self, spans: list[Span], explanation: Explanation) -> Incident:
         """Return the incident of the likeliest condition over some spans."""
         first = explanation.frame.iloc[0]
         within = self._within(spans)
         conditions = [first["condition"], *first["alternatives"]]
-        rows = self.left & within & np.logical_or.reduce([self.failures.meets(each) for each in conditions])
+        rows = (
+            self.left
+            & within
+            & np.logical_or.reduce([self.failures.meets(each) for each in conditions])
+        )
         episodes = [self._first_and_last(rows, span) for span in spans]
         # the incident is ongoing if the pause since the last failure is not longer than usual pauses in it
         until, length = episodes[-1][1], sum(stop - start for start, stop in episodes)
         idle = max(2 * self._fine.step, _IDLE * length // max(int(rows.sum()), 1))
         outside = self.left & ~within & self.failures.meets(first["condition"])
         expected = float(outside.sum()) / self._exposure(spans)
-        return Incident(explanation, rows, episodes, expected, goes_on=until + idle >= self._now)
+        return Incident(
+            explanation, rows, episodes, expected, goes_on=until + idle >= self._now
+        )
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
         """Return whether a condition rose beyond chance, measured in failures or in bursts."""
@@ -424,7 +503,10 @@ class IncidentSearch:
         likely = surprise(failures, usual, exposure, tail)
         if bursts - usual / exposure >= _FEWEST_BURSTS:
             likely = max(likely, surprise(bursts, usual, exposure, 1.0))
-        return likely >= least + _CHOSEN and failures - float(first["expected"]) >= _FEWEST * mean
+        return (
+            likely >= least + _CHOSEN
+            and failures - float(first["expected"]) >= _FEWEST * mean
+        )
 
     def _sizes(self, rows: _Bools) -> tuple[float, float]:
         """Return the mean size of bursts, and the mean of a geometric distribution with the same tail.
@@ -451,17 +533,24 @@ class IncidentSearch:
         alike, when = self._alike[rows][order], self.failures.when[rows][order]
         same, gap = np.diff(alike) == 0, np.diff(when)
         # This is the mean pause between failures of the same kind, without gaps of the snapshot.
-        usual = self.known_time((self.start, self.end)) / np.bincount(alike, minlength=1)[alike[1:]]
+        usual = (
+            self.known_time((self.start, self.end))
+            / np.bincount(alike, minlength=1)[alike[1:]]
+        )
         bursts = np.full(len(self.left), -1, dtype=np.int64)
         bursts[rows[order]] = np.cumsum(
-            np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK))))[: len(rows)]
+            np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK))))[
+                : len(rows)
+            ]
         )
         return bursts
 
     def _explained_at(self, spans: list[Span]) -> Explanation:
         """Explain the unexplained failures within some spans, compared with all other times."""
         within = self._within(spans)
-        return self.explained(self.left & within, self.left & ~within, self._exposure(spans))
+        return self.explained(
+            self.left & within, self.left & ~within, self._exposure(spans)
+        )
 
     def _within(self, spans: Iterable[Span]) -> _Bools:
         when = self.failures.when
@@ -473,7 +562,9 @@ class IncidentSearch:
 
     def _episodes(self, condition: Mapping[str, str]) -> list[Span]:
         """Return all spans with many failures of a condition, except spans much smaller than the largest."""
-        values = self._fine.counted(self.failures.when[self.left & self.failures.meets(condition)])
+        values = self._fine.counted(
+            self.failures.when[self.left & self.failures.meets(condition)]
+        )
         found = episodes(values, self._fine_shares().of_series(values), self._spread)
         sizes = [float(values[start:stop].sum()) for start, stop in found]
         large = [size >= _MINOR * max(sizes) for size in sizes]
@@ -481,7 +572,9 @@ class IncidentSearch:
 
     def _fine_shares(self) -> ExpectedShares:
         """Return the expected share of the unexplained failures per fine bin."""
-        return ExpectedShares.of(self._fine.counted(self.failures.when[self.left]), self._fine_known)
+        return ExpectedShares.of(
+            self._fine.counted(self.failures.when[self.left]), self._fine_known
+        )
 
     def known_time(self, span: Span) -> int:
         """Return the length of a span without gaps, in ns."""
@@ -499,9 +592,15 @@ class IncidentSearch:
         """Return the incident with episodes that begin and end with a failure that meets the condition."""
         rows = incident.rows & self.failures.meets(incident.condition)
         when = self.failures.when
-        parts = [when[rows & self._within([(start, stop + 1)])] for start, stop in incident.episodes]
+        parts = [
+            when[rows & self._within([(start, stop + 1)])]
+            for start, stop in incident.episodes
+        ]
         episodes = [
-            (int(part[forerunners(part)]), -int((-part[::-1])[forerunners(-part[::-1])]))
+            (
+                int(part[forerunners(part)]),
+                -int((-part[::-1])[forerunners(-part[::-1])]),
+            )
             for part in parts
             if part.size
         ]
@@ -509,7 +608,9 @@ class IncidentSearch:
         spans = [(start, stop + 1) for start, stop in episodes]
         within = self._within(spans)
         times = list(map(datetimes, episodes))
-        found = self._recounted(incident.explanation, within, self.left & ~within, self._exposure(spans))
+        found = self._recounted(
+            incident.explanation, within, self.left & ~within, self._exposure(spans)
+        )
         found = replace(found, window=(times[0][0], times[-1][1]), episodes=times)
         # includes failures that an earlier incident explains, because `Explanation.select` also returns them
         rows = within & self.failures.meets(incident.condition)
@@ -550,7 +651,9 @@ def _history(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, in
     far = now or 0
     if inner.size >= _HISTORY and inner.sum() >= _DAY:
         far = int(max(_APART * inner.max(), inner.sum() // _PART))
-        early, late = (np.flatnonzero(each > far) for each in (between[:few], between[-few:]))
+        early, late = (
+            np.flatnonzero(each > far) for each in (between[:few], between[-few:])
+        )
         if early.size:
             first = int(early[-1]) + 1
         if late.size:
@@ -566,7 +669,13 @@ def _history(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, in
 
 def _alike(failures: FailureAttributes) -> _Ints:
     """Return a number per failure. Failures with equal attributes have the same number."""
-    codes = pd.DataFrame({name: column.codes for name, column in failures.columns.items() if name in NAMED})
+    codes = pd.DataFrame(
+        {
+            name: column.codes
+            for name, column in failures.columns.items()
+            if name in NAMED
+        }
+    )
     if codes.columns.empty:
         return np.zeros(len(failures), np.int64)
     return codes.groupby(list(codes.columns)).ngroup().to_numpy().astype(np.int64)
@@ -583,6 +692,7 @@ def _overlaps(window: Span, others: list[Span]) -> bool:
     """Return whether a window is nearly the same as one of the others."""
     start, stop = window
     return any(
-        min(stop, until) - max(start, since) > _SAME_WINDOW * (max(stop, until) - min(start, since))
+        min(stop, until) - max(start, since)
+        > _SAME_WINDOW * (max(stop, until) - min(start, since))
         for since, until in others
     )

@@ -20,18 +20,28 @@ from toolkit.failures.failure_attributes import SIGNATURE, WORKFLOW, FailureAttr
 from toolkit.failures.gaps import gaps_of, in_nanoseconds, time_known
 from toolkit.failures.incident_search import Incident, IncidentSearch, Span, datetimes
 from toolkit.failures.periods import begins_of_bursts, period_in_words
-from toolkit.failures.selection import NONE, scanned, select, told_until, typed_rows, when_counted
+from toolkit.failures.selection import (
+    NONE,
+    scanned,
+    select,
+    told_until,
+    typed_rows,
+    when_counted,
+)
 from toolkit.failures.sources import AnyFrame
 
 _FINDING: Final = "finding incidents"
 _WORKFLOWS: Final = 5
 _SHARED: Final = 0.9  # share of the failures of an incident that have a common value
-_SLICES: Final = 24  # parts of the history: a steady failure occurs in all of them but one
+# parts of the history: a steady failure occurs in all of them but one
+_SLICES: Final = 24
 _STEADY: Final = 30  # least number of failures of a steady workflow
 _STEADY_SHARE: Final = 0.05  # least share of all failures
 _STEADY_TIMES: Final = 3.0  # least number of failures, relative to the median workflow
-_STEADY_ALIKE: Final = 0.8  # share of the failures of the workflow with the same signature
-_TIMED: Final = 0.5  # share of pauses within a quarter of the median; 0.17 if failures are random
+# share of the failures of the workflow with the same signature
+_STEADY_ALIKE: Final = 0.8
+# share of pauses within a quarter of the median; 0.17 if failures are random
+_TIMED: Final = 0.5
 WithRows = tuple[dict[str, Any], npt.NDArray[np.int64]]
 """The row of an incident, and the positions of its failures."""
 
@@ -103,23 +113,32 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
                      condition  goes_on  observed
     0  {'workflow_url': 'pay'}    False      60.0
     """
-    return typed_rows([record for record, _ in incidents_with_rows(failures, now=now)], _TYPES)
+    return typed_rows(
+        [record for record, _ in incidents_with_rows(failures, now=now)], _TYPES
+    )
 
 
-def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[WithRows]:
+def incidents_with_rows(
+    failures: AnyFrame, *, now: datetime | None = None
+) -> list[WithRows]:
     """Return the rows of `find_incidents`, each with the positions of the failures in the frame."""
     gaps = in_nanoseconds(gaps_of(failures))
     failures = scanned(failures, doing=_FINDING)
     read = FailureAttributes(failures, doing=_FINDING)
     # includes failures without a usable time, which no incident can contain
-    total = int(select(failures, ["failed_at"], doing=_FINDING).count()["count_"][0].as_py())
+    total = int(
+        select(failures, ["failed_at"], doing=_FINDING).count()["count_"][0].as_py()
+    )
     until = None
     if now is not None:
         until = told_until(failures, when_counted(now))
     search = IncidentSearch(read, until, gaps)
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
     return [
-        ({"rank": rank, **record, "share": record["observed"] / total}, read.positions[rows])
+        (
+            {"rank": rank, **record, "share": record["observed"] / total},
+            read.positions[rows],
+        )
         for rank, (record, rows) in enumerate([*rises, *_steady(search)], start=1)
     ]
 
@@ -173,7 +192,9 @@ def explain_spike(
     >>> explain_spike(frame).window[0]
     datetime.datetime(2026, 3, 5, 10, 0, tzinfo=datetime.timezone.utc)
     """
-    with ProgressSteps(progress, title="spike", total=2, rows=rows_of(failures)) as step:
+    with ProgressSteps(
+        progress, title="spike", total=2, rows=rows_of(failures)
+    ) as step:
         return _explained_spike(failures, window, baseline, now, step)
 
 
@@ -197,7 +218,9 @@ def _explained_spike(
         incidents = search.incidents()
         if incidents:
             return incidents[0].explanation
-        return replace(search.explained(search.left, search.left, 1.0), stands_out=False)
+        return replace(
+            search.explained(search.left, search.left, 1.0), stands_out=False
+        )
     inside = _span("window", window)
     usual = search.start, search.end
     if baseline is not None:
@@ -209,8 +232,12 @@ def _explained_spike(
         usual_time -= search.known_time(shared)
     # if the whole window is in a gap, the failures that were read are compared as if it had no gap
     inside_time = search.known_time(inside) or inside[1] - inside[0]
-    within, others = ((read.when >= start) & (read.when < stop) for start, stop in (inside, usual))
-    found = search.explained(within, others & ~within & ~search.in_gap, max(usual_time, 1) / inside_time)
+    within, others = (
+        (read.when >= start) & (read.when < stop) for start, stop in (inside, usual)
+    )
+    found = search.explained(
+        within, others & ~within & ~search.in_gap, max(usual_time, 1) / inside_time
+    )
     return replace(found, window=datetimes(inside))
 
 
@@ -221,7 +248,10 @@ def _span(name: str, pair: object) -> Span:
         times = list(pair)
     if len(times) != 2:  # noqa: PLR2004 - from and until
         raise wrong(name, pair, "two times, from when until when")
-    start, stop = (round(parse_time(time, exact=True, name=name).timestamp() * 1e9) for time in times)
+    start, stop = (
+        round(parse_time(time, exact=True, name=name).timestamp() * 1e9)
+        for time in times
+    )
     if start >= stop:
         raise wrong(name, pair, "two times, the earlier one first")
     return start, stop
@@ -240,10 +270,14 @@ def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
     }
 
 
-def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np.bool_]]]:
+def _steady(
+    search: IncidentSearch,
+) -> list[tuple[dict[str, Any], npt.NDArray[np.bool_]]]:
     """Return rows for workflows that fail all the time at regular intervals, much more than others."""
     failures, left = search.failures, search.left
-    workflows, signatures = (failures.columns.get(name) for name in (WORKFLOW, SIGNATURE))
+    workflows, signatures = (
+        failures.columns.get(name) for name in (WORKFLOW, SIGNATURE)
+    )
     if workflows is None:
         return []
     sizes = np.bincount(workflows.codes[left], minlength=len(workflows.categories))
@@ -272,18 +306,30 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
         always = len(np.unique(slices)) >= slices_known - 1
         if rows.sum() >= _STEADY_ALIKE * size and always and timed.mean() >= _TIMED:
             about = _about(failures, rows, [(int(when[0]), int(when[-1]))], usual)
-            steady = {"kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0}
+            steady = {
+                "kind": "steady",
+                "condition": condition,
+                "goes_on": True,
+                "confidence": 1.0,
+            }
             records.append((about | steady | {"alternatives": []}, rows))
     return records
 
 
 def _about(
-    failures: FailureAttributes, rows: npt.NDArray[np.bool_], episodes: list[Span], expected: float
+    failures: FailureAttributes,
+    rows: npt.NDArray[np.bool_],
+    episodes: list[Span],
+    expected: float,
 ) -> dict[str, Any]:
     """Return the times, the counts and the common values of some failures."""
     observed = float(rows.sum())
     times = [datetimes(episode) for episode in episodes]
-    workflows = [name for name in failures.most_frequent(WORKFLOW, rows, len(failures)) if name != NONE]
+    workflows = [
+        name
+        for name in failures.most_frequent(WORKFLOW, rows, len(failures))
+        if name != NONE
+    ]
     workflow_count, lift = None, np.inf
     if WORKFLOW in failures.columns:
         workflow_count = len(workflows)

@@ -30,22 +30,48 @@ from toolkit.tables.frames import made_visible
 
 # common durations in seconds, with similar ratios, so that retries after minutes and after a day both show
 _DELAYS: Final = np.array(
-    [0, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 28800, 57600, 86400, 172800, 604800],
+    [
+        0,
+        1,
+        5,
+        15,
+        60,
+        300,
+        900,
+        1800,
+        3600,
+        7200,
+        14400,
+        28800,
+        57600,
+        86400,
+        172800,
+        604800,
+    ],
     dtype=np.float64,
 )
 _MOST_RETRIES: Final = 1_000
-_STEPS: Final = [timedelta(hours=hours) for hours in (0.25, 0.5, 1, 3, 6, 12, 24, 48, 168)]
+_STEPS: Final = [
+    timedelta(hours=hours) for hours in (0.25, 0.5, 1, 3, 6, 12, 24, 48, 168)
+]
 _MOST_BINS: Final = 48
 _EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
 _DOING: Final = "finding expiring failures"
-_LIMITS: Final = {"already due": 0, "within 6 hours": 6, "within 24 hours": 24, "within 3 days": 72}  # hours
+_LIMITS: Final = {
+    "already due": 0,
+    "within 6 hours": 6,
+    "within 24 hours": 24,
+    "within 3 days": 72,
+}  # hours
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FailureDelays(Counted):
     """Counts by the time from creation to failure."""
 
-    edges: NDArray[np.float64]  # seconds, shape (bins + 1,); a bin includes the lower edge, the last is open
+    edges: NDArray[
+        np.float64
+    ]  # seconds, shape (bins + 1,); a bin includes the lower edge, the last is open
     counts: NDArray[np.int64]  # shape (bins,)
     median: float  # seconds; NaN if nothing was counted
     left_out: int  # rows without both times
@@ -80,12 +106,18 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     20.0
     """
     columns = ["created_at", "failed_at"]
-    table = select(failures, columns, doing="counting failures by the time until they failed").table()
-    durations = (timestamps(table, "failed_at") - timestamps(table, "created_at")).dt.total_seconds()
+    table = select(
+        failures, columns, doing="counting failures by the time until they failed"
+    ).table()
+    durations = (
+        timestamps(table, "failed_at") - timestamps(table, "created_at")
+    ).dt.total_seconds()
     # The two times are of different clocks, so a failure can appear to be earlier than the creation.
     known = np.maximum(durations.dropna().to_numpy(dtype=np.float64), 0.0)
     # "right", so that a bin includes the lower edge: a delay of exactly 60 s is in the bin from 60 s.
-    counts = np.bincount(np.searchsorted(_DELAYS, known, side="right") - 1, minlength=len(_DELAYS))
+    counts = np.bincount(
+        np.searchsorted(_DELAYS, known, side="right") - 1, minlength=len(_DELAYS)
+    )
     used = np.flatnonzero(counts)
     low, high, median = 0, 0, float("nan")
     if len(used):
@@ -163,7 +195,9 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
 
 
 def expiring(
-    failures: AnyFrame, retention: str | timedelta | None = None, now: datetime | None = None
+    failures: AnyFrame,
+    retention: str | timedelta | None = None,
+    now: datetime | None = None,
 ) -> pd.DataFrame:
     """Return when each failure expires: `retention` after `failed_at`, else after `created_at`.
 
@@ -203,7 +237,9 @@ def expiring(
     """
     table = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table()
     expiries = _expiries(table, _kept(failures, retention, now), now)
-    return expiries.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
+    return expiries.sort_values(
+        ["expires_at", "dlq_id"], na_position="last", ignore_index=True
+    )
 
 
 def next_expiring(
@@ -213,7 +249,9 @@ def next_expiring(
     kept = _kept(failures, retention, now)
     if not kept.is_known:
         return _expiries(
-            select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table(), kept, now
+            select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table(),
+            kept,
+            now,
         ).head(0)
     # A failure expires at `when + length`, so it is due later than `now` if `when >= now - length`.
     start = now - kept.length
@@ -222,7 +260,9 @@ def next_expiring(
     return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True).head(most)
 
 
-def times_left(failures: AnyFrame, retention: str | timedelta | None, now: datetime | None) -> pd.DataFrame:
+def times_left(
+    failures: AnyFrame, retention: str | timedelta | None, now: datetime | None
+) -> pd.DataFrame:
     """Return only the columns `expires_at` and `hours_left` of `expiring`, in the order of the failures."""
     rows = select_retained(failures, ["failed_at", "created_at"], doing=_DOING)
     kept = _kept(failures, retention, now)
@@ -237,10 +277,14 @@ def _soonest(start: datetime, most: int, table: pa.Table) -> pa.Table:
     """Return the first failures of a batch after a time."""
     when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
     later = table.filter(pc.greater_equal(when, pa.scalar(start, when.type)))
-    return later.sort_by([("when_", "ascending"), ("dlq_id", "ascending")]).slice(0, most)
+    return later.sort_by([("when_", "ascending"), ("dlq_id", "ascending")]).slice(
+        0, most
+    )
 
 
-def _kept(failures: AnyFrame, retention: str | timedelta | None, now: datetime | None) -> Retention:
+def _kept(
+    failures: AnyFrame, retention: str | timedelta | None, now: datetime | None
+) -> Retention:
     return retention_of(failures, retention, when_counted(now))
 
 
@@ -250,7 +294,10 @@ def _times_left(table: pa.Table, kept: Retention, now: datetime | None) -> pd.Da
         expires = expires.where(expires.isna())  # nothing is known to expire
     return typed_frame(
         expires_at=("datetime64[ms, UTC]", expires),
-        hours_left=("float64", (expires - pd.Timestamp(when_counted(now))).dt.total_seconds() / 3600),
+        hours_left=(
+            "float64",
+            (expires - pd.Timestamp(when_counted(now))).dt.total_seconds() / 3600,
+        ),
     )
 
 
@@ -310,7 +357,9 @@ def count_expiring(
     if by is None:
         times = times_left(failures, retention, now)
     else:
-        select(failures, [], doing=_DOING, chosen={"by": by})  # raises an error that names the argument
+        select(
+            failures, [], doing=_DOING, chosen={"by": by}
+        )  # raises an error that names the argument
         columns = dict.fromkeys([by, "failed_at", "created_at"])
         table = select_retained(failures, columns, doing=_DOING).then(with_time).table()
         times = _times_left(table, _kept(failures, retention, now), now)
@@ -318,18 +367,29 @@ def count_expiring(
     hours = times["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
     edges = list(_LIMITS.values())
     # right=True: an entry that expires in exactly six hours is within six hours; NaN comes last
-    when = np.where(np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True))
+    when = np.where(
+        np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True)
+    )
     names = [*_LIMITS, "later", "unknown"]
     if by is None:
         counts = np.bincount(when, minlength=len(names))
         return typed_frame(when=("str", names), count=("Int64", counts))
     times = times.assign(when_=when, at_=times["expires_at"].where(hours > 0))
-    counted = pd.crosstab(times["by_"], times["when_"]).reindex(columns=range(len(names)), fill_value=0)
+    counted = pd.crosstab(times["by_"], times["when_"]).reindex(
+        columns=range(len(names)), fill_value=0
+    )
     counted.columns = pd.Index(names)
     counted = counted.astype("Int64").assign(next_at=times.groupby("by_")["at_"].min())
-    order = counted.assign(soon=-counted[names[1:3]].sum(axis=1), by=counted.index.astype(str))
+    order = counted.assign(
+        soon=-counted[names[1:3]].sum(axis=1), by=counted.index.astype(str)
+    )
     order = order.sort_values(["soon", "next_at", "by"])
-    by_group = order.drop(columns=["soon", "by"]).rename_axis(by).reset_index().astype({by: "str"})
+    by_group = (
+        order.drop(columns=["soon", "by"])
+        .rename_axis(by)
+        .reset_index()
+        .astype({by: "str"})
+    )
     return made_visible(by_group)
 
 
@@ -371,7 +431,12 @@ def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
     >>> bins.total, bins.due, bins.unknown
     (2, 1, 1)
     """
-    rows = select(expiries, ["hours_left"], doing="counting failures by their expiry", name="expiries")
+    rows = select(
+        expiries,
+        ["hours_left"],
+        doing="counting failures by their expiry",
+        name="expiries",
+    )
     hours = rows.table()["hours_left"].cast(pa.float64()).to_numpy()
     coming = hours[hours >= 0]
     longest = timedelta(hours=float(coming.max())) if len(coming) else timedelta(0)

@@ -41,7 +41,16 @@ CANCELED: Final = "retried and canceled"
 DELETED: Final = "deleted"
 EXPIRED: Final = "expired"
 UNKNOWN: Final = "unknown"
-OUTCOMES: Final = (STILL_THERE, SUCCEEDED, FAILED_AGAIN, RETRIED, CANCELED, DELETED, EXPIRED, UNKNOWN)
+OUTCOMES: Final = (
+    STILL_THERE,
+    SUCCEEDED,
+    FAILED_AGAIN,
+    RETRIED,
+    CANCELED,
+    DELETED,
+    EXPIRED,
+    UNKNOWN,
+)
 """All outcomes of an entry."""
 
 LEFT: Final = {
@@ -53,7 +62,11 @@ LEFT: Final = {
 }
 """Columns of a comparison for entries that left, and the outcomes that each column counts."""
 
-_STATES: Final = {"RUN_SUCCESS": SUCCEEDED, "RUN_FAILED": FAILED_AGAIN, "RUN_CANCELED": CANCELED}
+_STATES: Final = {
+    "RUN_SUCCESS": SUCCEEDED,
+    "RUN_FAILED": FAILED_AGAIN,
+    "RUN_CANCELED": CANCELED,
+}
 _LOOKS: Final = ("gone_after", "gone_before")
 _SEEN_LATE: Final = timedelta(days=1)
 """If an entry was seen within this time before it expired, it counts as expired rather than unknown."""
@@ -92,7 +105,10 @@ class RetryOutcomes:
 
     def __repr__(self) -> str:
         entries = "1 entry" if len(self.frame) == 1 else f"{len(self.frame):,} entries"
-        parts = [f"{count:,} {outcome}" for outcome, count, _ in self.counts.itertuples(index=False)]
+        parts = [
+            f"{count:,} {outcome}"
+            for outcome, count, _ in self.counts.itertuples(index=False)
+        ]
         if not parts:
             return entries
         return f"{entries}: {', '.join(parts)}"
@@ -167,13 +183,17 @@ def retry_outcomes(
     names = opened(failures, doing=doing).names
     history = [name for name in _LOOKS if name in names]
     table = select_timed(failures, [*columns, *history], doing=doing).table()
-    frame = pd.DataFrame({name: table[name].to_pylist() for name in columns}, dtype=object)
+    frame = pd.DataFrame(
+        {name: table[name].to_pylist() for name in columns}, dtype=object
+    )
     when = timestamps(table, "when_")
     presence = _presence(table)
     if now is not None:
         when_counted(now)  # raises if it is not a time
     if later is not None:
-        presence = _compared(presence, frame["dlq_id"], later, start=_loaded_at(failures, when), now=now)
+        presence = _compared(
+            presence, frame["dlq_id"], later, start=_loaded_at(failures, when), now=now
+        )
     expires = pd.Series(pd.NaT, index=frame.index, dtype=_TIME)
     kept = _kept(failures, retention)
     if kept is not None:
@@ -181,8 +201,12 @@ def retry_outcomes(
     assumed = _without_retry(frame, presence, expires, _starts(runs, doing), retried)
     is_gone = presence["missing"].notna()
     not_gone = UNKNOWN if later is None and not history else STILL_THERE
-    outcomes = pd.DataFrame({"outcome": assumed.where(is_gone, not_gone), "run": None}, dtype=object)
-    _set_outcomes_of_runs(outcomes, frame, is_gone, _ended(runs, callbacks, doing), _new_runs(retried))
+    outcomes = pd.DataFrame(
+        {"outcome": assumed.where(is_gone, not_gone), "run": None}, dtype=object
+    )
+    _set_outcomes_of_runs(
+        outcomes, frame, is_gone, _ended(runs, callbacks, doing), _new_runs(retried)
+    )
     result = typed_frame(
         dlq_id=("str", frame["dlq_id"]),
         workflow_url=("str", frame["workflow_url"]),
@@ -202,12 +226,19 @@ def _presence(table: pa.Table) -> pd.DataFrame:
         if stored in table.column_names:
             presence[column] = timestamps(table, stored).astype(_TIME)
         else:
-            presence[column] = pd.Series(pd.NaT, index=range(table.num_rows), dtype=_TIME)
+            presence[column] = pd.Series(
+                pd.NaT, index=range(table.num_rows), dtype=_TIME
+            )
     return pd.DataFrame(presence)
 
 
 def _compared(
-    presence: pd.DataFrame, ids: pd.Series, later: AnyFrame, *, start: pd.Timestamp, now: datetime | None
+    presence: pd.DataFrame,
+    ids: pd.Series,
+    later: AnyFrame,
+    *,
+    start: pd.Timestamp,
+    now: datetime | None,
 ) -> pd.DataFrame:
     """Return the presence of entries, with entries that are missing in a later load, or gone there."""
     doing = "finding out what became of entries"
@@ -221,12 +252,17 @@ def _compared(
         end = max(start, end)
     has_left = ~ids.isin(table["dlq_id"].to_pylist()) & presence["missing"].isna()
     presence = presence.assign(
-        seen=presence["seen"].mask(has_left, start), missing=presence["missing"].mask(has_left, end)
+        seen=presence["seen"].mask(has_left, start),
+        missing=presence["missing"].mask(has_left, end),
     )
     if looks != [*_LOOKS]:
         return presence
     # a snapshot knows when an entry left better than two loads do
-    stored = _presence(table).assign(id=table["dlq_id"].to_pylist()).dropna(subset=["id", "missing"])
+    stored = (
+        _presence(table)
+        .assign(id=table["dlq_id"].to_pylist())
+        .dropna(subset=["id", "missing"])
+    )
     stored = stored.drop_duplicates("id").set_index("id")
     has_left = ids.isin(stored.index) & presence["missing"].isna()
     stored = stored.reindex(ids).set_index(ids.index)
@@ -256,7 +292,9 @@ def _set_outcomes_of_runs(
     outcomes.loc[by_own_run, "run"] = frame["workflow_run_id"][by_own_run]
     runs = frame["dlq_id"].map(new_runs)
     by_new_run = runs.notna()
-    outcomes.loc[by_new_run, "outcome"] = [ended.get(run, RETRIED) for run in runs[by_new_run]]
+    outcomes.loc[by_new_run, "outcome"] = [
+        ended.get(run, RETRIED) for run in runs[by_new_run]
+    ]
     outcomes.loc[by_new_run, "run"] = runs[by_new_run]
 
 
@@ -281,19 +319,27 @@ def _loaded_at(frame: AnyFrame, when: _Times) -> pd.Timestamp:
     return pd.Timestamp(when.max())
 
 
-def _ended(runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str) -> dict[str, str]:
+def _ended(
+    runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str
+) -> dict[str, str]:
     """Return the outcome of each run and message."""
     ended: dict[str, str] = {}
     if callbacks is not None:
         names = ["source_message_id", "delivered", "exhausted"]
-        rows = select(callbacks, names, doing=doing, name="callbacks").table().to_pydict()
+        rows = (
+            select(callbacks, names, doing=doing, name="callbacks").table().to_pydict()
+        )
         for message, delivered, exhausted in zip(*rows.values(), strict=True):
             if delivered:
                 ended[message] = SUCCEEDED
             elif exhausted:
                 ended[message] = FAILED_AGAIN
     if runs is not None:
-        rows = select(runs, ["workflow_run_id", "state"], doing=doing, name="runs").table().to_pydict()
+        rows = (
+            select(runs, ["workflow_run_id", "state"], doing=doing, name="runs")
+            .table()
+            .to_pydict()
+        )
         pairs = zip(rows["workflow_run_id"], rows["state"], strict=True)
         ended |= {run: _STATES.get(state, RETRIED) for run, state in pairs}
     return ended
@@ -311,8 +357,15 @@ def _starts(runs: AnyFrame | None, doing: str) -> _Starts | None:
     """Return the start times of the run log; None if it is not given or empty."""
     if runs is None:
         return None
-    table = select(runs, ["workflow_url", "created_at"], doing=doing, name="runs").table()
-    frame = pd.DataFrame({"url": table["workflow_url"].to_pylist(), "at": timestamps(table, "created_at")})
+    table = select(
+        runs, ["workflow_url", "created_at"], doing=doing, name="runs"
+    ).table()
+    frame = pd.DataFrame(
+        {
+            "url": table["workflow_url"].to_pylist(),
+            "at": timestamps(table, "created_at"),
+        }
+    )
     frame = frame.dropna()
     if frame.empty:
         return None
@@ -322,7 +375,9 @@ def _starts(runs: AnyFrame | None, doing: str) -> _Starts | None:
 
 
 def _nanoseconds(times: _Times) -> _Nanoseconds:
-    return np.asarray(times.astype("datetime64[ns, UTC]").astype("int64"), dtype=np.int64)
+    return np.asarray(
+        times.astype("datetime64[ns, UTC]").astype("int64"), dtype=np.int64
+    )
 
 
 def _without_retry(
@@ -333,19 +388,25 @@ def _without_retry(
     seen, missed = presence["seen"], presence["missing"]
     # An entry left at an unknown time between `seen` and `missed`. If it was last seen more than a day before
     # it expired, somebody may have deleted it earlier, so it stays unknown.
-    is_expired = (expires <= missed) & ((expires <= seen) | (expires - seen <= _SEEN_LATE))
+    is_expired = (expires <= missed) & (
+        (expires <= seen) | (expires - seen <= _SEEN_LATE)
+    )
     left_early = missed.notna() & (expires > missed)
     if retried is not None:  # all retries are known
         had_no_run = pd.Series(data=True, index=frame.index)
     elif starts is None:
         had_no_run = pd.Series(data=False, index=frame.index)
     else:
-        had_no_run = _had_no_run(frame, _nanoseconds(seen), _nanoseconds(missed), starts)
+        had_no_run = _had_no_run(
+            frame, _nanoseconds(seen), _nanoseconds(missed), starts
+        )
     outcomes = pd.Series(UNKNOWN, index=frame.index, dtype=object)
     return outcomes.mask(left_early & had_no_run, DELETED).mask(is_expired, EXPIRED)
 
 
-def _had_no_run(frame: pd.DataFrame, seen: _Nanoseconds, missed: _Nanoseconds, starts: _Starts) -> pd.Series:
+def _had_no_run(
+    frame: pd.DataFrame, seen: _Nanoseconds, missed: _Nanoseconds, starts: _Starts
+) -> pd.Series:
     """Return whether the run log shows that no run of the workflow started while an entry left."""
     # A run log that begins later than the entry was last seen proves nothing about the time before.
     log_reaches_back = seen >= starts.all_runs[0]
@@ -353,6 +414,8 @@ def _had_no_run(frame: pd.DataFrame, seen: _Nanoseconds, missed: _Nanoseconds, s
     for url, rows in frame.groupby("workflow_url").indices.items():
         times = starts.by_workflow.get(str(url), np.zeros(0, dtype=np.int64))
         # runs between the two times: the difference of the counts of runs until each of them
-        runs = np.searchsorted(times, missed[rows], "right") - np.searchsorted(times, seen[rows], "right")
+        runs = np.searchsorted(times, missed[rows], "right") - np.searchsorted(
+            times, seen[rows], "right"
+        )
         had_no_run.iloc[rows] &= runs == 0
     return had_no_run

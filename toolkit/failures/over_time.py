@@ -31,7 +31,13 @@ from toolkit.failures.selection import (
     with_time,
 )
 from toolkit.failures.sources import AnyFrame, SelectedRows
-from toolkit.failures.time_bins import MINUTE, bin_numbers, bin_width, bins_of, localized
+from toolkit.failures.time_bins import (
+    MINUTE,
+    bin_numbers,
+    bin_width,
+    bins_of,
+    localized,
+)
 from toolkit.secrets.redaction import Redactor
 
 Markers: TypeAlias = Mapping[str, Any] | Iterable[Any]
@@ -41,7 +47,8 @@ _FEWEST: Final = 3  # earlier bins of the same hour, at least, for a baseline
 _MOST: Final = 8  # earlier bins, at most: the latest count
 _DAY: Final = timedelta(days=1)
 _MARKERS: Final = 200
-_MOST_MARKED: Final = 4  # selections whose largest groups are kept; the latest changes count
+# selections whose largest groups are kept; the latest changes count
+_MOST_MARKED: Final = 4
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,8 +62,11 @@ class FailureTrend(Counted):
     merged: int  # number of groups that were merged into the last one, or 0
     fell_back: int  # rows without `failed_at`, counted at `created_at` instead, which can be a day earlier
     undated: int  # rows without a plausible time (2000 to 2099), which are in no bin
-    markers: tuple[tuple[datetime, str], ...] = ()  # times and names, the earliest first
-    runs: NDArray[np.int64] | None = None  # shape (bins,): runs that started, if they are known
+    markers: tuple[
+        tuple[datetime, str], ...
+    ] = ()  # times and names, the earliest first
+    # shape (bins,): runs that started, if they are known
+    runs: NDArray[np.int64] | None = None
     gaps: Spans = ()  # spans with missing failures, which expired before a sync read them
     tz: str = "UTC"  # time zone of days and of times that are shown
 
@@ -67,7 +77,11 @@ class FailureTrend(Counted):
             return self.starts
         # Add whole days to local times, because the day of a clock change has 23 or 25 hours.
         local = self.starts[-1:].tz_convert(self.tz).tz_localize(None) + self.step
-        last = localized(local, self.tz) if self.step % _DAY == timedelta() else self.starts[-1:] + self.step
+        last = (
+            localized(local, self.tz)
+            if self.step % _DAY == timedelta()
+            else self.starts[-1:] + self.step
+        )
         return pd.DatetimeIndex(self.starts[1:].append(last.as_unit("ms")))
 
     @cached_property
@@ -101,7 +115,9 @@ class FailureTrend(Counted):
         """Return failures per run, shape (groups, bins), NaN in bins without runs; None if not known."""
         if self.runs is None:
             return None
-        return np.asarray(self.counts / np.where(self.runs > 0, self.runs, np.nan), dtype=np.float64)
+        return np.asarray(
+            self.counts / np.where(self.runs > 0, self.runs, np.nan), dtype=np.float64
+        )
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -140,7 +156,9 @@ class FailureTrend(Counted):
         """Return the names of the markers in each bin."""
         names: list[list[str]] = [[] for _ in self.starts]
         for when, name in self.markers:
-            position = int(self.starts.searchsorted(pd.Timestamp(when), side="right")) - 1
+            position = (
+                int(self.starts.searchsorted(pd.Timestamp(when), side="right")) - 1
+            )
             if position >= 0 and when < self.ends[position]:
                 names[position].append(name)
         return [", ".join(names_of_bin) or None for names_of_bin in names]
@@ -264,7 +282,9 @@ def failure_trend(
     if by is not None:
         chosen["by"] = by
     selected = select(failures, ["failed_at", "created_at"], doing=doing, chosen=chosen)
-    counted, rows, dated, minutes = by_minute(selected.then(with_time), *chosen.values())
+    counted, rows, dated, minutes = by_minute(
+        selected.then(with_time), *chosen.values()
+    )
     # without a column, all failures are one group
     values = np.full(len(rows), "failures", dtype=object)
     if by:
@@ -272,8 +292,12 @@ def failure_trend(
     starts, width = bins_of(minutes, wanted, now, doing, zone)
     bins = bin_numbers(minutes, starts)
     named_times = read_markers(markers, now)
-    marked = _marked(np.bincount(bins, rows[dated], len(starts)), bins, starts, width, named_times)
-    groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top, marked)
+    marked = _marked(
+        np.bincount(bins, rows[dated], len(starts)), bins, starts, width, named_times
+    )
+    groups, positions, merged = largest_groups(
+        values[dated].tolist(), rows[dated], top, marked
+    )
     counts = np.zeros((len(groups), len(starts)), dtype=np.int64)
     # `counts[positions, bins] += …` would add only once per cell if a cell occurs several times.
     np.add.at(counts, (positions, bins), rows[dated])
@@ -282,7 +306,9 @@ def failure_trend(
     if gaps is None:
         gaps = gaps_of(failures)
     return FailureTrend(
-        starts=pd.DatetimeIndex(pd.to_datetime(starts, unit="ms", utc=True).as_unit("ms")),
+        starts=pd.DatetimeIndex(
+            pd.to_datetime(starts, unit="ms", utc=True).as_unit("ms")
+        ),
         step=timedelta(milliseconds=width),
         groups=groups,
         counts=counts,
@@ -312,8 +338,14 @@ def _marked(
     recent = bins >= len(starts) - max(DAY_MS // width, 1)
     chosen = [recent, bins == int(totals.argmax())]
     changes = change_points(totals)
-    upwards = changes[changes["after"] > changes["before"]]["at"].to_numpy(dtype=np.int64).tolist()
-    times = np.array([round(when.timestamp() * 1000) for when, _ in markers], dtype=np.int64)
+    upwards = (
+        changes[changes["after"] > changes["before"]]["at"]
+        .to_numpy(dtype=np.int64)
+        .tolist()
+    )
+    times = np.array(
+        [round(when.timestamp() * 1000) for when, _ in markers], dtype=np.int64
+    )
     within = times[(times >= starts[0]) & (times < starts[-1] + width)]
     first_bins = sorted({*upwards, *bin_numbers(within, starts).tolist()})
     # the bar of the change and the next one: later ones may belong to another change
@@ -331,10 +363,18 @@ def by_minute(
     return counted, counted["count_"].to_numpy(), dated, minutes
 
 
-def _started(runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str) -> NDArray[np.int64]:
+def _started(
+    runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str
+) -> NDArray[np.int64]:
     """Count the runs that started in each bin."""
     table = select(runs, ["created_at"], doing=doing, name="runs").table()
-    when = timestamps(table, "created_at").dropna().astype("datetime64[ms, UTC]").astype("int64").to_numpy()
+    when = (
+        timestamps(table, "created_at")
+        .dropna()
+        .astype("datetime64[ms, UTC]")
+        .astype("int64")
+        .to_numpy()
+    )
     if not len(starts):
         return starts
     bins = bin_numbers(when[(when >= starts[0]) & (when < starts[-1] + width)], starts)
@@ -367,10 +407,14 @@ def usual_counts(
     return usual
 
 
-_MARKERS_EXPECTED: Final = "names with their times, a Series of times by name, or pairs of a time and a name"
+_MARKERS_EXPECTED: Final = (
+    "names with their times, a Series of times by name, or pairs of a time and a name"
+)
 
 
-def read_markers(markers: Markers | None, now: datetime | None = None) -> tuple[tuple[datetime, str], ...]:
+def read_markers(
+    markers: Markers | None, now: datetime | None = None
+) -> tuple[tuple[datetime, str], ...]:
     """Return times and masked names, the earliest first."""
     if markers is None:
         return ()
@@ -385,7 +429,9 @@ def read_markers(markers: Markers | None, now: datetime | None = None) -> tuple[
     return tuple(sorted(_marker(pair, now, clean) for pair in pairs))
 
 
-def _marker(pair: object, now: datetime | None, clean: Callable[[str], str]) -> tuple[datetime, str]:
+def _marker(
+    pair: object, now: datetime | None, clean: Callable[[str], str]
+) -> tuple[datetime, str]:
     """Return the time and the masked name of a pair."""
     parts: list[Any] = []
     if isinstance(pair, Iterable) and not isinstance(pair, str | bytes):

@@ -46,7 +46,9 @@ class FailureOverview:
     runs: int  # different run ids
     first_at: datetime | None
     last_at: datetime | None
-    worst_workflow: str | None  # the URL with the most failures; of equal ones the first by name
+    worst_workflow: (
+        str | None
+    )  # the URL with the most failures; of equal ones the first by name
     worst_count: int
     fell_back: int  # failures without `failed_at`, counted at `created_at`
     gone: int  # failures of a snapshot that have left the queue since they were stored (`gone_before`)
@@ -80,20 +82,31 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     doing = "summing up failures"
     failures = scanned(failures, doing=doing)
     rows = select_timed(failures, ["workflow_url", "workflow_run_id"], doing=doing)
-    row = rows.count(first=("when_", "min"), last=("when_", "max"), fell_back=("fell_back_", "sum"))
+    row = rows.count(
+        first=("when_", "min"), last=("when_", "max"), fell_back=("fell_back_", "sum")
+    )
     row = row.to_pylist()[0]
     runs = rows.count("workflow_run_id")["workflow_run_id"]
-    retained = select_retained(failures, ["failed_at"], doing=doing).count()["count_"][0].as_py()
+    retained = (
+        select_retained(failures, ["failed_at"], doing=doing)
+        .count()["count_"][0]
+        .as_py()
+    )
     workflows = count_by(failures, "workflow_url").dropna(subset="workflow_url")
     repeated = 0
     # a snapshot keeps ids unique
-    if "dlq_id" in opened(failures, doing=doing).names and not isinstance(failures, ds.Dataset):
+    if "dlq_id" in opened(failures, doing=doing).names and not isinstance(
+        failures, ds.Dataset
+    ):
         ids = select(failures, ["dlq_id"], doing=doing).count("dlq_id")
         repeated = pc.sum(ids.filter(ids["dlq_id"].is_valid())["count_"]).as_py() or 0
         repeated -= len(ids) - ids["dlq_id"].null_count
     worst_workflow, worst_count = None, 0
     if len(workflows):
-        worst_workflow, worst_count = workflows["workflow_url"].iloc[0], int(workflows["count"].iloc[0])
+        worst_workflow, worst_count = (
+            workflows["workflow_url"].iloc[0],
+            int(workflows["count"].iloc[0]),
+        )
     return FailureOverview(
         count=row["count_"],
         workflows=len(workflows),
@@ -116,7 +129,9 @@ class RecentFailures:
     """
 
     span: timedelta  # length of both spans
-    until: datetime  # end of the last span: now, or the end of the data if that is earlier
+    until: (
+        datetime  # end of the last span: now, or the end of the data if that is earlier
+    )
     failures: int | None
     failures_before: int | None
     workflows: int | None  # different workflow URLs among them
@@ -169,9 +184,13 @@ def recent_failures(
     length = parse_duration(span, name="span")
     data_age = freshness_of(failures, now, max_age)
     end = data_age.end
-    rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
+    rows = select_timed(
+        failures, ["workflow_url"], doing="comparing with the time before"
+    )
     rows = rows.then(partial(_with_spans, end, length))
-    table = rows.count("workflow_url", recent=("recent", "sum"), before=("before", "sum"))
+    table = rows.count(
+        "workflow_url", recent=("recent", "sum"), before=("before", "sum")
+    )
     table = table.sort_by([("count_", "descending"), ("workflow_url", "ascending")])
     counts = table["count_"].to_pylist()
     by_workflow = typed_frame(
@@ -182,7 +201,9 @@ def recent_failures(
         before=("Int64", table["before"].to_pylist()),
     )
     if not data_age.is_current:
-        unknown = by_workflow.assign(recent=_unknown(by_workflow), before=_unknown(by_workflow))
+        unknown = by_workflow.assign(
+            recent=_unknown(by_workflow), before=_unknown(by_workflow)
+        )
         return RecentFailures(
             span=length,
             until=end,
@@ -269,11 +290,18 @@ class NewAndGone:
     """The difference of two frames of failures, by `dlq_id`."""
 
     new: tuple[str, ...]  # ids that only the later frame has, the latest failure first
-    gone: tuple[str, ...]  # ids of the queue of the earlier frame only, sorted: resumed, deleted or expired
-    new_workflows: tuple[str, ...]  # workflow URLs that only the later frame has, sorted
+    gone: tuple[
+        str, ...
+    ]  # ids of the queue of the earlier frame only, sorted: resumed, deleted or expired
+    new_workflows: tuple[
+        str, ...
+    ]  # workflow URLs that only the later frame has, sorted
 
     def __repr__(self) -> str:
-        return "; ".join(f"{name.replace('_', ' ')}: {_some(ids)}" for name, ids in vars(self).items())
+        return "; ".join(
+            f"{name.replace('_', ' ')}: {_some(ids)}"
+            for name, ids in vars(self).items()
+        )
 
 
 def _some(ids: tuple[str, ...]) -> str:
@@ -316,11 +344,19 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     """
     doing = "comparing failures"
     later = select_timed(failures, ["dlq_id", "workflow_url"], doing=doing).table()
-    earlier = select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous").table()
+    earlier = select(
+        previous, ["dlq_id", "workflow_url"], doing=doing, name="previous"
+    ).table()
     known = {None, *earlier["dlq_id"].to_pylist()}
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
-    by_age = sorted(zip(ages, later["dlq_id"].to_pylist(), strict=True), key=_age_and_id)
-    workflows = set(later["workflow_url"].to_pylist()) - set(earlier["workflow_url"].to_pylist()) - {None}
+    by_age = sorted(
+        zip(ages, later["dlq_id"].to_pylist(), strict=True), key=_age_and_id
+    )
+    workflows = (
+        set(later["workflow_url"].to_pylist())
+        - set(earlier["workflow_url"].to_pylist())
+        - {None}
+    )
     return NewAndGone(
         new=tuple(dlq_id for _, dlq_id in by_age if dlq_id not in known),
         gone=tuple(sorted(_queue(previous) - _queue(failures))),
@@ -368,7 +404,9 @@ class FrameSummary:
 
     def __repr__(self) -> str:
         width = max((len(name) for name, _ in self.lines), default=0)
-        return visible("\n".join(f"{name:<{width}}  {text}" for name, text in self.lines))
+        return visible(
+            "\n".join(f"{name:<{width}}  {text}" for name, text in self.lines)
+        )
 
     def _repr_html_(self) -> str:
         return facts_html(self.what, self.lines)
@@ -407,14 +445,25 @@ def summary(frame: AnyFrame) -> FrameSummary:
     receipt, gone = receipt_of(frame), 0
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
         overview = failure_overview(frame)
-        what, rows, gone, lines = "failures", overview.count, overview.gone, _failures(overview)
+        what, rows, gone, lines = (
+            "failures",
+            overview.count,
+            overview.gone,
+            _failures(overview),
+        )
         if sentence := clock_sentence(clock_errors(frame)):
             lines.append(("estimated", sentence))
     elif {"namespace", "vector_problem"} <= set(names):
         what, rows, lines = "vectors", *_vectors(frame)
     elif {"query", "rank", "score"} <= set(names):
         what, rows, lines = "hits", *_hits(frame)
-    elif {"workflow_run_id", "state", "workflow_url", "created_at", "completed_at"} <= set(names):
+    elif {
+        "workflow_run_id",
+        "state",
+        "workflow_url",
+        "created_at",
+        "completed_at",
+    } <= set(names):
         summed = run_summary(frame)
         what, rows = "runs", int(summed.frame["runs"].sum())
         runs, _, outcomes = summed.verdict.partition(": ")
@@ -443,7 +492,9 @@ def completeness(receipt: Receipt | None, rows: int) -> str:
     if receipt.complete:
         return "yes" if is_whole else f"{part}, which was complete"
     reasons = "; ".join(receipt.reasons) or "it did not end"
-    return f"no: {reasons}" if is_whole else f"{part}, which was not complete: {reasons}"
+    return (
+        f"no: {reasons}" if is_whole else f"{part}, which was not complete: {reasons}"
+    )
 
 
 def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
@@ -456,9 +507,16 @@ def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
         first = time_text(overview.first_at)
         lines.append(("time", first if first == last else f"{start} to {last}"))
     if overview.fell_back:
-        lines.append(("placed by", f"created_at in {overview.fell_back:,} rows without a failure time"))
+        lines.append(
+            (
+                "placed by",
+                f"created_at in {overview.fell_back:,} rows without a failure time",
+            )
+        )
     if overview.gone:
-        lines.append(("gone", f"{overview.gone:,} have left the queue since they were stored"))
+        lines.append(
+            ("gone", f"{overview.gone:,} have left the queue since they were stored")
+        )
     if overview.repeated:
         rows = "row repeats" if overview.repeated == 1 else "rows repeat"
         advice = f'{overview.repeated:,} {rows} a dlq_id: drop_duplicates("dlq_id") counts each entry once'
@@ -470,7 +528,12 @@ def _vectors(frame: AnyFrame) -> _Summed:
     columns = ["namespace", "vector", "vector_problem"]
     table = select(frame, columns, doing="summing up vectors", name="frame").table()
     spaces = len(table["namespace"].unique())
-    lines = [("rows", f"{counted(table.num_rows, 'vector')} in {counted(spaces, 'namespace')}")]
+    lines = [
+        (
+            "rows",
+            f"{counted(table.num_rows, 'vector')} in {counted(spaces, 'namespace')}",
+        )
+    ]
     kind = table.schema.field("vector").type
     if pa.types.is_fixed_size_list(kind):
         lines.append(("dimension", f"{kind.list_size:,}"))

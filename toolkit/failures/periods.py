@@ -71,7 +71,11 @@ def period_in_words(begins: Sequence[int]) -> str | None:
         offsets = times - times[0] - numbers * period
         late = np.abs(offsets - np.median(offsets))
         enough = len(np.unique(numbers)) >= TUNING.missing * (numbers[-1] + 1)
-        if enough and len(np.unique(numbers)) == len(times) and late.max() <= TUNING.early * period:
+        if (
+            enough
+            and len(np.unique(numbers)) == len(times)
+            and late.max() <= TUNING.early * period
+        ):
             return _words(times[0] + float(np.median(offsets)), period)
     return None
 

@@ -29,7 +29,9 @@ _REFUSING_TYPE: Final = re.compile(
     r"\w*non[_-]?retr(?:y|i)able[_-]?(?:\w*(?:error|exception|failure))?|(?:\w+[.:])*unrecoverableerror",
     re.IGNORECASE,
 )
-_LEADING_TYPE: Final = re.compile(r"\s*(?:Uncaught |Error: )?([A-Za-z_][\w.:$]*?)(?=:\s|\s*$)")
+_LEADING_TYPE: Final = re.compile(
+    r"\s*(?:Uncaught |Error: )?([A-Za-z_][\w.:$]*?)(?=:\s|\s*$)"
+)
 
 
 def refused_by_headers(headers: pa.ChunkedArray) -> list[bool]:
@@ -46,7 +48,9 @@ def refused_by_headers(headers: pa.ChunkedArray) -> list[bool]:
     [True, False, False]
     """
     texts = headers.cast(pa.large_string())
-    candidates = pc.match_substring(texts, REFUSING_HEADER, ignore_case=True).fill_null(False)
+    candidates = pc.match_substring(texts, REFUSING_HEADER, ignore_case=True).fill_null(
+        False
+    )
     is_refused: list[bool] = candidates.to_pylist()
     for row, is_candidate in enumerate(is_refused):
         if is_candidate:

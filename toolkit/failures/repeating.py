@@ -20,7 +20,13 @@ from toolkit.base.times import parse_duration
 from toolkit.failures.counts import SHORT_STATES
 from toolkit.failures.failure_attributes import labels_of
 from toolkit.failures.grouping import with_labels
-from toolkit.failures.selection import opened, select_timed, timestamps, told_until, when_counted
+from toolkit.failures.selection import (
+    opened,
+    select_timed,
+    timestamps,
+    told_until,
+    when_counted,
+)
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor
 
@@ -35,20 +41,37 @@ _ENTITY: Final = re.compile(
     r"(?i)(?:^|[_\-])(?:id|ids?|email|customer|tenant|user|account|order|org|shop|device|sku)$|[a-z]Id$"
 )
 _DOING: Final = "finding repeat offenders"
-_BEHIND_PATH: Final = re.compile(r"[?#]")  # the start of the query or fragment of an address
+_BEHIND_PATH: Final = re.compile(
+    r"[?#]"
+)  # the start of the query or fragment of an address
 _BODY: Final = 100_000  # characters of a body that is read, at most
 _ENTITIES: Final = 20  # of one body
 _VALUE: Final = 200  # characters
 _APART: Final = timedelta(hours=1)  # failures closer than this are one occasion
-_ENDED: Final = {state: words for state, words in SHORT_STATES.items() if state != "CALLBACK_INPROGRESS"}
+_ENDED: Final = {
+    state: words
+    for state, words in SHORT_STATES.items()
+    if state != "CALLBACK_INPROGRESS"
+}
 _TYPES: Final = {
     "kind": "str", "value": "str", "count": "Int64", "occasions": "Int64", "share": "float64",
     "lift": "float64", "first_at": "datetime64[ms, UTC]", "last_at": "datetime64[ms, UTC]",
 }  # fmt: skip
-_FUNCTION: Final = ("failed", "hanging", "running", "canceled", "succeeded", "no state", "never set", "other")
+_FUNCTION: Final = (
+    "failed",
+    "hanging",
+    "running",
+    "canceled",
+    "succeeded",
+    "no state",
+    "never set",
+    "other",
+)
 
 
-def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
+def repeat_offenders(
+    failures: AnyFrame, *, least: int = 3, top: int = 20
+) -> pd.DataFrame:
     """Find repeat offenders: runs, destinations, callers, keys, labels and entities that fail repeatedly.
 
     Destinations are addresses without query and fragment; each of the `labels` of a failure counts. Entities
@@ -91,37 +114,65 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
     0  entity  customer_id=7      3          3
     """
     least, top = whole("least", least), whole("top", top)
-    columns = with_labels([*_KINDS.values(), "body"], opened(failures, doing=_DOING).names)
+    columns = with_labels(
+        [*_KINDS.values(), "body"], opened(failures, doing=_DOING).names
+    )
     table = select_timed(failures, columns, doing=_DOING).table()
     when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
-    values = {kind: pd.Series(table[column].to_pylist(), dtype=object) for kind, column in _KINDS.items()}
+    values = {
+        kind: pd.Series(table[column].to_pylist(), dtype=object)
+        for kind, column in _KINDS.items()
+    }
     # with the query, each address with a token or an id would be a destination of its own
-    values["destination"] = values["destination"].map(lambda url: url and _BEHIND_PATH.split(url, 1)[0])
+    values["destination"] = values["destination"].map(
+        lambda url: url and _BEHIND_PATH.split(url, 1)[0]
+    )
     values["label"] = labels_of(table, Redactor()).explode()
     parts = [
-        pd.DataFrame({"kind": kind, "field": "", "value": value, "at": when.loc[value.index]})
+        pd.DataFrame(
+            {"kind": kind, "field": "", "value": value, "at": when.loc[value.index]}
+        )
         for kind, value in values.items()
     ]
     positions, fields, named = _entities(table["body"].to_pylist())
-    entities = {"kind": "entity", "field": fields, "value": named, "at": when.iloc[positions].array}
+    entities = {
+        "kind": "entity",
+        "field": fields,
+        "value": named,
+        "at": when.iloc[positions].array,
+    }
     parts.append(pd.DataFrame(entities))
-    every = pd.concat(parts, ignore_index=True).astype({"value": object}).dropna(subset="value")
-    every = every[every["value"] != ""].sort_values("at", kind="stable", na_position="last")
+    every = (
+        pd.concat(parts, ignore_index=True)
+        .astype({"value": object})
+        .dropna(subset="value")
+    )
+    every = every[every["value"] != ""].sort_values(
+        "at", kind="stable", na_position="last"
+    )
     keys = ["kind", "field", "value"]
     # Rows are sorted by time. For example, with failures of one value at 10:00, 10:20 and 12:00, the gaps are
     # NaT, 20 minutes and 100 minutes: the first and the third begin an occasion.
     gap = every.groupby(keys, sort=False)["at"].diff()
-    grouped = every.assign(apart=(gap.isna() & every["at"].notna()) | (gap > _APART)).groupby(keys)
+    grouped = every.assign(
+        apart=(gap.isna() & every["at"].notna()) | (gap > _APART)
+    ).groupby(keys)
     offenders = grouped.agg(
-        count=("apart", "size"), occasions=("apart", "sum"), first_at=("at", "min"), last_at=("at", "max")
+        count=("apart", "size"),
+        occasions=("apart", "sum"),
+        first_at=("at", "min"),
+        last_at=("at", "max"),
     ).reset_index()
     offenders = offenders.assign(
-        lift=offenders["count"] / offenders.groupby(["kind", "field"])["count"].transform("mean"),
+        lift=offenders["count"]
+        / offenders.groupby(["kind", "field"])["count"].transform("mean"),
         share=offenders["count"] / max(table.num_rows, 1),
         place=offenders["kind"].map([*_KINDS, "entity"].index),
     )
     # Many failures on one occasion are one incident, and not an offender.
-    offenders = offenders[(offenders["count"] >= least) & (offenders["occasions"] > 1)].sort_values(
+    offenders = offenders[
+        (offenders["count"] >= least) & (offenders["occasions"] > 1)
+    ].sort_values(
         ["place", "occasions", "count", "value"], ascending=[True, False, False, True]
     )
     offenders = offenders.groupby("kind", sort=False).head(top).reset_index(drop=True)
@@ -130,7 +181,9 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
         (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
         for kind, value in zip(offenders["kind"], offenders["value"], strict=True)
     ]
-    return offenders.assign(value=pd.Series(shown, dtype="str"))[list(_TYPES)].astype(_TYPES)
+    return offenders.assign(value=pd.Series(shown, dtype="str"))[list(_TYPES)].astype(
+        _TYPES
+    )
 
 
 def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]]:
@@ -146,7 +199,11 @@ def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]
         for entity in known[body]:
             entities.append(entity)
             rows.append(row)
-    return rows, [name for name, _ in entities], [f"{name}={value}" for name, value in entities]
+    return (
+        rows,
+        [name for name, _ in entities],
+        [f"{name}={value}" for name, value in entities],
+    )
 
 
 def _fields(body: str) -> Iterator[tuple[str, str]]:
@@ -203,12 +260,19 @@ def failure_functions(
     [['u', 1, 0], ['v', 0, 1]]
     """
     span = parse_duration(hanging, name="hanging")
-    end = pd.Timestamp(told_until(failures, when_counted(now)))  # when their states were read
+    end = pd.Timestamp(
+        told_until(failures, when_counted(now))
+    )  # when their states were read
     names = ["workflow_url", "failure_callback", "failure_function_state"]
     rows = select_timed(failures, names, doing="counting failure functions")
-    table = rows.then(partial(_with_lateness, end - span)).count(*names[::2], "is_set", "late")
+    table = rows.then(partial(_with_lateness, end - span)).count(
+        *names[::2], "is_set", "late"
+    )
     frame = pd.DataFrame(
-        {name: pd.Series(table[name].to_pylist(), dtype=object) for name in table.column_names}
+        {
+            name: pd.Series(table[name].to_pylist(), dtype=object)
+            for name in table.column_names
+        }
     )
     state, late = frame["failure_function_state"].fillna(""), frame["late"].astype(bool)
     kind = np.select(
@@ -222,13 +286,27 @@ def failure_functions(
         [*_ENDED.values(), "hanging", "running", "no state", "never set"],
         "other",
     )
-    sizes = pd.DataFrame({"url": frame["workflow_url"].fillna(""), "kind": kind, "n": frame["count_"]})
-    counted = sizes.pivot_table(index="url", columns="kind", values="n", aggfunc="sum", fill_value=0)
-    counted = counted.reindex(columns=list(_FUNCTION), fill_value=0).rename_axis(columns=None)
+    sizes = pd.DataFrame(
+        {"url": frame["workflow_url"].fillna(""), "kind": kind, "n": frame["count_"]}
+    )
+    counted = sizes.pivot_table(
+        index="url", columns="kind", values="n", aggfunc="sum", fill_value=0
+    )
+    counted = counted.reindex(columns=list(_FUNCTION), fill_value=0).rename_axis(
+        columns=None
+    )
     bad = -counted[["failed", "hanging", "never set"]].sum(axis=1)
-    ordered = counted.assign(count=counted.sum(axis=1), bad=bad).rename_axis("workflow_url").reset_index()
+    ordered = (
+        counted.assign(count=counted.sum(axis=1), bad=bad)
+        .rename_axis("workflow_url")
+        .reset_index()
+    )
     ordered = ordered.sort_values(["bad", "workflow_url"], ignore_index=True)
-    types = {"workflow_url": "str", "count": "Int64", **dict.fromkeys(_FUNCTION, "Int64")}
+    types = {
+        "workflow_url": "str",
+        "count": "Int64",
+        **dict.fromkeys(_FUNCTION, "Int64"),
+    }
     return ordered[list(types)].astype(types)
 
 
@@ -236,5 +314,7 @@ def _with_lateness(limit: pd.Timestamp, table: pa.Table) -> pa.Table:
     """Add the columns `is_set` (whether a failure function is set) and `late` (failed before the limit)."""
     is_set = pc.not_equal(pc.fill_null(table["failure_callback"], ""), "")
     when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
-    late = pc.fill_null(pc.less_equal(when, pa.scalar(limit.to_pydatetime(), when.type)), False)
+    late = pc.fill_null(
+        pc.less_equal(when, pa.scalar(limit.to_pydatetime(), when.type)), False
+    )
     return table.append_column("is_set", is_set).append_column("late", late)

@@ -16,14 +16,21 @@ import pandas as pd
 
 from toolkit.base.times import parse_duration
 from toolkit.drawing.wording import counted, span
-from toolkit.failures.selection import receipt_of, select_retained, with_receipt, with_time
+from toolkit.failures.selection import (
+    receipt_of,
+    select_retained,
+    with_receipt,
+    with_time,
+)
 from toolkit.failures.sources import AnyFrame
 from toolkit.tables.freshness import data_end, stated_retention
 
 ASSUMED: Final = "7d"
 """The retention if nothing states it."""
 
-_LATE: Final = timedelta(hours=1)  # queues may remove entries a little later than they expire
+_LATE: Final = timedelta(
+    hours=1
+)  # queues may remove entries a little later than they expire
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +73,9 @@ class Retention:
 
 
 def retention_of(
-    failures: AnyFrame, stated: str | timedelta | None = None, now: datetime | None = None
+    failures: AnyFrame,
+    stated: str | timedelta | None = None,
+    now: datetime | None = None,
 ) -> Retention:
     """Return how long the queue of these failures keeps entries.
 
@@ -79,25 +88,40 @@ def retention_of(
     length = stated_retention(stated, None if receipt is None else receipt.retention)
     if length is None:
         length = parse_duration(ASSUMED)
-    rows = select_retained(failures, ["failed_at", "created_at"], doing="finding the oldest failure")
-    times = rows.then(with_time).count(first=("when_", "min"), last=("when_", "max")).to_pylist()[0]
+    rows = select_retained(
+        failures, ["failed_at", "created_at"], doing="finding the oldest failure"
+    )
+    times = (
+        rows.then(with_time)
+        .count(first=("when_", "min"), last=("when_", "max"))
+        .to_pylist()[0]
+    )
     if times["first"] is None:
         return Retention(length=length, oldest=timedelta())
     # The age of the oldest entry is measured at the end of the data, so that the
     # age of a snapshot does not count.
-    first, last = (pd.Timestamp(times[name]).tz_convert(UTC).to_pydatetime() for name in ("first", "last"))
+    first, last = (
+        pd.Timestamp(times[name]).tz_convert(UTC).to_pydatetime()
+        for name in ("first", "last")
+    )
     end = max(filter(None, (data_end(receipt), last)))
     if now is not None:  # a failure of the future comes from a wrong clock
         end = min(end, now)
     return Retention(length=length, oldest=max(end - first, timedelta()))
 
 
-def with_gaps(failures: AnyFrame, stated: str | timedelta | None, kept: Retention) -> AnyFrame:
+def with_gaps(
+    failures: AnyFrame, stated: str | timedelta | None, kept: Retention
+) -> AnyFrame:
     """Return the failures of a snapshot with the gaps that a stated retention leaves between its syncs.
 
     If nobody stated one, or older entries contradict it, the gaps stay as the syncs found them.
     """
     receipt = receipt_of(failures)
-    if receipt is None or not kept.is_known or stated_retention(stated, receipt.retention) is None:
+    if (
+        receipt is None
+        or not kept.is_known
+        or stated_retention(stated, receipt.retention) is None
+    ):
         return failures
     return with_receipt(failures, receipt.for_retention(kept.length))

@@ -36,10 +36,15 @@ def has_steps(names: Collection[str]) -> bool:
     return {*_RUN_LOG, "state"}.issubset(names) and "body" not in names
 
 
-def steps_and_outputs(tables: Sequence[pa.Table]) -> tuple[NDArray[np.object_], dict[str, pd.Categorical]]:
+def steps_and_outputs(
+    tables: Sequence[pa.Table],
+) -> tuple[NDArray[np.object_], dict[str, pd.Categorical]]:
     """Return the names of the steps of each run, and the fields of payloads and outputs with few values."""
     redactor = Redactor()
-    both = pd.concat([table.select(list(_RUN_LOG)).to_pandas() for table in tables], ignore_index=True)
+    both = pd.concat(
+        [table.select(list(_RUN_LOG)).to_pandas() for table in tables],
+        ignore_index=True,
+    )
     steps = explode_steps(both.astype("str"))
     runs = both["workflow_run_id"].tolist()
     names: dict[str, dict[str, None]] = defaultdict(dict)
@@ -56,7 +61,11 @@ def steps_and_outputs(tables: Sequence[pa.Table]) -> tuple[NDArray[np.object_], 
     steps_of_run = np.empty(len(runs), dtype=object)
     steps_of_run[:] = [tuple(names[run]) for run in runs]
     fields: dict[str, pd.Categorical] = {}
-    for step, of_run in sorted(outputs.items(), key=lambda item: -len(item[1]))[:_STEPS]:
-        column = pa.chunked_array([pa.array([of_run.get(run) for run in runs], pa.string())])
+    for step, of_run in sorted(outputs.items(), key=lambda item: -len(item[1]))[
+        :_STEPS
+    ]:
+        column = pa.chunked_array(
+            [pa.array([of_run.get(run) for run in runs], pa.string())]
+        )
         fields |= dict(json_fields(column, step, redactor))
     return steps_of_run, fields

@@ -82,7 +82,9 @@ class RunSummary(Plotted):
     def _draw(self, ax: Axes, theme: Theme) -> Axes:
         from toolkit.drawing.result_bars import draw_run_outcomes  # noqa: PLC0415 - matplotlib is slow to import
 
-        return draw_run_outcomes(self.frame, ax, theme, runs=int(self.frame["runs"].sum()))
+        return draw_run_outcomes(
+            self.frame, ax, theme, runs=int(self.frame["runs"].sum())
+        )
 
 
 def run_summary(runs: AnyFrame) -> RunSummary:
@@ -113,12 +115,18 @@ def run_summary(runs: AnyFrame) -> RunSummary:
     """
     rows = _read(runs)
     frame = _summed(rows, rows["workflow_url"])
-    frame = frame.sort_values(["runs", "workflow_url"], ascending=[False, True], ignore_index=True)
-    total = _summed(rows, pd.Series("all", rows.index, dtype="str")).drop(columns="workflow_url")
+    frame = frame.sort_values(
+        ["runs", "workflow_url"], ascending=[False, True], ignore_index=True
+    )
+    total = _summed(rows, pd.Series("all", rows.index, dtype="str")).drop(
+        columns="workflow_url"
+    )
     all_runs = pd.Series(dtype="float64").reindex(total.columns)
     if len(total):
         all_runs = total.iloc[0]
-    return RunSummary(frame=frame, total=all_runs, verdict=_verdict(rows, frame, all_runs))
+    return RunSummary(
+        frame=frame, total=all_runs, verdict=_verdict(rows, frame, all_runs)
+    )
 
 
 def run_rates(runs: AnyFrame, *, freq: str | timedelta = "1h") -> pd.DataFrame:
@@ -159,13 +167,23 @@ def run_rates(runs: AnyFrame, *, freq: str | timedelta = "1h") -> pd.DataFrame:
 def binned_rates(runs: AnyFrame, wanted: int | None) -> tuple[pd.DataFrame, timedelta]:
     """Return the rates of `run_rates` and the width of a bin, by default for at most 60 bins."""
     rows = _read(runs).dropna(subset="created_at")
-    when = np.asarray(rows["created_at"].astype("datetime64[ms, UTC]").astype("int64"), dtype=np.int64)
+    when = np.asarray(
+        rows["created_at"].astype("datetime64[ms, UTC]").astype("int64"), dtype=np.int64
+    )
     starts, width = bins_of(when, wanted, None, _DOING)
     first = int(starts[0]) if len(starts) else 0
-    binned = pd.to_datetime((when - first) // width * width + first, unit="ms", utc=True).as_unit("ms")
-    counts = _counts(rows, [rows["workflow_url"], pd.Series(binned, rows.index, name="start")])
-    ended = (counts["succeeded"] + counts["failed"]).astype("float64").replace(0, np.nan)
-    table = counts.assign(failure_rate=counts["failed"].astype("float64") / ended).reset_index()
+    binned = pd.to_datetime(
+        (when - first) // width * width + first, unit="ms", utc=True
+    ).as_unit("ms")
+    counts = _counts(
+        rows, [rows["workflow_url"], pd.Series(binned, rows.index, name="start")]
+    )
+    ended = (
+        (counts["succeeded"] + counts["failed"]).astype("float64").replace(0, np.nan)
+    )
+    table = counts.assign(
+        failure_rate=counts["failed"].astype("float64") / ended
+    ).reset_index()
     types = {"workflow_url": "str", "start": "datetime64[ms, UTC]"}
     return table.astype(types), timedelta(milliseconds=width)
 
@@ -182,7 +200,9 @@ def _read(runs: AnyFrame) -> pd.DataFrame:
 
 def _counts(rows: pd.DataFrame, keys: list[pd.Series]) -> pd.DataFrame:
     """Count the runs of each outcome, and all runs, by the keys."""
-    outcomes = pd.get_dummies(rows["outcome"], dtype="int64").reindex(columns=OUTCOMES, fill_value=0)
+    outcomes = pd.get_dummies(rows["outcome"], dtype="int64").reindex(
+        columns=OUTCOMES, fill_value=0
+    )
     counts = outcomes.groupby(keys, sort=True).sum()
     counts.insert(0, "runs", counts.sum(axis=1))
     return counts.astype("Int64")
@@ -191,12 +211,16 @@ def _counts(rows: pd.DataFrame, keys: list[pd.Series]) -> pd.DataFrame:
 def _summed(rows: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
     key = key.rename("workflow_url")
     counts = _counts(rows, [key])
-    ended = (counts["succeeded"] + counts["failed"]).astype("float64").replace(0, np.nan)
+    ended = (
+        (counts["succeeded"] + counts["failed"]).astype("float64").replace(0, np.nan)
+    )
     took = (rows["completed_at"] - rows["created_at"]).dt.total_seconds()
     took = took.where((rows["outcome"] == "succeeded") & (took >= 0))
     table = counts.assign(success_rate=counts["succeeded"].astype("float64") / ended)
     for name, share in _QUANTILES.items():
-        table[name] = took.groupby(key).quantile(share).reindex(table.index).astype("float64")
+        table[name] = (
+            took.groupby(key).quantile(share).reindex(table.index).astype("float64")
+        )
     return table.reset_index().astype({"workflow_url": "str"})
 
 
@@ -211,12 +235,20 @@ def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
     if pd.isna(rate):
         return f"{runs}: none has ended yet."
     outcomes = [f"{int(total['failed']):,} failed"]
-    outcomes += [f"{int(total[name]):,} {name}" for name in ("cancelled", "running") if total[name]]
-    sentences = [f"{runs}: {percent(rate)} of those that ended succeeded ({', '.join(outcomes)})."]
+    outcomes += [
+        f"{int(total[name]):,} {name}"
+        for name in ("cancelled", "running")
+        if total[name]
+    ]
+    sentences = [
+        f"{runs}: {percent(rate)} of those that ended succeeded ({', '.join(outcomes)})."
+    ]
     sentences += _lowest_rate(frame)
     if pd.notna(total["median"]):
         half, most = elapsed(total["median"]), elapsed(total["p90"])
-        sentences.append(f"Half of the successful runs took at most {half}, nine in ten at most {most}.")
+        sentences.append(
+            f"Half of the successful runs took at most {half}, nine in ten at most {most}."
+        )
     return " ".join(sentences)
 
 
@@ -226,8 +258,13 @@ def _lowest_rate(frame: pd.DataFrame) -> list[str]:
     if len(frame) <= 1 or known.empty:
         return []
     worst = known.sort_values(["success_rate", "runs"], ascending=[True, False]).iloc[0]
-    url, ended = _masked(worst["workflow_url"]), int(worst["succeeded"] + worst["failed"])
-    return [f"The lowest rate is that of {url}: {percent(worst['success_rate'])} of {ended:,}."]
+    url, ended = (
+        _masked(worst["workflow_url"]),
+        int(worst["succeeded"] + worst["failed"]),
+    )
+    return [
+        f"The lowest rate is that of {url}: {percent(worst['success_rate'])} of {ended:,}."
+    ]
 
 
 def _masked(url: str) -> str:
@@ -255,7 +292,9 @@ class RunDeliveries:
     run_id: str
     begin: datetime | None
     frame: pd.DataFrame
-    tried: list[tuple[int, float]]  # row and second of each attempt that was followed by another
+    tried: list[
+        tuple[int, float]
+    ]  # row and second of each attempt that was followed by another
 
 
 def run_deliveries(
@@ -271,7 +310,9 @@ def run_deliveries(
     step_names = _step_names(steps)
     begin, latest = rows["time"].min(), rows["time"].max()
     deliveries, tried = [], []
-    for position, (message, own_rows) in enumerate(rows.groupby("message_id", sort=False)):
+    for position, (message, own_rows) in enumerate(
+        rows.groupby("message_id", sort=False)
+    ):
         seconds = (own_rows["time"] - begin).dt.total_seconds()
         outcomes = own_rows["state"].map(_ENDS)
         outcome, end = "pending", (latest - begin).total_seconds()
@@ -283,7 +324,9 @@ def run_deliveries(
         name = step_names.get(message, message)
         if outcome == "failed" and name.endswith(" →"):
             name += " (failed)"
-        deliveries.append((message, name, seconds.min(), end, outcome, len(failed_attempts)))
+        deliveries.append(
+            (message, name, seconds.min(), end, outcome, len(failed_attempts))
+        )
     columns = ["message_id", "name", "start", "end", "outcome", "retries"]
     first = begin.to_pydatetime() if len(rows) else None
     frame = pd.DataFrame(deliveries, columns=columns)
@@ -322,10 +365,15 @@ def _step_names(steps: AnyFrame | None) -> dict[str, str]:
         return {}
     names = ["message_id", "step_name", "workflow_run_id", "position"]
     rows = (
-        select(steps, names, doing=_DELIVERIES, name="steps").table().to_pandas().dropna(subset="message_id")
+        select(steps, names, doing=_DELIVERIES, name="steps")
+        .table()
+        .to_pandas()
+        .dropna(subset="message_id")
     )
     rows = rows.sort_values(["workflow_run_id", "position"], kind="stable")
     rows["step_name"] = rows["step_name"].fillna("(no name)")
-    after = rows.groupby("workflow_run_id", dropna=False)["step_name"].shift(-1).fillna("")
+    after = (
+        rows.groupby("workflow_run_id", dropna=False)["step_name"].shift(-1).fillna("")
+    )
     step_names = rows["step_name"] + " → " + after
     return dict(zip(rows["message_id"], step_names.str.strip(), strict=True))

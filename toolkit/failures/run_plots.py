@@ -23,7 +23,12 @@ from toolkit.failures.time_bins import bin_width
 from toolkit.secrets.redaction import Redactor
 
 _SIGNS: Final = {"delivered": 0, "failed": 3, "cancelled": 8, "pending": 4}
-_UNITS: Final = (("milliseconds", 0.001), ("seconds", 1.0), ("minutes", 60.0), ("hours", 3600.0))
+_UNITS: Final = (
+    ("milliseconds", 0.001),
+    ("seconds", 1.0),
+    ("minutes", 60.0),
+    ("hours", 3600.0),
+)
 _MOST: Final = 8
 _DASHES: Final = ((), (5, 2), (2, 1.5), (6, 2, 1.5, 2))
 _MARKERS: Final = "osD^vP*X"
@@ -74,7 +79,11 @@ def plot_run_timeline(
     with drawing(ax, theme) as (axes, colours):
         run = run_deliveries(events, steps, run_id)
         mask = Redactor().text
-        title = f"Deliveries of the run {mask(run.run_id)}" if run.run_id else "Deliveries of a run"
+        title = (
+            f"Deliveries of the run {mask(run.run_id)}"
+            if run.run_id
+            else "Deliveries of a run"
+        )
         if run.frame.empty or run.begin is None:
             return axis.show_sentence(axes, "No events of a run", colours, title)
         rows = run.frame.head(axis.rows_that_fit(axes, axis.NAMED_BAR))
@@ -88,7 +97,9 @@ def plot_run_timeline(
             )  # fmt: skip
         handles: list[Any] = list(axes.containers)
         labels = list(dict.fromkeys(rows["outcome"]))
-        tried = [(position, second) for position, second in run.tried if position < len(rows)]
+        tried = [
+            (position, second) for position, second in run.tried if position < len(rows)
+        ]
         crosses = axes.scatter(
             [second / size for _, second in tried], [positions[position] for position, _ in tried], 42,
             marker=MarkerStyle("X", "full"), facecolors=colours.ink, edgecolors=colours.paper,
@@ -104,7 +115,9 @@ def plot_run_timeline(
         _, above = axis.legend(axes, handles, labels, colours)
         axis.heading(axes, title, colours, above=above)
         shown = axis.first_of(len(rows), len(run.frame))
-        axis.label_axis(axes.xaxis, f"{shown}{unit} since {time_text(run.begin)}", colours)
+        axis.label_axis(
+            axes.xaxis, f"{shown}{unit} since {time_text(run.begin)}", colours
+        )
         return axes
 
 
@@ -169,10 +182,17 @@ def plot_success_rates(
         title = "Success rate of runs, by workflow"
         if rates["failure_rate"].isna().all():
             return axis.show_sentence(axes, "No run has ended", colours, title)
-        sizes = rates.groupby("workflow_url")["runs"].sum().sort_values(ascending=False, kind="stable")
+        sizes = (
+            rates.groupby("workflow_url")["runs"]
+            .sum()
+            .sort_values(ascending=False, kind="stable")
+        )
         shown = sizes.head(min(top, max(1, axis.rows_that_fit(axes) // 3)))
         width = step / axis.DAY
-        first, last = (time.timestamp() / 86_400 for time in (rates["start"].min(), rates["start"].max()))
+        first, last = (
+            time.timestamp() / 86_400
+            for time in (rates["start"].min(), rates["start"].max())
+        )
         bins = round((last - first) / width) + 1
         middles = first + width * (np.arange(bins) + 0.5)
         totals = []
@@ -180,18 +200,26 @@ def plot_success_rates(
             workflow_rates = rates[rates["workflow_url"] == url]
             success_rates = np.full(bins, np.nan)
             places = (workflow_rates["start"] - rates["start"].min()) // step
-            success_rates[places.to_numpy()] = 1 - workflow_rates["failure_rate"].to_numpy()
+            success_rates[places.to_numpy()] = (
+                1 - workflow_rates["failure_rate"].to_numpy()
+            )
             totals.append(_success_of(workflow_rates))
             axes.plot(
                 middles, success_rates, color=colours.series[number], linewidth=1.6,
                 dashes=_DASHES[number % len(_DASHES)], marker=_MARKERS[number], markersize=4.5, clip_on=False,
             )  # fmt: skip
         axis.limit(axes.yaxis, 0, 1.02)
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=max(1, min(5, int(axis.space_high(axes) / 0.3)))))
+        axes.yaxis.set_major_locator(
+            MaxNLocator(nbins=max(1, min(5, int(axis.space_high(axes) / 0.3))))
+        )
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
         axis.label_axis(axes.yaxis, "runs that succeeded", colours)
-        names, prefix = without_prefix([Redactor().url(str(url)) for url in shown.index])
-        right_inches, above = axis.legend_of_totals(axes, axes.lines, names, totals, colours, less=10)
+        names, prefix = without_prefix(
+            [Redactor().url(str(url)) for url in shown.index]
+        )
+        right_inches, above = axis.legend_of_totals(
+            axes, axes.lines, names, totals, colours, less=10
+        )
         zone = time_zone().key
         axis.time_axis(axes, first, last + width, taken=right_inches, tz=zone)
         label = f"start of the run ({zone}), in bins of {span(step)}"

@@ -37,7 +37,9 @@ Measured on 301 public Java traces (13 of 110 such traces). On the project's own
 new, it is .03 (18 of 602)."""
 
 
-def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k: int = 5) -> pd.DataFrame:
+def similar_texts(
+    texts: Iterable[str | None], history: Iterable[str | None], k: int = 5
+) -> pd.DataFrame:
     """Find, for each message, the most similar messages of a history.
 
     Messages are compared by words, lines of stack traces, and group; rare features count more (tf-idf).
@@ -90,9 +92,16 @@ def _similar_texts(
         nearest = matches[text]
         seen = bool(nearest) and nearest[0].error_similarity >= _SEEN
         rows += [
-            (query, rank, match.row, match.similarity, seen) for rank, match in enumerate(nearest, start=1)
+            (query, rank, match.row, match.similarity, seen)
+            for rank, match in enumerate(nearest, start=1)
         ]
-    types = {"query": "Int64", "rank": "Int64", "row": "Int64", "similarity": "float64", "seen": "bool"}
+    types = {
+        "query": "Int64",
+        "rank": "Int64",
+        "row": "Int64",
+        "similarity": "float64",
+        "seen": "bool",
+    }
     return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 
@@ -101,7 +110,9 @@ def _checked(name: str, texts: Any) -> list[str]:
         raise wrong(name, texts, "an iterable of texts")
     listed: list[Any] = list(texts)
     for text in listed:
-        if not isinstance(text, str) and not (pd.api.types.is_scalar(text) and pd.isna(text)):
+        if not isinstance(text, str) and not (
+            pd.api.types.is_scalar(text) and pd.isna(text)
+        ):
             raise wrong(name, text, "texts, or None where there is none")
     return [text if isinstance(text, str) else "" for text in listed]
 
@@ -150,7 +161,9 @@ class SimilarFailures:
         sentence = f"{counted(len(first), 'group')}: {len(first) - new:,} seen before, {new:,} never"
         if not new:
             return sentence
-        return f"{sentence}; never seen: {visible(first['title'][~first['seen']].iloc[0])}"
+        return (
+            f"{sentence}; never seen: {visible(first['title'][~first['seen']].iloc[0])}"
+        )
 
     def _repr_html_(self) -> str:
         error = f"never seen is wrong for about {self.never_seen_error:.0%}"
@@ -208,7 +221,10 @@ def similar_failures(
     2 groups: 1 seen before, 1 never; never seen: teapot
     """
     k, given = whole("k", k), read_rules(rules)
-    new, old = comparable(failures, "failures", given), comparable(history, "history", given)
+    new, old = (
+        comparable(failures, "failures", given),
+        comparable(history, "history", given),
+    )
     outcomes = retry_outcomes(history, runs=runs, retried=retried, retention=retention)
     groups, ids = grouped(pa.concat_tables([new, old]), given)
     return _similar(new, old, ids, groups, outcomes, k)
@@ -218,17 +234,27 @@ def similar_grouped(
     failures: pd.DataFrame, history: pd.DataFrame, groups: FailureGroups, *, k: int
 ) -> SimilarFailures:
     """Return `similar_failures` of rows with a group, as `groups.assign` added it."""
-    new, old = comparable(failures, "failures", groups.rules), comparable(history, "history", groups.rules)
+    new, old = (
+        comparable(failures, "failures", groups.rules),
+        comparable(history, "history", groups.rules),
+    )
     ids = pd.concat([failures[SIGNATURE], history[SIGNATURE]]).tolist()
     return _similar(new, old, ids, groups, retry_outcomes(history), k)
 
 
 def _similar(
-    new: pa.Table, old: pa.Table, ids: list[str], groups: FailureGroups, outcomes: RetryOutcomes, k: int
+    new: pa.Table,
+    old: pa.Table,
+    ids: list[str],
+    groups: FailureGroups,
+    outcomes: RetryOutcomes,
+    k: int,
 ) -> SimilarFailures:
     titles = dict(zip(groups.frame["group"], groups.frame["title"], strict=True))
     rows = _rows(new, ids[: new.num_rows])
-    two = _rows(old, ids[new.num_rows :]).assign(outcome=outcomes.frame["outcome"].to_numpy())
+    two = _rows(old, ids[new.num_rows :]).assign(
+        outcome=outcomes.frame["outcome"].to_numpy()
+    )
     # A history can contain the failures themselves, which would all have been seen before.
     two = two[~two["id"].isin(rows["id"])]
     queries, known = _largest(rows), _largest(two)
@@ -239,7 +265,9 @@ def _similar(
     clean = Redactor().text
     queried, remembered = queries[:_MOST], known[:_MOST_KNOWN]
     ids_of_groups = [row.group for row in (*queried, *remembered)]
-    matches = _similar_texts(_texts(new, queried, clean), _texts(old, remembered, clean), ids_of_groups, k)
+    matches = _similar_texts(
+        _texts(new, queried, clean), _texts(old, remembered, clean), ids_of_groups, k
+    )
     near = dict(iter(matches.groupby("query")))
     everything: list[dict[str, Any]] = []
     for number, group in enumerate(row.group for row in queries):
@@ -249,25 +277,43 @@ def _similar(
             seen = seen or bool(near[number]["seen"].iloc[0])
             pairs += [
                 (known[row].group, similarity)
-                for row, similarity in zip(near[number]["row"], near[number]["similarity"], strict=True)
+                for row, similarity in zip(
+                    near[number]["row"], near[number]["similarity"], strict=True
+                )
                 if known[row].group != group
             ]
-        for rank, (other, similarity) in enumerate(pairs[:k] or [(None, float("nan"))], 1):
-            row = {"group": group, "title": titles.get(group), "similarity": similarity, "seen": seen}
+        for rank, (other, similarity) in enumerate(
+            pairs[:k] or [(None, float("nan"))], 1
+        ):
+            row = {
+                "group": group,
+                "title": titles.get(group),
+                "similarity": similarity,
+                "seen": seen,
+            }
             if other is not None:
-                row |= {"rank": rank, "similar": other, "similar_title": titles.get(other), **facts[other]}
+                row |= {
+                    "rank": rank,
+                    "similar": other,
+                    "similar_title": titles.get(other),
+                    **facts[other],
+                }
             everything.append(row)
     return SimilarFailures(typed_rows(everything, _TYPES))
 
 
 def _rows(table: pa.Table, groups: list[str]) -> pd.DataFrame:
-    frame = pd.DataFrame({"group": groups, "id": table["dlq_id"].to_pylist()}, dtype=object)
+    frame = pd.DataFrame(
+        {"group": groups, "id": table["dlq_id"].to_pylist()}, dtype=object
+    )
     return frame.assign(at=when_failed(table), row=range(len(frame)))
 
 
 def _largest(frame: pd.DataFrame) -> list[Any]:
     """Return the id and the first row of each group, the largest group first."""
-    groups = frame.groupby("group", as_index=False).agg(count=("id", "size"), row=("row", "first"))
+    groups = frame.groupby("group", as_index=False).agg(
+        count=("id", "size"), row=("row", "first")
+    )
     groups = groups.sort_values(["count", "group"], ascending=[False, True])
     return list(groups.itertuples(index=False))
 

@@ -44,10 +44,22 @@ NONE: Final = "(none)"
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 """Limits of plausible times. Others are 0, or seconds read as milliseconds, and would squeeze each axis."""
 
-_TYPES: Final = {"times": pa.timestamp("ms", "UTC"), "texts": pa.string(), "numbers": pa.float64()}
-_STRINGS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_TYPES: Final = {
+    "times": pa.timestamp("ms", "UTC"),
+    "texts": pa.string(),
+    "numbers": pa.float64(),
+}
+_STRINGS: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+)
 _NUMBERS: Final = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-_BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+_BYTES: Final = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
 
 
 def select(
@@ -68,8 +80,16 @@ def select(
     rows = opened(frame, doing=doing, name=name)
     for argument, column in chosen.items():
         if not isinstance(column, str) or column not in rows.names:
-            raise wrong(argument, column, f"a column of {name}", nearest(column, rows.names, what="It has"))
-        if any(test(rows.schema.field(column).type) for test in (pa.types.is_nested, *_BYTES)):
+            raise wrong(
+                argument,
+                column,
+                f"a column of {name}",
+                nearest(column, rows.names, what="It has"),
+            )
+        if any(
+            test(rows.schema.field(column).type)
+            for test in (pa.types.is_nested, *_BYTES)
+        ):
             raise InputError(
                 doing,
                 got=f"{column}, a column of lists, maps or bytes",
@@ -96,7 +116,10 @@ def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRo
         if not rows.names:
             problem, expected = ", without columns", "a frame with columns"
         elif len(set(rows.names)) < len(rows.names):
-            problem, expected = ", with two columns of one name", "a frame with different column names"
+            problem, expected = (
+                ", with two columns of one name",
+                "a frame with different column names",
+            )
         else:
             return rows
     raise InputError(
@@ -115,13 +138,21 @@ def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
         if "://" in str(frame) or Path(frame).is_dir():
             return snapshots.scan_snapshot(frame)
         raise FileNotFoundError
-    except (InputError, OSError, ValueError):  # ValueError: null bytes and lone surrogates
+    except (
+        InputError,
+        OSError,
+        ValueError,
+    ):  # ValueError: null bytes and lone surrogates
         raise InputError(
-            doing, got=f"{shown(frame)} for {name}", expected="a frame, or the path of a snapshot"
+            doing,
+            got=f"{shown(frame)} for {name}",
+            expected="a frame, or the path of a snapshot",
         ) from None
 
 
-def _typed(doing: str, name: str, table: pa.Table, loose: Collection[str] = ()) -> pa.Table:
+def _typed(
+    doing: str, name: str, table: pa.Table, loose: Collection[str] = ()
+) -> pa.Table:
     """Convert the columns that loaders write to their types. `loose` columns may have other types."""
     for position, column in enumerate(table.column_names):
         values = table[column]
@@ -139,7 +170,9 @@ def _typed(doing: str, name: str, table: pa.Table, loose: Collection[str] = ()) 
     return table
 
 
-def _wrong_type(doing: str, name: str, column: str, kind: str, found: pa.DataType) -> InputError:
+def _wrong_type(
+    doing: str, name: str, column: str, kind: str, found: pa.DataType
+) -> InputError:
     """Return the error for a column with another type than that of the loaders."""
     next_step = "Use a frame made by a loader, or convert the column."
     if kind == "times":
@@ -176,7 +209,9 @@ def _times(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return None
 
 
-def select_retained(frame: AnyFrame, columns: Iterable[str], *, doing: str) -> SelectedRows:
+def select_retained(
+    frame: AnyFrame, columns: Iterable[str], *, doing: str
+) -> SelectedRows:
     """Select columns of the entries that are still in the queue; a snapshot also has entries that left."""
     names = list(columns)
     if GONE_BEFORE not in opened(frame, doing=doing).names:
@@ -193,7 +228,10 @@ def with_time(table: pa.Table) -> pa.Table:
     failed, created = table["failed_at"], table["created_at"]
     if failed.type != created.type:
         microseconds = pa.timestamp("us", "UTC")
-        failed, created = failed.cast(microseconds, safe=False), created.cast(microseconds, safe=False)
+        failed, created = (
+            failed.cast(microseconds, safe=False),
+            created.cast(microseconds, safe=False),
+        )
     when = pc.coalesce(failed, created)
     not_early = pc.greater_equal(when, pa.scalar(EARLIEST, when.type))
     not_late = pc.less(when, pa.scalar(LATEST, when.type))
@@ -219,7 +257,9 @@ def select_timed(
     frame: AnyFrame, columns: Iterable[str], *, doing: str, name: str = "failures"
 ) -> SelectedRows:
     """Select columns, with `when_` and `fell_back_` of `with_time`."""
-    return select(frame, [*columns, "failed_at", "created_at"], doing=doing, name=name).then(with_time)
+    return select(
+        frame, [*columns, "failed_at", "created_at"], doing=doing, name=name
+    ).then(with_time)
 
 
 def timestamps(table: pa.Table, column: str) -> pd.Series[pd.Timestamp]:
@@ -253,9 +293,16 @@ def _column(dtype: str, values: Any) -> pd.Series[Any]:
     return pd.Series(values, dtype=dtype)
 
 
-def typed_rows(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
+def typed_rows(
+    rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]
+) -> pd.DataFrame:
     """Return a small frame of rows, with the columns and dtypes of `types`; absent values are missing."""
-    return typed_frame(**{name: (dtype, [row.get(name) for row in rows]) for name, dtype in types.items()})
+    return typed_frame(
+        **{
+            name: (dtype, [row.get(name) for row in rows])
+            for name, dtype in types.items()
+        }
+    )
 
 
 def hashable_json(value: Any) -> Any:
@@ -271,8 +318,12 @@ def tallied(values: pd.Series) -> pd.DataFrame:
     """Return the values of a column with `count` and `share`, the largest count first, ties by value."""
     name = str(values.name)
     counts = values.value_counts().reset_index().astype({name: "str", "count": "Int64"})
-    counts = made_visible(counts.assign(share=(counts["count"] / max(len(values), 1)).astype("float64")))
-    return counts.sort_values(["count", name], ascending=[False, True], ignore_index=True)
+    counts = made_visible(
+        counts.assign(share=(counts["count"] / max(len(values), 1)).astype("float64"))
+    )
+    return counts.sort_values(
+        ["count", name], ascending=[False, True], ignore_index=True
+    )
 
 
 def facts_of(frame: object) -> Mapping[Any, Any]:
@@ -302,13 +353,19 @@ def with_receipt(frame: AnyFrame, receipt: Receipt) -> AnyFrame:
         return changed
     metadata = {b"toolkit": json.dumps(facts).encode()}
     if isinstance(frame, pa.Table):
-        return frame.replace_schema_metadata({**(frame.schema.metadata or {}), **metadata})
+        return frame.replace_schema_metadata(
+            {**(frame.schema.metadata or {}), **metadata}
+        )
     if isinstance(frame, ds.Dataset):
-        return frame.replace_schema(frame.schema.with_metadata({**(frame.schema.metadata or {}), **metadata}))
+        return frame.replace_schema(
+            frame.schema.with_metadata({**(frame.schema.metadata or {}), **metadata})
+        )
     return frame
 
 
-def freshness_of(frame: object, now: Clock = None, max_age: str | timedelta | None = None) -> Freshness:
+def freshness_of(
+    frame: object, now: Clock = None, max_age: str | timedelta | None = None
+) -> Freshness:
     """Return how old the data of a frame are; see `toolkit.tables.freshness`."""
     return freshness(receipt_of(frame), now, max_age)
 
@@ -343,15 +400,24 @@ def largest_groups(
     ordered = sorted(totals, key=lambda value: (-totals[value], named(value)))
     merged = max(len(ordered) - top, 0)
     if merged and marked:
-        rankings = [ordered, *(_largest_in(values, counts * chosen) for chosen in marked)]
+        rankings = [
+            ordered,
+            *(_largest_in(values, counts * chosen) for chosen in marked),
+        ]
         turns = chain.from_iterable(zip_longest(*rankings, fillvalue=ordered[0]))
         kept = set(islice(dict.fromkeys(turns), top))
-        ordered.sort(key=lambda value: value not in kept)  # stable: the largest in total first
+        ordered.sort(
+            key=lambda value: value not in kept
+        )  # stable: the largest in total first
     positions = {value: min(position, top) for position, value in enumerate(ordered)}
     names = [named(value) for value in ordered[:top]]
     if merged:
         names.append(f"other ({merged})")
-    return tuple(names), np.array([positions[value] for value in values], dtype=np.int64), merged
+    return (
+        tuple(names),
+        np.array([positions[value] for value in values], dtype=np.int64),
+        merged,
+    )
 
 
 def _totals(values: Sequence[object], counts: NDArray[np.int64]) -> Counter[object]:
@@ -410,14 +476,24 @@ def sample_failures(
     (1000, 114)
     """
     most = whole("most", most)
-    total = int(select_timed(failures, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py())
+    total = int(
+        select_timed(failures, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
+    )
     known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
     rows = opened(failures, doing=_DOING)
-    kept = dict.fromkeys(["dlq_id", *(name for name in rows.names if name in known), *_SORTED])
+    kept = dict.fromkeys(
+        ["dlq_id", *(name for name in rows.names if name in known), *_SORTED]
+    )
     loose = {name for name in kept if KINDS.get(name) == "times"}.difference(_SORTED)
-    rows = rows.choose(kept).then(partial(_typed, _DOING, "failures", loose=loose)).then(with_time)
+    rows = (
+        rows.choose(kept)
+        .then(partial(_typed, _DOING, "failures", loose=loose))
+        .then(with_time)
+    )
     if total > most:
-        rows = rows.then(partial(_chosen, np.uint64(int((1 << 64) * (most / total)) - 1)))
+        rows = rows.then(
+            partial(_chosen, np.uint64(int((1 << 64) * (most / total)) - 1))
+        )
     table = rows.table().sort_by([("when_", "ascending"), ("dlq_id", "ascending")])
     return to_frame(table.drop_columns(["when_", "fell_back_"]))
 

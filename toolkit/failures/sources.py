@@ -67,7 +67,8 @@ class _Partitions(Protocol):
 
 
 AnyFrame: TypeAlias = (
-    "SelectedRows | str | os.PathLike[str] | pd.DataFrame | ArrowStream | _Partitions | ds.Dataset"
+    "SelectedRows | str | os.PathLike[str] | pd.DataFrame | ArrowStream"
+    " | _Partitions | ds.Dataset"
 )
 """Frames that analyses accept: a pandas frame, an Arrow table, a snapshot (the path, or a value of
 `scan_snapshot`), a DuckDB relation, a Dask frame, or another frame that exports Arrow."""
@@ -88,7 +89,9 @@ class SelectedRows:
 
     def choose(self, names: Iterable[str]) -> SelectedRows:
         """Return some columns of the rows. Earlier steps cannot use the other columns."""
-        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
+        return replace(
+            self, schema=pa.schema([self.schema.field(name) for name in names])
+        )
 
     def then(self, step: Step) -> SelectedRows:
         """Return the rows with a further step: a function of a table that adds columns or omits rows."""
@@ -97,7 +100,9 @@ class SelectedRows:
     def map(self) -> Iterator[pa.Table]:
         """Yield each batch after all steps."""
         try:
-            with memory_errors_named("reading a frame", next_step="Analyse fewer rows at once."):
+            with memory_errors_named(
+                "reading a frame", next_step="Analyse fewer rows at once."
+            ):
                 yield from self.batches(self.names, partial(_applied, self.steps))
         except ToolkitError:
             raise
@@ -105,7 +110,9 @@ class SelectedRows:
             raise _changed_meanwhile(error) from None
         except UNFIT as error:
             raise InputError(
-                "reading a frame", got=str(error)[:120], expected="columns with values of one type each"
+                "reading a frame",
+                got=str(error)[:120],
+                expected="columns with values of one type each",
             ) from None
 
     def table(self) -> pa.Table:
@@ -181,7 +188,9 @@ def _exported(frame: Any) -> SelectedRows | None:
 
 def _pandas(frame: pd.DataFrame) -> SelectedRows:
     # names in Arrow cannot contain lone surrogates: escape them
-    names = [str(name).encode(errors="backslashreplace").decode() for name in frame.columns]
+    names = [
+        str(name).encode(errors="backslashreplace").decode() for name in frame.columns
+    ]
     frame = frame.set_axis(names, axis=1)
     if len(set(names)) == len(names):
         schema = _pandas_table(frame.iloc[:0]).schema
@@ -190,7 +199,9 @@ def _pandas(frame: pd.DataFrame) -> SelectedRows:
     return SelectedRows(schema, partial(_frame_batches, frame))
 
 
-def _frame_batches(frame: pd.DataFrame, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
+def _frame_batches(
+    frame: pd.DataFrame, names: Sequence[str], step: Step
+) -> Iterator[pa.Table]:
     return _table_batches(_pandas_table(frame[list(names)]), names, step)
 
 
@@ -230,20 +241,28 @@ def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
     return column
 
 
-def _table_batches(table: pa.Table, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
+def _table_batches(
+    table: pa.Table, names: Sequence[str], step: Step
+) -> Iterator[pa.Table]:
     table = table.select(list(names))
     for start in range(0, max(table.num_rows, 1), BATCH_ROWS):
         yield step(table.slice(start, BATCH_ROWS))
 
 
-def _dataset_batches(dataset: ds.Dataset, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
+def _dataset_batches(
+    dataset: ds.Dataset, names: Sequence[str], step: Step
+) -> Iterator[pa.Table]:
     batches = dataset.to_batches(
         columns=list(names), batch_readahead=_READ_AHEAD, fragment_readahead=_READ_AHEAD
     )
-    return _joined(batches, pa.schema([dataset.schema.field(name) for name in names]), step)
+    return _joined(
+        batches, pa.schema([dataset.schema.field(name) for name in names]), step
+    )
 
 
-def _duckdb_batches(relation: Any, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
+def _duckdb_batches(
+    relation: Any, names: Sequence[str], step: Step
+) -> Iterator[pa.Table]:
     quoted = ", ".join('"{}"'.format(name.replace('"', '""')) for name in names)
     reader = pa.RecordBatchReader.from_stream(relation.project(quoted))
     return _joined(reader, reader.schema, step)
@@ -259,7 +278,9 @@ def _partition(step: Step, frame: pd.DataFrame) -> pa.Table:
     return step(_pandas_table(frame))
 
 
-def _joined(batches: Iterable[pa.RecordBatch], schema: pa.Schema, step: Step) -> Iterator[pa.Table]:
+def _joined(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, step: Step
+) -> Iterator[pa.Table]:
     """Yield tables of about `BATCH_ROWS` rows or `_BATCH_BYTES` bytes, at least one table."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -282,7 +303,9 @@ def _applied(steps: tuple[Step, ...], table: pa.Table) -> pa.Table:
 
 
 def _aggregated(keys: tuple[str, ...], wanted: _Wanted, table: pa.Table) -> pa.Table:
-    grouped = table.group_by(list(keys), use_threads=False).aggregate([*wanted.values()])
+    grouped = table.group_by(list(keys), use_threads=False).aggregate(
+        [*wanted.values()]
+    )
     columns = {key: grouped[key] for key in keys}
     for name, (column, kind) in wanted.items():
         columns[name] = grouped[f"{column}_{kind}" if column else kind]
@@ -291,4 +314,6 @@ def _aggregated(keys: tuple[str, ...], wanted: _Wanted, table: pa.Table) -> pa.T
 
 def _merged(keys: tuple[str, ...], wanted: _Wanted, tables: list[pa.Table]) -> pa.Table:
     table = pa.concat_tables(tables, promote_options="permissive")
-    return _aggregated(keys, {name: (name, _MERGES[kind]) for name, (_, kind) in wanted.items()}, table)
+    return _aggregated(
+        keys, {name: (name, _MERGES[kind]) for name, (_, kind) in wanted.items()}, table
+    )

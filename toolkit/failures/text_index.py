@@ -84,8 +84,13 @@ class Features:
 def _features(weights: Mapping[str, float]) -> Features:
     # `hash` of a string differs between processes, and CRC-32 does not, so an
     # index gives the same results everywhere.
-    by_number = {zlib.crc32(name.encode("utf-8", "replace")): weight for name, weight in weights.items()}
-    return Features(np.array([*by_number], np.uint32), np.array([*by_number.values()], np.float32))
+    by_number = {
+        zlib.crc32(name.encode("utf-8", "replace")): weight
+        for name, weight in weights.items()
+    }
+    return Features(
+        np.array([*by_number], np.uint32), np.array([*by_number.values()], np.float32)
+    )
 
 
 def whole_features(text: str, group: str | None) -> Features:
@@ -96,7 +101,9 @@ def whole_features(text: str, group: str | None) -> Features:
         readable = line.strip() if is_place else with_placeholders(line)
         if is_place:
             counts[f"line {readable}"] += 1
-        counts.update(word.lower() for word in _TOKEN.findall(readable) if word[0] != "<")
+        counts.update(
+            word.lower() for word in _TOKEN.findall(readable) if word[0] != "<"
+        )
     weights = {name: 1 + float(np.log(count)) for name, count in counts.items()}
     if weights and group is not None:
         weights[f"group {group}"] = _TUNING.group
@@ -179,7 +186,10 @@ class TextIndex:
         similarities = np.sqrt(_TUNING.near * near**2 + (1 - _TUNING.near) * whole**2)
         order = np.argsort(-similarities, kind="stable")[:k]
         # rounded, so that equal messages have a similarity of exactly 1
-        matches = [Match(int(row), _rounded(similarities[row]), _rounded(near[row])) for row in order]
+        matches = [
+            Match(int(row), _rounded(similarities[row]), _rounded(near[row]))
+            for row in order
+        ]
         return [match for match in matches if match.similarity > 0]
 
 
@@ -195,15 +205,21 @@ class _FeatureIndex:
         sizes = np.array([len(document.numbers) for document in documents], np.int64)
         # row layout: the features of message i are at positions starts[i] to starts[i + 1]
         self._starts = np.append(0, np.cumsum(sizes))
-        numbers = np.concatenate([np.zeros(0, np.uint32), *(document.numbers for document in documents)])
-        weights = np.concatenate([np.zeros(0, np.float32), *(document.weights for document in documents)])
+        numbers = np.concatenate(
+            [np.zeros(0, np.uint32), *(document.numbers for document in documents)]
+        )
+        weights = np.concatenate(
+            [np.zeros(0, np.float32), *(document.weights for document in documents)]
+        )
         self._names, columns = np.unique(numbers, return_inverse=True)
         self._columns = columns.astype(np.int32)
         frequencies = np.bincount(self._columns, minlength=len(self._names))
         self._rarity = self._rarity_of(frequencies)
         self._weights = weights * self._rarity[self._columns]
         rows = np.repeat(np.arange(self._size, dtype=np.int32), sizes)
-        squares = np.bincount(rows, weights=self._weights.astype(np.float64) ** 2, minlength=self._size)
+        squares = np.bincount(
+            rows, weights=self._weights.astype(np.float64) ** 2, minlength=self._size
+        )
         # a message without features has length 0; the tiny number avoids a division by zero
         self._lengths = np.sqrt(np.maximum(squares, 1e-300))
         # column layout: the messages that have a feature, so that a query reads only shared features
@@ -213,14 +229,18 @@ class _FeatureIndex:
         self._column_starts = np.append(0, np.cumsum(frequencies))
 
     def _rarity_of(self, frequencies: npt.NDArray[np.int64]) -> Floats:
-        rarity: Floats = (np.log((1 + self._size) / (1 + frequencies)) + 1).astype(np.float32)
+        rarity: Floats = (np.log((1 + self._size) / (1 + frequencies)) + 1).astype(
+            np.float32
+        )
         return rarity
 
     def cosines(self, features: Features) -> npt.NDArray[np.float64]:
         """Return the cosine of each message, or 0 if no feature is shared."""
         if not len(self._names) or not len(features.numbers):
             return np.zeros(self._size)
-        positions = np.minimum(np.searchsorted(self._names, features.numbers), len(self._names) - 1)
+        positions = np.minimum(
+            np.searchsorted(self._names, features.numbers), len(self._names) - 1
+        )
         is_known = self._names[positions] == features.numbers
         # Features that the history does not have match nothing, but they make the query longer: a message
         # with many new words is less similar to everything.
@@ -235,7 +255,9 @@ class _FeatureIndex:
             return cosines
         return self._exact(cosines, columns, known_weights, length)
 
-    def _sums(self, columns: npt.NDArray[np.int64], weights: Floats) -> tuple[npt.NDArray[np.float64], bool]:
+    def _sums(
+        self, columns: npt.NDArray[np.int64], weights: Floats
+    ) -> tuple[npt.NDArray[np.float64], bool]:
         """Return the dot product of each row, rarest features first, and whether all features were read."""
         sums = np.zeros(self._size)
         counts = self._column_starts[columns + 1] - self._column_starts[columns]
@@ -245,8 +267,13 @@ class _FeatureIndex:
             read += counts[position]
             if read > _TUNING.most_read and read > counts[position]:
                 return sums, False
-            part = slice(self._column_starts[columns[position]], self._column_starts[columns[position] + 1])
-            sums[self._rows_by_column[part]] += weights[position] * self._weights_by_column[part]
+            part = slice(
+                self._column_starts[columns[position]],
+                self._column_starts[columns[position] + 1],
+            )
+            sums[self._rows_by_column[part]] += (
+                weights[position] * self._weights_by_column[part]
+            )
         return sums, True
 
     def _exact(

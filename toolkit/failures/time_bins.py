@@ -30,7 +30,21 @@ MINUTE: Final = 60_000
 """Milliseconds, like every time below."""
 
 _STEPS: Final = tuple(
-    minutes * MINUTE for minutes in (1, 5, 15, 30, 60, 180, 360, 720, 1440, 7 * 1440, 28 * 1440, 364 * 1440)
+    minutes * MINUTE
+    for minutes in (
+        1,
+        5,
+        15,
+        30,
+        60,
+        180,
+        360,
+        720,
+        1440,
+        7 * 1440,
+        28 * 1440,
+        364 * 1440,
+    )
 )
 _MOST_BINS: Final = 60  # bars that fit the width of a page
 _MOST_BINS_REQUESTED: Final = 5_000
@@ -42,12 +56,18 @@ def bin_width(freq: str | timedelta) -> int:
     """Return the milliseconds of a bin."""
     width = round(parse_duration(freq, name="freq").total_seconds() * 1000)
     if width % MINUTE:
-        raise InputError("reading freq", got=repr(freq), expected="a duration of whole minutes")
+        raise InputError(
+            "reading freq", got=repr(freq), expected="a duration of whole minutes"
+        )
     return width
 
 
 def bins_of(
-    minutes: NDArray[np.int64], wanted: int | None, now: datetime | None, doing: str, zone: ZoneInfo = _UTC
+    minutes: NDArray[np.int64],
+    wanted: int | None,
+    now: datetime | None,
+    doing: str,
+    zone: ZoneInfo = _UTC,
 ) -> tuple[NDArray[np.int64], int]:
     """Return the start of each bin, and the width, which is chosen for at most 60 bins if not wanted."""
     if not len(minutes):
@@ -73,7 +93,9 @@ def bins_of(
     if not are_local_days:
         return starts - ahead, width
     midnights = pd.DatetimeIndex(pd.to_datetime(starts, unit="ms"))
-    return np.asarray(localized(midnights, zone.key).as_unit("ms").asi8, dtype=np.int64), width
+    return np.asarray(
+        localized(midnights, zone.key).as_unit("ms").asi8, dtype=np.int64
+    ), width
 
 
 def _readable_width(first: int, last: int) -> int:
@@ -84,7 +106,9 @@ def _readable_width(first: int, last: int) -> int:
     return _STEPS[-1]
 
 
-def bin_numbers(times: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+def bin_numbers(
+    times: NDArray[np.int64], starts: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return the bin of each time, which is the last one that does not begin after it."""
     return np.asarray(np.searchsorted(starts, times, side="right") - 1, dtype=np.int64)
 
@@ -92,7 +116,9 @@ def bin_numbers(times: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[
 def localized(times: pd.DatetimeIndex, zone: str) -> pd.DatetimeIndex:
     """Return local times without a zone as times in UTC; a midnight that clocks skip is the next moment."""
     first = np.ones(len(times), dtype=bool)  # of a midnight that comes twice, the first
-    return times.tz_localize(zone, ambiguous=first, nonexistent="shift_forward").tz_convert("UTC")
+    return times.tz_localize(
+        zone, ambiguous=first, nonexistent="shift_forward"
+    ).tz_convert("UTC")
 
 
 def _local(timestamp: int, zone: ZoneInfo) -> int:

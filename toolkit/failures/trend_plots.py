@@ -31,7 +31,12 @@ from toolkit.drawing.style import (
 from toolkit.drawing.wording import counted, readable_top, span
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
-from toolkit.failures.grouping import FailureGroups, SignedFailures, grouped_rows, read_rows
+from toolkit.failures.grouping import (
+    FailureGroups,
+    SignedFailures,
+    grouped_rows,
+    read_rows,
+)
 from toolkit.failures.over_time import FailureTrend, Markers, failure_trend
 from toolkit.failures.sources import AnyFrame
 
@@ -39,7 +44,8 @@ _APART: Final = 0.25  # inches between the names of two times
 _LINE: Final = 0.16  # inches of one of several names side by side
 _NAMES: Final = 4  # times side by side at most; further ones are counted
 _NARROW: Final = 4.6  # inches of width below which a legend is above the Axes
-_SAME_BIN: Final = 1.5  # bins between a marker and a change of the rate that share a line
+# bins between a marker and a change of the rate that share a line
+_SAME_BIN: Final = 1.5
 
 Floats = np.ndarray[Any, np.dtype[Any]]
 Layout = Literal["stacked", "facets", "ranked"]
@@ -116,7 +122,16 @@ def plot_failure_trend(
     layout = choice("layout", layout, get_args(Layout))
     with drawing(ax, theme) as (axes, colours):
         top = min(whole("top", top), groups_that_fit(axes, layout))
-        trend = failure_trend(failures, by=by, freq=freq, top=top, now=now, tz=tz, markers=markers, runs=runs)
+        trend = failure_trend(
+            failures,
+            by=by,
+            freq=freq,
+            top=top,
+            now=now,
+            tz=tz,
+            markers=markers,
+            runs=runs,
+        )
         title = f"Failures over time, by {by}" if by else "Failures over time"
         return draw_trend(trend, axes, colours, layout=layout, title=title)
 
@@ -148,11 +163,17 @@ def draw_trend(
     width = trend.step / axis.DAY
     right = float(trend.ends[-1].timestamp() / 86_400)
     axis.limit(ax.xaxis, left[0], right)
-    draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
+    draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[
+        layout
+    ]
     prefix, right_inches, above = draw(trend, ax, theme, left, width)
     axis.time_axis(ax, left[0], right, taken=right_inches, tz=trend.tz)
     day = axis.DAY.total_seconds()
-    hatch_spans(ax, theme, ((start.timestamp() / day, end.timestamp() / day) for start, end in trend.gaps))
+    hatch_spans(
+        ax,
+        theme,
+        ((start.timestamp() / day, end.timestamp() / day) for start, end in trend.gaps),
+    )
     lines = _marker_lines(trend, ax)
     outside = len(trend.markers) - len(lines)
     changed = False
@@ -165,7 +186,9 @@ def draw_trend(
     return ax
 
 
-def _stack(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
+def _stack(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> Drawn:
     base = np.zeros(len(left))
     for number, heights in enumerate(_heights(trend)):
         _bars(trend, ax, theme, number, left, width, heights, base)
@@ -179,7 +202,9 @@ def _stack(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: flo
     right_inches = above = 0.0
     if len(trend.groups) > 1:
         names, prefix = without_prefix(trend.groups)
-        right_inches, above = axis.legend_of_totals(ax, ax.patches, names, _totals(trend), theme, less=6)
+        right_inches, above = axis.legend_of_totals(
+            ax, ax.patches, names, _totals(trend), theme, less=6
+        )
     if top < base.max():
         above += axis.cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
         label += f"\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})"
@@ -204,9 +229,13 @@ def _unit(trend: FailureTrend) -> str:
     return "failures per 100 runs"
 
 
-def _draw_usual(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> bool:
+def _draw_usual(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> bool:
     """Draw the usual number of failures as a line over the bars. Return False if it is not known."""
-    if trend.runs is not None or not (trend.baseline > 0).any():  # a line at 0 is not visible
+    if (
+        trend.runs is not None or not (trend.baseline > 0).any()
+    ):  # a line at 0 is not visible
         return False
     edges = np.append(left, left[-1] + width)
     usual = np.append(trend.baseline, trend.baseline[-1])
@@ -230,16 +259,26 @@ def _marker_lines(trend: FailureTrend, ax: Axes) -> list[_Line]:
     return [line for line in lines if low <= line.position <= high]
 
 
-def _add_changes(lines: list[_Line], trend: FailureTrend, left: Floats, width: float) -> None:
+def _add_changes(
+    lines: list[_Line], trend: FailureTrend, left: Floats, width: float
+) -> None:
     """Add a line per change of the overall rate. A change close to a marker is named on the marker's line.
 
     For example, a rate that triples within 1.5 bins of the marker "deploy" gives the name "deploy x3".
     """
-    for at, before, after in trend.changes[["at", "before", "after"]].itertuples(index=False):
-        factor = f"\N{MULTIPLICATION SIGN}{_two_digits(after / before)}" if before else "from 0"
+    for at, before, after in trend.changes[["at", "before", "after"]].itertuples(
+        index=False
+    ):
+        factor = (
+            f"\N{MULTIPLICATION SIGN}{_two_digits(after / before)}"
+            if before
+            else "from 0"
+        )
         position = left[int(at)]
         close = [
-            number for number, line in enumerate(lines) if abs(line.position - position) <= _SAME_BIN * width
+            number
+            for number, line in enumerate(lines)
+            if abs(line.position - position) <= _SAME_BIN * width
         ]
         if close:
             marker = lines[close[-1]]
@@ -298,40 +337,54 @@ def _together(lines: list[_Line], middle: float, inch: float) -> list[list[_Line
                 names_between += len(before)
             if group[-1].position > middle:
                 names_between += len(group)
-            if group[0].position - before[-1].position >= inch * max(_APART, _LINE * names_between):
+            if group[0].position - before[-1].position >= inch * max(
+                _APART, _LINE * names_between
+            ):
                 break
             group = groups.pop() + group
         groups.append(group)
     return groups
 
 
-def _facets(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
+def _facets(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> Drawn:
     """Draw a row of bars per group, each on its own scale, named at the left."""
     positions = _rows(trend, ax, theme, left, width, 0.85)
     return axis.name_rows(ax, positions, trend.groups, notes=_totals(trend)), 0.5, 0.0
 
 
-def _titled(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
+def _titled(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> Drawn:
     """Draw facets that are named above their bars."""
-    positions = [position + 0.52 for position in _rows(trend, ax, theme, left, width, 0.52)]
+    positions = [
+        position + 0.52 for position in _rows(trend, ax, theme, left, width, 0.52)
+    ]
     axis.name_above(ax, positions, trend.groups, theme, notes=_totals(trend))
     return "", 0.5, 0.0
 
 
-def _rows(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, high: float) -> list[int]:
+def _rows(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, high: float
+) -> list[int]:
     """Draw the rows of facets and return their positions. Bars use the part `high` of the height of a row."""
     tops = [readable_top(heights) for heights in _heights(trend)]
     positions = [-number for number in range(len(trend.groups))]
     for number, (counts, top) in enumerate(zip(_heights(trend), tops, strict=True)):
         heights = np.minimum(counts / top, 1) * high
-        _bars(trend, ax, theme, number, left, width, heights, np.full(len(left), -number))
+        _bars(
+            trend, ax, theme, number, left, width, heights, np.full(len(left), -number)
+        )
         if counts.max() > top:
             _mark(ax, theme, left + width / 2, counts, -number + high, width)
     axis.name_tops(ax, _unit(trend), theme, positions, tops, high=high)
     return positions
 
 
-def _mark(ax: Axes, theme: Theme, middles: Floats, counts: Floats, top: float, width: float) -> None:
+def _mark(
+    ax: Axes, theme: Theme, middles: Floats, counts: Floats, top: float, width: float
+) -> None:
     """Write the count of a truncated bar next to the top of the bar: at the left of it near the right end."""
     number = int(counts.argmax())
     side, offset, alignment = middles[number] + width / 2, 3, "left"
@@ -343,19 +396,34 @@ def _mark(ax: Axes, theme: Theme, middles: Floats, counts: Floats, top: float, w
     )  # fmt: skip
 
 
-def _cells(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
+def _cells(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> Drawn:
     above = draw_cells(ax, trend.counts, theme, edges=np.append(left, left[-1] + width))
-    return axis.name_rows(ax, range(len(trend.groups)), trend.groups, notes=_totals(trend)), 0.0, above
+    return (
+        axis.name_rows(
+            ax, range(len(trend.groups)), trend.groups, notes=_totals(trend)
+        ),
+        0.0,
+        above,
+    )
 
 
 class Bars(PathPatch):
     """Bars of one look as a single artist, because hatching hundreds of bars one by one is slow."""
 
-    def __init__(self, lefts: Floats, bottoms: Floats, width: float, heights: Floats, **look: Any) -> None:
+    def __init__(
+        self, lefts: Floats, bottoms: Floats, width: float, heights: Floats, **look: Any
+    ) -> None:
         self.lefts, self.bottoms, self.heights = lefts, bottoms, heights
         x = np.stack([lefts, lefts, lefts + width, lefts + width, lefts], axis=1)
-        y = np.stack([bottoms, bottoms + heights, bottoms + heights, bottoms, bottoms], axis=1)
-        codes = np.tile([Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY], len(lefts))
+        y = np.stack(
+            [bottoms, bottoms + heights, bottoms + heights, bottoms, bottoms], axis=1
+        )
+        codes = np.tile(
+            [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY],
+            len(lefts),
+        )
         super().__init__(Path(np.stack([x.ravel(), y.ravel()], axis=1), codes), **look)
 
 
@@ -381,7 +449,9 @@ def _sentence(trend: FailureTrend) -> str:
     undated = axis.left_out(trend.undated, "failure", "without a usable time")
     if not trend.total:
         return f"No failures{undated}"
-    start = time_text(trend.starts[trend.counts.sum(axis=0).argmax()], ZoneInfo(trend.tz))
+    start = time_text(
+        trend.starts[trend.counts.sum(axis=0).argmax()], ZoneInfo(trend.tz)
+    )
     if trend.step <= timedelta(minutes=1):
         return f"1 failure, at {start}{undated}"
     return f"1 failure, within {span(trend.step)} from {start}{undated}"
@@ -401,15 +471,21 @@ def _days_of(trend: FailureTrend) -> str:
 def _time_label(trend: FailureTrend, outside: int, *, changed: bool) -> str:
     """Return the label of the time axis, with a line per note that the plot needs."""
     width_of_bar = span(trend.step).replace(" ", "\N{NO-BREAK SPACE}")
-    notes = [f"time of failure ({trend.tz}), {_days_of(trend)}; a bar is {width_of_bar}"]
+    notes = [
+        f"time of failure ({trend.tz}), {_days_of(trend)}; a bar is {width_of_bar}"
+    ]
     if trend.fell_back:
-        notes.append(f"{trend.fell_back:,} of {trend.total:,} have no failure time; creation time used")
+        notes.append(
+            f"{trend.fell_back:,} of {trend.total:,} have no failure time; creation time used"
+        )
     if changed:
         notes.append("\N{MULTIPLICATION SIGN}: factor by which the rate changed there")
     if trend.in_gap.any():
         notes.append(GAP_NOTE)
     if trend.undated:
-        notes.append(f"{counted(trend.undated, 'failure')} without a usable time left out")
+        notes.append(
+            f"{counted(trend.undated, 'failure')} without a usable time left out"
+        )
     if outside:
         notes.append(f"{counted(outside, 'marker')} outside this time left out")
     return "\n".join(notes)
@@ -472,13 +548,25 @@ def plot_failure_groups(
             drawn_layout = "titled"
         top = min(whole("top", top), groups_that_fit(axes, drawn_layout))
         gaps = gaps_of(failures)
-        trend = failure_trend(table, by="group", freq=freq, top=top, now=now, tz=tz, gaps=gaps)
+        trend = failure_trend(
+            table, by="group", freq=freq, top=top, now=now, tz=tz, gaps=gaps
+        )
         titles = dict(zip(grouped.frame["group"], grouped.frame["title"], strict=True))
-        named = dataclasses.replace(trend, groups=tuple(titles.get(group, group) for group in trend.groups))
-        return draw_trend(named, axes, colours, layout=drawn_layout, title="Groups of failures over time")
+        named = dataclasses.replace(
+            trend, groups=tuple(titles.get(group, group) for group in trend.groups)
+        )
+        return draw_trend(
+            named,
+            axes,
+            colours,
+            layout=drawn_layout,
+            title="Groups of failures over time",
+        )
 
 
-def times_and_groups(rows: SignedFailures, groups: FailureGroups, codes: npt.NDArray[Any]) -> pa.Table:
+def times_and_groups(
+    rows: SignedFailures, groups: FailureGroups, codes: npt.NDArray[Any]
+) -> pa.Table:
     """Return the times and the `group` of each row, for `failure_trend`.
 
     Groups are named by their ids, because titles may be equal.

@@ -35,7 +35,12 @@ Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 MAX_DEPTH: Final = 100
 """Deepest nesting of conditions."""
 
-_ORDER_OPERATORS: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_ORDER_OPERATORS: Final = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 MISSING: Final = object()
 """Returned by `resolve` for a field that is missing."""
@@ -43,7 +48,9 @@ MISSING: Final = object()
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_\-]*"
 _INDEX: Final = r"\[(?:#-)?[0-9]{1,9}\]"
 _PATH: Final = re.compile(rf"{_NAME}(?:{_INDEX})*(?:\.{_NAME}(?:{_INDEX})*)*", re.ASCII)
-_STEP: Final = re.compile(rf"(?P<name>{_NAME})|\[(?P<from_end>#-)?(?P<index>[0-9]+)\]", re.ASCII)
+_STEP: Final = re.compile(
+    rf"(?P<name>{_NAME})|\[(?P<from_end>#-)?(?P<index>[0-9]+)\]", re.ASCII
+)
 
 
 def parse_path(field: str) -> tuple[str | int, ...]:
@@ -70,7 +77,9 @@ def _step(match: re.Match[str], field: str) -> str | int:
         return index
     if index == 0:
         raise InputError(
-            f"reading the metadata field {field!r}", got="[#-0]", expected="[#-1] for the last element"
+            f"reading the metadata field {field!r}",
+            got="[#-0]",
+            expected="[#-1] for the last element",
         )
     return -index
 
@@ -93,7 +102,9 @@ def resolve(metadata: Any, path: tuple[str | int, ...]) -> Any:
 def _has_step(container: Any, step: str | int) -> bool:
     if isinstance(step, str):
         return isinstance(container, Mapping) and step in container
-    return isinstance(container, list | tuple) and -len(container) <= step < len(container)
+    return isinstance(container, list | tuple) and -len(container) <= step < len(
+        container
+    )
 
 
 class MetadataFilter(ABC):
@@ -137,7 +148,9 @@ class Condition(MetadataFilter):
     """One condition on one field."""
 
     field: str
-    _path: tuple[str | int, ...] = dataclasses.field(init=False, repr=False, compare=False)
+    _path: tuple[str | int, ...] = dataclasses.field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_path", parse_path(self.field))
@@ -196,7 +209,9 @@ class Membership(Condition):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.values, tuple) or not self.values:
-            raise _filter_error(f"{self.values!r} after IN", "a tuple with at least one value")
+            raise _filter_error(
+                f"{self.values!r} after IN", "a tuple with at least one value"
+            )
         object.__setattr__(self, "values", tuple(map(_checked_value, self.values)))
 
     def text(self) -> str:
@@ -280,14 +295,17 @@ class _Combination(MetadataFilter):
         flat: list[MetadataFilter] = []
         for part in self.parts:
             if not isinstance(part, MetadataFilter):
-                raise _filter_error(f"{type(part).__name__} in a group", "metadata filters")
+                raise _filter_error(
+                    f"{type(part).__name__} in a group", "metadata filters"
+                )
             # (a AND b) AND c is the same as a AND b AND c
             nested = part.parts if isinstance(part, type(self)) else (part,)
             flat.extend(nested)
         depth = 1 + max((part.depth for part in flat), default=0)
         if len(flat) < 2 or depth > MAX_DEPTH:  # noqa: PLR2004 - a group joins
             raise _filter_error(
-                f"{len(flat)} parts, {depth} deep", f"at least 2 parts, at most {MAX_DEPTH} deep"
+                f"{len(flat)} parts, {depth} deep",
+                f"at least 2 parts, at most {MAX_DEPTH} deep",
             )
         object.__setattr__(self, "parts", tuple(flat))
         object.__setattr__(self, "_depth", depth)
@@ -369,7 +387,10 @@ def _checked_value(argument: object) -> Value:
     """Return a value to compare with as a Python type. Raise InputError if it cannot be compared."""
     value = plain(argument)
     if not isinstance(value, str | int | float):
-        raise _filter_error(f"a value of type {type(argument).__name__}", "a string, a number or a boolean")
+        raise _filter_error(
+            f"a value of type {type(argument).__name__}",
+            "a string, a number or a boolean",
+        )
     if isinstance(value, float) and not math.isfinite(value):
         raise _filter_error(f"the number {value}", "a finite number")
     return value

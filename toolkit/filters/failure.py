@@ -16,7 +16,12 @@ from toolkit.base.python_code import PublicCall
 from toolkit.base.times import Time, milliseconds, parse_time
 from toolkit.signatures.headlines import binary_line, error_text
 
-FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
+FAILURE_STATES: Final = (
+    "CALLBACK_INPROGRESS",
+    "CALLBACK_SUCCESS",
+    "CALLBACK_FAIL",
+    "CALLBACK_CANCELED",
+)
 """States of the failure function in the specification. Other states are sent as you give them."""
 
 Comparison = Literal[">=", "<=", "=", "in", "contains"]
@@ -192,7 +197,8 @@ class FailureFilter:
         now: datetime | None = None,
         **unknown: object,
     ) -> None:
-        arguments = locals()  # the fields of the table are arguments with the same names
+        # the fields of the table are arguments with the same names
+        arguments = locals()
         for name in unknown:
             raise _filter_error(
                 got=f"an argument {name!r}",
@@ -201,7 +207,9 @@ class FailureFilter:
             )
         now = datetime.now(UTC) if now is None else parse_time(now, name="now")
         for field in FIELDS.values():
-            object.__setattr__(self, field.name, _read(field, arguments[field.name], now))
+            object.__setattr__(
+                self, field.name, _read(field, arguments[field.name], now)
+            )
         self._check_order()
 
     def _check_order(self) -> None:
@@ -263,7 +271,11 @@ class FailureFilter:
     def _compared_fields(self) -> list[FilterField]:
         """Return the fields that the filter sets and that an entry has, so without `since` and `until`."""
         with_members = [field for field in FIELDS.values() if field.members]
-        return [field for field in with_members if getattr(self, field.name) not in (None, ())]
+        return [
+            field
+            for field in with_members
+            if getattr(self, field.name) not in (None, ())
+        ]
 
     def _field_matches(self, field: FilterField, row: Mapping[str, Any]) -> bool:
         wanted: Any = getattr(self, field.name)
@@ -285,7 +297,9 @@ class FailureFilter:
         return _CALL.write(**self._set_fields())
 
     def __repr__(self) -> str:
-        arguments = (f"{name}={_short(value)}" for name, value in self._set_fields().items())
+        arguments = (
+            f"{name}={_short(value)}" for name, value in self._set_fields().items()
+        )
         return f"FailureFilter({', '.join(arguments)})"
 
     def _set_fields(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
@@ -295,11 +309,15 @@ class FailureFilter:
             value = getattr(self, item.name)
             if value in (None, ()):
                 continue
-            set_fields[item.name] = _iso(value) if isinstance(value, datetime) else value
+            set_fields[item.name] = (
+                _iso(value) if isinstance(value, datetime) else value
+            )
         return set_fields
 
 
-_CALL: Final = PublicCall("FailureFilter", tuple(item.name for item in fields(FailureFilter)))
+_CALL: Final = PublicCall(
+    "FailureFilter", tuple(item.name for item in fields(FailureFilter))
+)
 _MOST_SHOWN: Final = 3
 
 
@@ -371,8 +389,14 @@ def names_error(line: str, wanted: tuple[str, ...]) -> bool:
     return any(part.casefold() in folded_line for part in wanted)
 
 
-_COMPARED_COLUMNS: Final = frozenset().union(*(field.columns for field in FIELDS.values()))
-_FRAME_ONLY: Final = (_COMPARED_COLUMNS | {"dlq_id", "response_body_base64"}) - {"label", "labels", "error"}
+_COMPARED_COLUMNS: Final = frozenset().union(
+    *(field.columns for field in FIELDS.values())
+)
+_FRAME_ONLY: Final = (_COMPARED_COLUMNS | {"dlq_id", "response_body_base64"}) - {
+    "label",
+    "labels",
+    "error",
+}
 """Columns of frames that are not members of an entry."""
 
 
@@ -415,7 +439,9 @@ def _error_line(row: Mapping[str, Any]) -> str:
     body = _none_if_missing(row.get("responseBody", row.get("response_body")))
     if isinstance(body, str) and body:
         return error_text(body).text
-    encoded = _none_if_missing(row.get("responseBodyBase64", row.get("response_body_base64")))
+    encoded = _none_if_missing(
+        row.get("responseBodyBase64", row.get("response_body_base64"))
+    )
     if isinstance(encoded, str) and encoded:
         return _encoded_error_line(encoded)
     return error_text(None).text
@@ -440,7 +466,9 @@ def _read(field: FilterField, argument: Any, now: datetime) -> object:
         return None
     if field.kind == "time":
         end_of_day, exact = field.compare == "<=", field.compare == "="
-        return parse_time(argument, now=now, end=end_of_day, exact=exact, name=field.name)
+        return parse_time(
+            argument, now=now, end=end_of_day, exact=exact, name=field.name
+        )
     return _read_one(field, argument)
 
 
@@ -500,4 +528,6 @@ def _nearest_argument(name: str) -> str:
 
 
 def _filter_error(*, got: str, expected: str, next_step: str) -> InputError:
-    return InputError("making a failure filter", got=got, expected=expected, next_step=next_step)
+    return InputError(
+        "making a failure filter", got=got, expected=expected, next_step=next_step
+    )

@@ -37,7 +37,9 @@ MAX_PATTERN: Final = 1000
 _MOST_STEPS: Final = 1 << 20
 
 # A set may begin with a "]" that belongs to it, as in []a] and [^]].
-_TOKEN: Final = re.compile(r"\[(?P<negation>\^?)(?P<members>\]?[^\]]*)\]|(?P<single>.)", re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"\[(?P<negation>\^?)(?P<members>\]?[^\]]*)\]|(?P<single>.)", re.DOTALL
+)
 _RANGE: Final = re.compile(r"(?P<low>.)-(?P<high>.)|(?P<single>.)", re.DOTALL)
 
 
@@ -52,7 +54,9 @@ class GlobPattern:
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MAX_PATTERN:
-            raise _pattern_error(f"{len(pattern)} characters", f"at most {MAX_PATTERN} characters")
+            raise _pattern_error(
+                f"{len(pattern)} characters", f"at most {MAX_PATTERN} characters"
+            )
         self._segments = _segments(pattern)
         self._longest = max(map(len, self._segments))
         self._compiled = re.compile(_expression(self._segments), re.DOTALL)
@@ -75,9 +79,15 @@ class _Characters(NamedTuple):
         """Return the regular expression of one character."""
         if not self.ranges:
             return "."
-        if not self.negated and len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]:
+        if (
+            not self.negated
+            and len(self.ranges) == 1
+            and self.ranges[0][0] == self.ranges[0][1]
+        ):
             return re.escape(self.ranges[0][0])
-        members = "".join(f"{re.escape(low)}-{re.escape(high)}" for low, high in self.ranges)
+        members = "".join(
+            f"{re.escape(low)}-{re.escape(high)}" for low, high in self.ranges
+        )
         if self.negated:
             return f"[^{members}]"
         return f"[{members}]"
@@ -98,7 +108,9 @@ _Segment = list[_Characters]
 
 def _expression(segments: list[_Segment]) -> str:
     """Return the regular expression of a pattern that was split at its stars."""
-    first, *later = ["".join(item.expression for item in segment) for segment in segments]
+    first, *later = [
+        "".join(item.expression for item in segment) for segment in segments
+    ]
     if not later:
         return first
     *between, last = later
@@ -170,7 +182,8 @@ def _characters(token: re.Match[str]) -> _Characters:
         return _ANY
     if single == "[":
         raise _pattern_error(
-            f"a '[' that is not closed at character {token.start()}", "']' after the characters of the set"
+            f"a '[' that is not closed at character {token.start()}",
+            "']' after the characters of the set",
         )
     return _Characters(((single, single),))
 
@@ -187,7 +200,9 @@ def _ranges(members: str) -> tuple[tuple[str, str], ...]:
     for part in _RANGE.finditer(members):
         low, high = part["low"] or part["single"], part["high"] or part["single"]
         if low > high:
-            raise _pattern_error(f"the range {low}-{high}", "a range with the lower end first")
+            raise _pattern_error(
+                f"the range {low}-{high}", "a range with the lower end first"
+            )
         ranges.append((low, high))
     return tuple(ranges)
 

@@ -23,7 +23,17 @@ from toolkit.filters.conditions import (
 )
 from toolkit.filters.glob_pattern import GlobPattern
 
-__all__ = ["And", "Comparison", "Contains", "Glob", "HasField", "Membership", "MetadataFilter", "Or", "parse"]
+__all__ = [
+    "And",
+    "Comparison",
+    "Contains",
+    "Glob",
+    "HasField",
+    "Membership",
+    "MetadataFilter",
+    "Or",
+    "parse",
+]
 
 T = TypeVar("T")
 
@@ -57,7 +67,9 @@ _TOKENS: Final[dict[str, re.Pattern[str]]] = {
 }
 """Tokens by name, in the order in which an error lists the expected tokens."""
 
-_QUOTES_HINT: Final = "A quote inside text is written twice; text ends with the quote it began with."
+_QUOTES_HINT: Final = (
+    "A quote inside text is written twice; text ends with the quote it began with."
+)
 _HINTS: Final = (
     ("==", "Equality is a single '='."),
     ("<>", "Inequality is '!='."),
@@ -95,7 +107,11 @@ def parse(text: str) -> MetadataFilter:
     quotes, a number, true or false
     """
     if not isinstance(text, str):
-        raise InputError("reading the text of a metadata filter", got=type(text).__name__, expected="text")
+        raise InputError(
+            "reading the text of a metadata filter",
+            got=type(text).__name__,
+            expected="text",
+        )
     parser = _FilterParser(text)
     if len(text) > MAX_TEXT:
         raise parser.error(MAX_TEXT, f"{len(text)} characters", f"at most {MAX_TEXT}")
@@ -152,7 +168,9 @@ class _FilterParser:
         if self._take("'('") is not None:
             self._depth += 1
             if self._depth > MAX_DEPTH:
-                raise self.error(self._start, "one more '('", f"parentheses at most {MAX_DEPTH} deep")
+                raise self.error(
+                    self._start, "one more '('", f"parentheses at most {MAX_DEPTH} deep"
+                )
             inner = self.any_of()
             self.need("')'")
             self._depth -= 1
@@ -168,7 +186,9 @@ class _FilterParser:
         negated = self._take("NOT") is not None
         if self._take("IN") is not None:
             values = self._values()
-            return self._checked(Membership, field, values, negated=negated, start=start)
+            return self._checked(
+                Membership, field, values, negated=negated, start=start
+            )
         if self._take("CONTAINS") is not None:
             value = self._value()
             return self._checked(Contains, field, value, negated=negated, start=start)
@@ -195,7 +215,13 @@ class _FilterParser:
         self.need("false")
         return False
 
-    def _checked(self, make: Callable[..., T], *values: Any, start: int | None = None, **options: bool) -> T:
+    def _checked(
+        self,
+        make: Callable[..., T],
+        *values: Any,
+        start: int | None = None,
+        **options: bool,
+    ) -> T:
         """Call `make`. An InputError gets the position of the token at `start`, or of the last token."""
         try:
             return make(*values, **options)
@@ -203,7 +229,9 @@ class _FilterParser:
             position = self._start
             if start is not None:
                 position = start
-            raise self.error(position, error.got or error.doing, error.expected or "a value") from None
+            raise self.error(
+                position, error.got or error.doing, error.expected or "a value"
+            ) from None
 
     def _take(self, name: str) -> str | None:
         """Take the next token if it has this name, else return None."""
@@ -237,7 +265,9 @@ def _unquoted(token: str) -> str:
 def _number(token: str) -> int | float:
     if len(token) > _MAX_DIGITS:
         length = f"a number of {len(token)} characters"
-        raise InputError("reading a number", got=length, expected=f"at most {_MAX_DIGITS} characters")
+        raise InputError(
+            "reading a number", got=length, expected=f"at most {_MAX_DIGITS} characters"
+        )
     if token.lstrip("+-").isdigit():
         return int(token)
     number = float(token)

@@ -12,7 +12,16 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from toolkit.base.arguments import choice, flag, nearest, shown, text, unmasked, whole, wrong
+from toolkit.base.arguments import (
+    choice,
+    flag,
+    nearest,
+    shown,
+    text,
+    unmasked,
+    whole,
+    wrong,
+)
 from toolkit.base.errors import InputError
 from toolkit.base.python_code import PublicCall
 from toolkit.filters.metadata import MetadataFilter
@@ -94,7 +103,9 @@ class VectorQuery:
         *,
         vector: Iterable[float] | None = None,
         data: str | None = None,
-        sparse: Mapping[str, Iterable[float]] | tuple[Iterable[int], Iterable[float]] | None = None,
+        sparse: Mapping[str, Iterable[float]]
+        | tuple[Iterable[int], Iterable[float]]
+        | None = None,
         id: str | None = None,  # noqa: A002 - the service's own name
         exclude_self: bool = False,
         top_k: int = 10,
@@ -117,15 +128,25 @@ class VectorQuery:
             "include_metadata": flag("include_metadata", include_metadata),
             "include_vectors": flag("include_vectors", include_vectors),
             "include_data": flag("include_data", include_data),
-            "filter": filter.text() if isinstance(filter, MetadataFilter) else text("filter", filter),
+            "filter": filter.text()
+            if isinstance(filter, MetadataFilter)
+            else text("filter", filter),
             "namespace": unmasked("namespace", text("namespace", namespace)),
             "weighting_strategy": choice(
-                "weighting_strategy", weighting_strategy, get_args(WeightingStrategy), optional=True
+                "weighting_strategy",
+                weighting_strategy,
+                get_args(WeightingStrategy),
+                optional=True,
             ),
             "fusion_algorithm": choice(
-                "fusion_algorithm", fusion_algorithm, get_args(FusionAlgorithm), optional=True
+                "fusion_algorithm",
+                fusion_algorithm,
+                get_args(FusionAlgorithm),
+                optional=True,
             ),
-            "query_mode": choice("query_mode", query_mode, get_args(QueryMode), optional=True),
+            "query_mode": choice(
+                "query_mode", query_mode, get_args(QueryMode), optional=True
+            ),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -142,18 +163,27 @@ class VectorQuery:
             )
         if self.query_mode is not None and self.data is None:
             raise _query_error(
-                f"query_mode={self.query_mode!r} without data", "query_mode only for text queries"
+                f"query_mode={self.query_mode!r} without data",
+                "query_mode only for text queries",
             )
         if self.exclude_self and self.id is None:
-            raise _query_error("exclude_self=True without id", "exclude_self only for queries by id")
+            raise _query_error(
+                "exclude_self=True without id", "exclude_self only for queries by id"
+            )
 
     def scope(self) -> dict[str, Any]:
         """Return the query as JSON values, for receipts. A vector is identified by size and SHA-256."""
         scope: dict[str, Any] = self._changed_values()
         if self.vector is not None:
-            scope["vector"] = {"dimension": len(self.vector), "sha256": _digest(self.vector)}
+            scope["vector"] = {
+                "dimension": len(self.vector),
+                "sha256": _digest(self.vector),
+            }
         if self.sparse is not None:
-            scope["sparse"] = {"terms": len(self.sparse.indices), "sha256": _digest(tuple(self.sparse))}
+            scope["sparse"] = {
+                "terms": len(self.sparse.indices),
+                "sha256": _digest(tuple(self.sparse)),
+            }
         return scope
 
     def to_code(self) -> str:
@@ -162,11 +192,16 @@ class VectorQuery:
         if self.vector is not None:
             arguments["vector"] = list(self.vector)
         if self.sparse is not None:
-            arguments["sparse"] = {"indices": list(self.sparse.indices), "values": list(self.sparse.values)}
+            arguments["sparse"] = {
+                "indices": list(self.sparse.indices),
+                "values": list(self.sparse.values),
+            }
         return _CALL.write(**arguments)
 
     def __repr__(self) -> str:
-        shown_values = {name: repr(value) for name, value in self._changed_values().items()}
+        shown_values = {
+            name: repr(value) for name, value in self._changed_values().items()
+        }
         # vectors have hundreds of numbers
         if self.vector is not None:
             shown_values["vector"] = f"<{len(self.vector)} numbers>"
@@ -217,7 +252,9 @@ def _numeric_array(name: str, values: Iterable[object]) -> np.ndarray[Any, Any]:
         if array.size:
             shape = f"shape {array.shape}"
         raise InputError(
-            f"reading {name}", got=shape, expected="a sequence of finite numbers with one axis, at least one"
+            f"reading {name}",
+            got=shape,
+            expected="a sequence of finite numbers with one axis, at least one",
         )
     # numpy converts [True, 2] to integers, but True is not a number of a vector
     contains_booleans = not from_array and bool in set(map(type, items))
@@ -247,7 +284,9 @@ def _number(name: str, index: int, item: object) -> float:
 
 
 def _not_finite(name: str, got: str, index: int) -> InputError:
-    return InputError(f"reading {name}", got=f"{got} at position {index}", expected="finite numbers")
+    return InputError(
+        f"reading {name}", got=f"{got} at position {index}", expected="finite numbers"
+    )
 
 
 def sparse_vector(name: str, argument: object) -> SparsePair:
@@ -277,7 +316,9 @@ def sparse_vector(name: str, argument: object) -> SparsePair:
     return SparsePair(integers, tuple(values))
 
 
-def _check_sparse_names(name: str, argument: Mapping[Any, object], expected: str) -> None:
+def _check_sparse_names(
+    name: str, argument: Mapping[Any, object], expected: str
+) -> None:
     if set(argument) == {"indices", "values"}:
         return
     unknown = [key for key in argument if key not in ("indices", "values")]

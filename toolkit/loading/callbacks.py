@@ -16,7 +16,12 @@ from toolkit.base.members import elements, kind_of, read_json
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import to_frame
-from toolkit.tables.lenient_rows import Body, ReceivedCallback, callback_fields, decode_callbacks
+from toolkit.tables.lenient_rows import (
+    Body,
+    ReceivedCallback,
+    callback_fields,
+    decode_callbacks,
+)
 from toolkit.tables.receipt import Receipt, utc_now
 from toolkit.tables.text import no_json
 
@@ -30,7 +35,11 @@ Source = CallbackReceiver | str | Path | bytes | Mapping[str, Any] | Iterable[Bo
 
 
 def load_callbacks(
-    source: Source, *, redactor: Redactor | None = None, reveal: bool = False, limit: int | None = None
+    source: Source,
+    *,
+    redactor: Redactor | None = None,
+    reveal: bool = False,
+    limit: int | None = None,
 ) -> pd.DataFrame:
     """Load callback and failure-callback bodies.
 
@@ -80,7 +89,13 @@ def load_callbacks(
     """
     limit = arguments.whole("limit", limit, optional="for all")
     reveal = arguments.flag("reveal", reveal)
-    arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor", optional=True)
+    arguments.instance(
+        "redactor",
+        redactor,
+        Redactor,
+        "a Redactor, such as service.redactor",
+        optional=True,
+    )
     started = utc_now()
     receiver = None
     if isinstance(source, CallbackReceiver):
@@ -93,7 +108,9 @@ def load_callbacks(
     table = decode_callbacks(bodies, redactor=None if reveal else known)
     reasons = [f"only the first {limit:,} were requested"] if more else []
     if receiver and receiver.turned_away:
-        reasons.append(f"{receiver.turned_away:,} were rejected because the receiver was full")
+        reasons.append(
+            f"{receiver.turned_away:,} were rejected because the receiver was full"
+        )
     receipt = Receipt(
         what="callbacks",
         source=_source_name(source, known),
@@ -104,7 +121,9 @@ def load_callbacks(
         rows=table.num_rows,
         bytes=sum(_size(body) for body in bodies),
         limit=limit,
-        assumptions=("callbacks that have not arrived are not in it",) if receiver else (),
+        assumptions=("callbacks that have not arrived are not in it",)
+        if receiver
+        else (),
         complete=not reasons,
         reasons=tuple(reasons),
     )
@@ -116,7 +135,10 @@ def load_callbacks(
 def _bodies(source: Source) -> Iterator[Body]:
     if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
         raise InputError(
-            _DOING, got="JSON text", expected="a path, or bodies", next_step="Write load_callbacks([text])."
+            _DOING,
+            got="JSON text",
+            expected="a path, or bodies",
+            next_step="Write load_callbacks([text]).",
         )
     if isinstance(source, str | Path):
         yield from _from_path(Path(source))
@@ -128,11 +150,15 @@ def _bodies(source: Source) -> Iterator[Body]:
         bodies = [bytes(bodies) if isinstance(bodies, bytearray) else bodies]
     elif not isinstance(bodies, Iterable):
         got = f"{type(source).__name__} for source"
-        raise InputError(_DOING, got=got, expected="a CallbackReceiver, a path, or callback bodies")
+        raise InputError(
+            _DOING, got=got, expected="a CallbackReceiver, a path, or callback bodies"
+        )
     for index, body in enumerate(bodies):
         if not isinstance(body, bytes | str | Mapping | ReceivedCallback):
             got = f"{type(body).__name__} as body {index}"
-            raise InputError(_DOING, got=got, expected="JSON as bytes or text, or a dict")
+            raise InputError(
+                _DOING, got=got, expected="JSON as bytes or text, or a dict"
+            )
         yield body
 
 

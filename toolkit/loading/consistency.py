@@ -35,7 +35,9 @@ from toolkit.service.failures import Span
 class Partition:
     """The windows of the requested span: which have been read, which are open, and which are read again."""
 
-    def __init__(self, requested: Span, state: LoadState, *, passes: int = 1, splits: bool = True) -> None:
+    def __init__(
+        self, requested: Span, state: LoadState, *, passes: int = 1, splits: bool = True
+    ) -> None:
         # Checkpoints on disk have these names and flags ("alone", "done", …): keep them when an attribute is
         # renamed.
         before = state.position
@@ -44,7 +46,9 @@ class Partition:
         self._passes = passes
         self._pass = int(before.get("pass", 1))
         self._single_cursor = bool(before.get("alone")) or not splits
-        self._leaves: list[Span] = [(first, last) for first, last in before.get("done", ())]
+        self._leaves: list[Span] = [
+            (first, last) for first, last in before.get("done", ())
+        ]
         self._done = self._leaves.copy()
         self._open: dict[Window, list[Any]] = {}
         self.not_seen_again: dict[bytes, str] = {}
@@ -75,7 +79,9 @@ class Partition:
         """Return windows for all spans that have not been started."""
         started = [*self._leaves, *(window.span for window in self._open)]
         state = WindowState.FIRST_READING if self._pass == 1 else WindowState.COMPARING
-        return [self._window(span, state) for span in uncovered(self._requested, started)]
+        return [
+            self._window(span, state) for span in uncovered(self._requested, started)
+        ]
 
     def _window(self, span: Span, state: WindowState, *, reading: int = 1) -> Window:
         return Window(
@@ -126,7 +132,9 @@ class Partition:
             self._open.pop(window)
         return is_consistent
 
-    def _take_known(self, window: Window, identities: Sequence[bytes], is_new: Sequence[bool]) -> bool:
+    def _take_known(
+        self, window: Window, identities: Sequence[bytes], is_new: Sequence[bool]
+    ) -> bool:
         """Count the rows of a page with known rows. Return False if a row also belongs to another window."""
         is_consistent = True
         seen_on_page: set[bytes] = set()
@@ -143,7 +151,9 @@ class Partition:
             seen_on_page.add(identity)
         return is_consistent
 
-    def _origin(self, window: Window, identity: bytes, seen_on_page: set[bytes]) -> Origin:
+    def _origin(
+        self, window: Window, identity: bytes, seen_on_page: set[bytes]
+    ) -> Origin:
         """Return where a known row was read before."""
         if identity in seen_on_page or identity in window.rows:
             return Origin.SAME_WINDOW
@@ -167,7 +177,9 @@ class Partition:
             return None
         # A row that came twice in one reading shows that entries moved. When comparing, a new row shows that
         # the reading before has missed it.
-        changed = window.repeated_rows > 0 or (window.state.compares and window.new_rows > 0)
+        changed = window.repeated_rows > 0 or (
+            window.state.compares and window.new_rows > 0
+        )
         if changed and window.reading < MOST_READINGS:
             return self._read_again(window, Event.ROWS_CHANGED)
         if changed:
@@ -185,7 +197,9 @@ class Partition:
         return self._read_again(window, Event.CURSOR_LOST)
 
     def _read_again(self, window: Window, event: Event) -> Window:
-        following = self._window(window.span, window.state.after(event), reading=window.reading + 1)
+        following = self._window(
+            window.span, window.state.after(event), reading=window.reading + 1
+        )
         self._open.pop(window, None)
         self._note(following, None, 0)
         self._state.reread += 1

@@ -37,7 +37,9 @@ from toolkit.tables.schemas import FAILURES
 
 _SEARCHED_PAGES: Final = 10  # of entries, in which the end of an address is looked for
 _HINT_SECONDS: Final = 5.0  # how long a hint may take
-_PLAIN_MESSAGES: Final = 'failed plain messages are not included: kind="messages" loads them'
+_PLAIN_MESSAGES: Final = (
+    'failed plain messages are not included: kind="messages" loads them'
+)
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
     "a cursor keeps its position in the listing while entries come and go",
@@ -145,7 +147,9 @@ def load_failures(
     is_everything = wanted.is_empty and limit is None and requests_per_second is None
     if kind == "workflows" and is_everything and _has_plain_messages(service):
         loaded = receipt(frame)
-        frame.attrs["receipt"] = replace(loaded, notes=(*loaded.notes, _PLAIN_MESSAGES)).to_dict()
+        frame.attrs["receipt"] = replace(
+            loaded, notes=(*loaded.notes, _PLAIN_MESSAGES)
+        ).to_dict()
     return frame
 
 
@@ -154,7 +158,9 @@ def _has_plain_messages(service: Service) -> bool:
     policy = RetryPolicy(tries=1, total=_HINT_SECONDS, deadline=_HINT_SECONDS)
     try:
         with Transport.to(service, "queue", policy=policy) as transport:
-            page = list_page(transport, FailureFilter(), cursor=None, kind="messages", count=1)
+            page = list_page(
+                transport, FailureFilter(), cursor=None, kind="messages", count=1
+            )
             return len(FailureDecoder(service.redactor).decode(page.rows)) > 0
     except ToolkitError:
         return False  # the load itself has succeeded
@@ -267,11 +273,18 @@ def wanted_failures(
             next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
         )
     if as_time:
-        return FailureFilter(since=parse_time(cast("Time", filter), name="filter, as a time"), until=until)
-    return cast("FailureFilter", filter)  # any other type is an error in `open_failures`
+        return FailureFilter(
+            since=parse_time(cast("Time", filter), name="filter, as a time"),
+            until=until,
+        )
+    return cast(
+        "FailureFilter", filter
+    )  # any other type is an error in `open_failures`
 
 
-def warn_of_mistaken_values(service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int) -> None:
+def warn_of_mistaken_values(
+    service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int
+) -> None:
     """Warn about the values that `mistaken_values` finds in a filter that matched no rows."""
     for message in mistaken_values(service, wanted, kind):
         warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel)
@@ -290,13 +303,18 @@ def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list
             tables = [FailureDecoder(service.redactor).decode(page.rows)]
             is_ending = any("://" not in address for address in wanted.workflow_url)
             while is_ending and page.cursor and len(tables) < _SEARCHED_PAGES:
-                page = list_page(transport, FailureFilter(), cursor=page.cursor, kind=kind)
+                page = list_page(
+                    transport, FailureFilter(), cursor=page.cursor, kind=kind
+                )
                 tables.append(FailureDecoder(service.redactor).decode(page.rows))
         newest = to_frame(pa.concat_tables(tables))
     except ToolkitError:
         return []  # the load itself has succeeded
     unknown = unknown_values(newest, wanted, service.redactor)
-    return [f"No failure matches: the newest {len(newest):,} have {item}" for item in unknown]
+    return [
+        f"No failure matches: the newest {len(newest):,} have {item}"
+        for item in unknown
+    ]
 
 
 def open_failures(
@@ -326,20 +344,33 @@ def open_failures(
     def read(state: LoadState) -> Generator[Batch]:
         sender, limiter = open_transport(service, "queue", options, transport)
         reader = WindowReader(
-            state, wanted, sender, limiter, options, kind=kind, redactor=redactor, keep=keep
+            state,
+            wanted,
+            sender,
+            limiter,
+            options,
+            kind=kind,
+            redactor=redactor,
+            keep=keep,
         )
         return reader.batches()
 
     assumptions = _ASSUMPTIONS
     if not reveal:
-        assumptions += ("header values, URLs and our own tokens are masked (reveal=True shows them)",)
+        assumptions += (
+            "header values, URLs and our own tokens are masked (reveal=True shows them)",
+        )
     if keep is not None:
         assumptions += tuple(
             f"{name}: {reason}, so it was compared here"
             for name, reason in unsendable_reasons(wanted).items()
         )
     mask = service.redactor.text  # a receipt is stored with frames and Parquet files
-    scope = map_json(wanted.scope(), lambda leaf, _: mask(leaf) if isinstance(leaf, str) else leaf, str)
+    scope = map_json(
+        wanted.scope(),
+        lambda leaf, _: mask(leaf) if isinstance(leaf, str) else leaf,
+        str,
+    )
     plan = Plan(
         what="failures",
         source=service.redactor.url(endpoint.url),
@@ -351,10 +382,16 @@ def open_failures(
         rereads=True,
         account=account_of(service, kind),
     )
-    return Load(plan, read, lambda: ProgressBar(options.progress, title="failures", unit="entries"))
+    return Load(
+        plan,
+        read,
+        lambda: ProgressBar(options.progress, title="failures", unit="entries"),
+    )
 
 
-def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str, Any]], bool]:
+def _comparing(
+    wanted: FailureFilter, redactor: Redactor
+) -> Callable[[dict[str, Any]], bool]:
     """Return `matches`, with masked values accepted as well.
 
     A frame shows a secret in a URL as a mask. If you copy that URL into a filter, the masked entries are

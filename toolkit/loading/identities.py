@@ -43,7 +43,9 @@ def row_keys(table: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
     if len(key) == 1:
         return table[key[0]]
     texts = (table[name].cast(pa.string()) for name in key)
-    return pc.binary_join_element_wise(*texts, "\0", null_handling="replace", null_replacement="\0")
+    return pc.binary_join_element_wise(
+        *texts, "\0", null_handling="replace", null_replacement="\0"
+    )
 
 
 def identities(table: pa.Table, key: Sequence[str]) -> list[bytes]:
@@ -59,7 +61,9 @@ def identities(table: pa.Table, key: Sequence[str]) -> list[bytes]:
 
 def identities_of(texts: Iterable[str]) -> list[bytes]:
     """Return the identities of rows with these keys."""
-    new_digest = hashlib.blake2b(digest_size=IDENTITY_BYTES).copy  # faster than a constructor call per row
+    new_digest = hashlib.blake2b(
+        digest_size=IDENTITY_BYTES
+    ).copy  # faster than a constructor call per row
     result = []
     for text in texts:
         digest = new_digest()
@@ -94,7 +98,9 @@ class Identities:
         """Return which of the identities are known."""
         if not batch:
             return []
-        known = np.fromiter((identity in self._recent for identity in batch), bool, len(batch))
+        known = np.fromiter(
+            (identity in self._recent for identity in batch), bool, len(batch)
+        )
         wanted = np.frombuffer(b"".join(batch), dtype=_DTYPE)
         for run in self._runs:
             positions = np.searchsorted(run, wanted)
@@ -194,7 +200,9 @@ class EntryRecognizer:
 
     def __init__(self, redactor: Redactor) -> None:
         versions = (__version__, msgspec.__version__, pa.__version__, sys.version)
-        self._keyed = hashlib.sha256(redactor.derived_key(f"wire digests of {versions}"))
+        self._keyed = hashlib.sha256(
+            redactor.derived_key(f"wire digests of {versions}")
+        )
 
     def read(self, page: bytes) -> RawEntries | None:
         """Return the entries of a page, or None if only the decoder can read the page."""
@@ -205,16 +213,24 @@ class EntryRecognizer:
         ids = [entry.dlqId for entry in named]
         if not all(ids) or is_in("\n".join(ids)):  # the decoder masks such ids
             return None
-        return RawEntries(ids, identities_of(ids), raws, [self._digest(raw) for raw in raws])
+        return RawEntries(
+            ids, identities_of(ids), raws, [self._digest(raw) for raw in raws]
+        )
 
     def recognize(
-        self, pages: Sequence[bytes], *, are_new: Callable[[Sequence[bytes]], bool], is_stored: IsStored
+        self,
+        pages: Sequence[bytes],
+        *,
+        are_new: Callable[[Sequence[bytes]], bool],
+        is_stored: IsStored,
     ) -> Iterator[PartlyStored | None]:
         """Yield which entries of each page are stored, or None for a page that has to be decoded."""
         entries: list[RawEntries | None] = []
         for page in pages:
             read = self.read(page)
-            entries.append(read if read is not None and are_new(read.identities) else None)
+            entries.append(
+                read if read is not None and are_new(read.identities) else None
+            )
         readable = [read for read in entries if read is not None]
         # one call for all pages, because each call searches the index of the snapshot
         flags = is_stored(
@@ -238,7 +254,9 @@ class EntryRecognizer:
         return digest.digest()[:DIGEST_BYTES]
 
 
-def _partly_stored(page: bytes, entries: RawEntries, is_stored: list[bool]) -> PartlyStored:
+def _partly_stored(
+    page: bytes, entries: RawEntries, is_stored: list[bool]
+) -> PartlyStored:
     is_new = [not stored for stored in is_stored]
     rows = page
     if any(is_stored):

@@ -17,11 +17,22 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.base.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
+from toolkit.base.errors import (
+    IncompleteLoadError,
+    IncompleteLoadWarning,
+    InputError,
+    ToolkitError,
+)
 from toolkit.base.own_tokens import masked_value
 from toolkit.base.progress import ProgressBar
 from toolkit.loading.accounts import Account
-from toolkit.loading.identities import DIGEST_BYTES, Identities, IsStored, identities, row_keys
+from toolkit.loading.identities import (
+    DIGEST_BYTES,
+    Identities,
+    IsStored,
+    identities,
+    row_keys,
+)
 from toolkit.loading.paging import ProgressGuard
 from toolkit.service.pages import Page
 from toolkit.tables.failure_times import ClockErrors
@@ -30,7 +41,15 @@ from toolkit.tables.receipt import ClockError, Receipt, utc_now
 from toolkit.tables.schemas import STATED_FAILED_AT
 
 _Identities = list[bytes]
-_COUNTS: Final = ("pages", "requests", "bytes", "filtered_here", "windows", "reread", "duplicates")
+_COUNTS: Final = (
+    "pages",
+    "requests",
+    "bytes",
+    "filtered_here",
+    "windows",
+    "reread",
+    "duplicates",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +82,18 @@ class Batch:
     """A table of new rows, with identities and other facts about them."""
 
     table: pa.Table
-    order: tuple[Any, ...] = ()  # sort key of the batch in the complete frame; the sort is stable
+    order: tuple[
+        Any, ...
+    ] = ()  # sort key of the batch in the complete frame; the sort is stable
     identities: list[bytes] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)  # digests of the raw rows; empty if unknown
-    stored: list[bytes] = field(default_factory=list)  # more new rows, which a snapshot stores in equal bytes
-    later_versions: pa.Table | None = None  # newer versions of rows that were yielded before
+    digests: list[bytes] = field(
+        default_factory=list
+    )  # digests of the raw rows; empty if unknown
+    stored: list[bytes] = field(
+        default_factory=list
+    )  # more new rows, which a snapshot stores in equal bytes
+    # newer versions of rows that were yielded before
+    later_versions: pa.Table | None = None
     reread: bool = False  # the page was requested again, so known rows are expected
 
     @property
@@ -88,7 +114,9 @@ class Batch:
 def join_batches(batches: Sequence[Batch]) -> Batch:
     """Join the batches of a load. Rows without a digest get zeros."""
     tables = [batch.table for batch in batches if batch.table.num_rows]
-    later = [batch.later_versions for batch in batches if batch.later_versions is not None]
+    later = [
+        batch.later_versions for batch in batches if batch.later_versions is not None
+    ]
     return Batch(
         table=pa.concat_tables(tables or [batches[0].table]),
         identities=list(chain.from_iterable(batch.identities for batch in batches)),
@@ -125,15 +153,23 @@ class LoadState:
     windows: int = 0
     reread: int = 0
     duplicates: int = 0
-    readings: int = 0  # number of readings started again; known rows may come again in each
-    filtered_identities: _Identities = field(default_factory=list)  # entries of a page that a filter dropped
-    unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
+    # number of readings started again; known rows may come again in each
+    readings: int = 0
+    filtered_identities: _Identities = field(
+        default_factory=list
+    )  # entries of a page that a filter dropped
+    unsettled: list[str] = field(
+        default_factory=list
+    )  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
-    clocks: ClockErrors = field(default_factory=ClockErrors)  # of failures with an impossible time
+    clocks: ClockErrors = field(
+        default_factory=ClockErrors
+    )  # of failures with an impossible time
     # JSON values. The dict is replaced, never changed in place, before the batch that it includes is yielded.
     position: dict[str, Any] = field(default_factory=dict)
     rows: Identities = field(default_factory=Identities)  # rows yielded so far
-    is_stored: IsStored | None = None  # a reader does not have to decode entries that are stored
+    # a reader does not have to decode entries that are stored
+    is_stored: IsStored | None = None
 
     def count(self, page: Page) -> None:
         """Count a page."""
@@ -144,7 +180,11 @@ class LoadState:
     def counts(self) -> dict[str, Any]:
         """Return the counts so far as JSON values."""
         counted = {name: getattr(self, name) for name in _COUNTS}
-        lists = {"unsettled": [*self.unsettled], "notes": [*self.notes], "clocks": self.clocks.counts}
+        lists = {
+            "unsettled": [*self.unsettled],
+            "notes": [*self.notes],
+            "clocks": self.clocks.counts,
+        }
         return counted | lists
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -152,13 +192,20 @@ class LoadState:
         self.position = checkpoint.position
         self.rows = Identities(checkpoint.identities)
         counts = {
-            name: value + checkpoint.receipt.get(name, type(value)()) for name, value in self.counts().items()
+            name: value + checkpoint.receipt.get(name, type(value)())
+            for name, value in self.counts().items()
         }
         self.clocks = ClockErrors(counts.pop("clocks"))
         for name, value in counts.items():
             setattr(self, name, value)
 
-    def batch(self, table: pa.Table, row_ids: _Identities, is_new: list[bool] | None, **known: Any) -> Batch:
+    def batch(
+        self,
+        table: pa.Table,
+        row_ids: _Identities,
+        is_new: list[bool] | None,
+        **known: Any,
+    ) -> Batch:
         """Return the batch of a table.
 
         `row_ids` are the identities of the rows, `is_new` is the result of adding them.
@@ -215,7 +262,11 @@ class Load:
         do not come again. `is_stored` returns which entries a snapshot stores in equal bytes.
         """
         if self._started:
-            raise InputError("reading a load", got="a load that was read before", expected="a new load")
+            raise InputError(
+                "reading a load",
+                got="a load that was read before",
+                expected="a new load",
+            )
         self._started = self.clock()
         self.state.is_stored = is_stored
         if resume is not None:
@@ -227,7 +278,11 @@ class Load:
         limit = self.plan.limit
         number = 0
         guard = ProgressGuard(self.plan.what)
-        with _interrupts_reraised(), self.progress() as progress, closing(self.read(self.state)) as tables:
+        with (
+            _interrupts_reraised(),
+            self.progress() as progress,
+            closing(self.read(self.state)) as tables,
+        ):
             for item in tables:
                 batch = item
                 if not isinstance(item, Batch):
@@ -239,11 +294,18 @@ class Load:
                 self._rows += batch.rows
                 if STATED_FAILED_AT in batch.table.column_names:
                     self.state.clocks.add(batch.table)
-                known, self.state.filtered_identities = self.state.filtered_identities, []
+                known, self.state.filtered_identities = (
+                    self.state.filtered_identities,
+                    [],
+                )
                 if not batch.rows and batch.later_versions is not None:
                     known += identities(batch.later_versions, self.plan.key)
-                guard.page(new=bool(batch.rows), known=known, reading=self.state.readings)
-                progress.add(batch.rows, retries=max(0, self.state.requests - self.state.pages))
+                guard.page(
+                    new=bool(batch.rows), known=known, reading=self.state.readings
+                )
+                progress.add(
+                    batch.rows, retries=max(0, self.state.requests - self.state.pages)
+                )
                 number += 1
                 current = (number, position, self._rows, self.state.counts())
                 # No call between the assignment and the yield, so that an interrupt cannot separate them.
@@ -264,8 +326,13 @@ class Load:
         It is valid while the load waits for the consumer, and after it ended or raised.
         """
         _, position, rows, counts = self._progress
-        receipt = counts | {"started_at": self._started or self.clock(), "resumed": self._resumed}
-        return Checkpoint(position=position, identities=self.state.rows.first(rows), receipt=receipt)
+        receipt = counts | {
+            "started_at": self._started or self.clock(),
+            "resumed": self._resumed,
+        }
+        return Checkpoint(
+            position=position, identities=self.state.rows.first(rows), receipt=receipt
+        )
 
     @property
     def receipt(self) -> Receipt:
@@ -277,7 +344,9 @@ class Load:
         if self._reached_limit:
             reasons.append(f"only the first {self.plan.limit:,} were requested")
         if self.state.duplicates and not self.plan.rereads:
-            reasons.append(f"{self.state.duplicates:,} were read twice, so entries changed while being read")
+            reasons.append(
+                f"{self.state.duplicates:,} were read twice, so entries changed while being read"
+            )
         reasons += counts.pop("unsettled")
         del counts["clocks"]
         return Receipt(
@@ -293,12 +362,18 @@ class Load:
             assumptions=self.plan.assumptions,
             complete=not reasons,
             reasons=tuple(reasons),
-            clocks=tuple(ClockError(*error) for error in self.state.clocks.by_destination),
-            **counts | {"windows": max(1, self.state.windows), "notes": tuple(self.state.notes)},
+            clocks=tuple(
+                ClockError(*error) for error in self.state.clocks.by_destination
+            ),
+            **counts
+            | {"windows": max(1, self.state.windows), "notes": tuple(self.state.notes)},
         )
 
     def frame(
-        self, *, resume: Checkpoint | None = None, after_batch: Callable[[], None] | None = None
+        self,
+        *,
+        resume: Checkpoint | None = None,
+        after_batch: Callable[[], None] | None = None,
     ) -> pd.DataFrame:
         """Read everything into one frame with a receipt. `after_batch` is called after each batch."""
         batches: list[Batch] = []
@@ -312,18 +387,28 @@ class Load:
             if not any(batch.table.num_rows for batch in batches):
                 raise
             raise self._interrupted(batches, error) from error
-        table = pa.concat_tables(_in_order(batches)) if batches else self.plan.schema.empty_table()
+        table = (
+            pa.concat_tables(_in_order(batches))
+            if batches
+            else self.plan.schema.empty_table()
+        )
         receipt = self.receipt
         later = [batch for batch in batches if batch.later_versions is not None]
         if later:
             table, changed, unexpected = self._latest(table, later)
-            receipt = replace(receipt, duplicates=max(0, receipt.duplicates - unexpected), changed=changed)
+            receipt = replace(
+                receipt,
+                duplicates=max(0, receipt.duplicates - unexpected),
+                changed=changed,
+            )
         frame = to_frame(table, receipt)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
         return frame
 
-    def _interrupted(self, batches: list[Batch], error: BaseException) -> IncompleteLoadError:
+    def _interrupted(
+        self, batches: list[Batch], error: BaseException
+    ) -> IncompleteLoadError:
         """Return the error of a load that stopped after some rows, with these rows as `partial`."""
         partial = to_frame(pa.concat_tables(_in_order(batches)), self.receipt)
         reason = "an interrupt"
@@ -346,7 +431,9 @@ class Load:
         Return the table, the number of rows that changed, and the number of changes that were not expected.
         """
         versions = pa.concat_tables(batch.later_versions for batch in later)
-        replaced = pc.index_in(row_keys(versions, self.plan.key), value_set=row_keys(table, self.plan.key))
+        replaced = pc.index_in(
+            row_keys(versions, self.plan.key), value_set=row_keys(table, self.plan.key)
+        )
         # Mostly no row has changed: compare all at once before comparing one by one.
         if replaced.null_count == 0 and table.take(replaced).equals(versions):
             return table, 0, 0
@@ -361,7 +448,9 @@ class Load:
             if position is None:  # the row is beyond the limit
                 continue
             candidate = table.num_rows + number
-            if candidates.slice(candidate, 1).equals(candidates.slice(chosen_rows[position], 1)):
+            if candidates.slice(candidate, 1).equals(
+                candidates.slice(chosen_rows[position], 1)
+            ):
                 continue
             chosen_rows[position] = candidate
             changed.add(position)

@@ -109,7 +109,9 @@ def load_runs(
         "caller_ip": caller_ip,
     }
     options = LoadOptions(limit, progress)
-    return _open(service, _RUNS, since, until, state, filters, options, reveal=reveal).frame()
+    return _open(
+        service, _RUNS, since, until, state, filters, options, reveal=reveal
+    ).frame()
 
 
 def load_events(
@@ -188,7 +190,9 @@ def load_events(
         "flow_control_key": flow_control_key,
     }
     options = LoadOptions(limit, progress)
-    return _open(service, _EVENTS, since, until, state, filters, options, reveal=reveal).frame()
+    return _open(
+        service, _EVENTS, since, until, state, filters, options, reveal=reveal
+    ).frame()
 
 
 def _open(
@@ -208,7 +212,9 @@ def _open(
     redactor = None
     if not arguments.flag("reveal", reveal):
         redactor = service.redactor
-    count = log.page_limit if options.limit is None else min(options.limit, log.page_limit)
+    count = (
+        log.page_limit if options.limit is None else min(options.limit, log.page_limit)
+    )
     pairs: list[tuple[str, str]] = []
     for name, values in parameters.items():
         pairs += [(name, value) for value in values]
@@ -217,14 +223,22 @@ def _open(
         with Transport.to(service, "queue") as transport:
 
             def fetch(cursor: str | None) -> Page:
-                return list_log_page(transport, log.name, cursor=cursor, count=count, filters=tuple(pairs))
+                return list_log_page(
+                    transport,
+                    log.name,
+                    cursor=cursor,
+                    count=count,
+                    filters=tuple(pairs),
+                )
 
             for page in walk(fetch, what=log.what):
                 load_state.count(page)
                 yield log.decode(page.rows, redactor=redactor)
 
     mask = service.redactor.text
-    masked = {name: list(map(mask, values)) for name, values in parameters.items() if values}
+    masked = {
+        name: list(map(mask, values)) for name, values in parameters.items() if values
+    }
     plan = Plan(
         what=log.name,
         source=service.redactor.url(endpoint.url),
@@ -232,9 +246,15 @@ def _open(
         schema=log.schema,
         key=log.key,
         limit=options.limit,
-        assumptions=(f"a cursor keeps its position in the log while {log.name} come and go",),
+        assumptions=(
+            f"a cursor keeps its position in the log while {log.name} come and go",
+        ),
     )
-    return Load(plan, tables, lambda: ProgressBar(options.progress, title=log.name, unit=log.name))
+    return Load(
+        plan,
+        tables,
+        lambda: ProgressBar(options.progress, title=log.name, unit=log.name),
+    )
 
 
 def _parameters(
@@ -251,10 +271,14 @@ def _parameters(
     if until is not None:
         parameters["toDate"] = [str(milliseconds(parse_time(until, name="until")))]
     states = arguments.texts("state", state)
-    parameters["state"] = [arguments.choice("state", item, log.states) for item in states]
+    parameters["state"] = [
+        arguments.choice("state", item, log.states) for item in states
+    ]
     for argument, values in filters.items():
         texts = arguments.texts(argument, values)
-        parameters[_camel_case(argument)] = [arguments.unmasked(argument, text) for text in texts]
+        parameters[_camel_case(argument)] = [
+            arguments.unmasked(argument, text) for text in texts
+        ]
     if len(parameters.get("messageId", ())) > 1:
         # the service has a parameter of its own for several messages
         parameters["messageIds"] = parameters.pop("messageId")

@@ -21,23 +21,34 @@ _PLAIN_PAGE: Final = 16 << 20
 _PLAIN_DIMENSION: Final = 1 << 16
 """Pages of at most this number of bytes, with at most this number of numbers per row, are not checked."""
 _CGROUP_FILES: Final = (
-    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
+    (
+        "sys/fs/cgroup/memory.max",
+        "sys/fs/cgroup/memory.current",
+        "sys/fs/cgroup/memory.stat",
+    ),
     (
         "sys/fs/cgroup/memory/memory.limit_in_bytes",
         "sys/fs/cgroup/memory/memory.usage_in_bytes",
         "sys/fs/cgroup/memory/memory.stat",
     ),
 )
-_KEPT: Final = (32 << 20) - (8 << 10)  # a little less than the largest threshold of glibc
+_KEPT: Final = (32 << 20) - (
+    8 << 10
+)  # a little less than the largest threshold of glibc
 _CACHED: Final = ("inactive_file", "total_inactive_file")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes that this process can still allocate, limited by machine, container and process."""
-    return min([*_of_the_machine(root), *_of_the_container(root), *_of_the_process(root)], default=None)
+    return min(
+        [*_of_the_machine(root), *_of_the_container(root), *_of_the_process(root)],
+        default=None,
+    )
 
 
-def check_memory(what: str, *, needed: float, limit: float | None, next_step: str) -> None:
+def check_memory(
+    what: str, *, needed: float, limit: float | None, next_step: str
+) -> None:
     """Raise NotEnoughMemoryError if `what` needs more bytes than the limit. None means no limit."""
     if limit is not None and needed > limit:
         raise NotEnoughMemoryError(
@@ -67,7 +78,9 @@ def memory_errors_named(what: str, *, next_step: str) -> Iterator[None]:
     except MemoryError as error:
         raise NotEnoughMemoryError(
             what,
-            got=f"no memory left ({str(error)[:120]})" if str(error) else "no memory left",
+            got=f"no memory left ({str(error)[:120]})"
+            if str(error)
+            else "no memory left",
             expected="enough memory for the rows",
             next_step=next_step,
         ) from None
@@ -75,7 +88,9 @@ def memory_errors_named(what: str, *, next_step: str) -> Iterator[None]:
 
 def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
     """Raise NotEnoughMemoryError if the vectors of a page of JSON would not fit into memory."""
-    if dimension is None or (len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION):
+    if dimension is None or (
+        len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION
+    ):
         return
     check_memory(
         f"reading a page of vectors of {dimension:,} numbers each",
@@ -116,7 +131,9 @@ def _of_the_machine(root: Path) -> Iterator[int]:
     except (OSError, ValueError):
         pass
     names = getattr(os, "sysconf_names", {})  # none on Windows
-    if root == Path("/") and "SC_PHYS_PAGES" in names:  # pragma: no cover - not on Linux
+    if (
+        root == Path("/") and "SC_PHYS_PAGES" in names
+    ):  # pragma: no cover - not on Linux
         yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

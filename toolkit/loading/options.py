@@ -29,8 +29,12 @@ class LoadOptions:
         optional = "for as many as the service allows"
         checked = {
             "limit": arguments.whole("limit", self.limit, optional="for all"),
-            "connections": arguments.whole("connections", self.connections, most=MOST_CONNECTIONS),
-            "requests_per_second": arguments.positive("requests_per_second", rate, optional=optional),
+            "connections": arguments.whole(
+                "connections", self.connections, most=MOST_CONNECTIONS
+            ),
+            "requests_per_second": arguments.positive(
+                "requests_per_second", rate, optional=optional
+            ),
             "passes": arguments.whole("passes", self.passes),
             "progress": checked_progress(self.progress),
         }

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from toolkit.base.errors import AuthenticationError, CursorLoopError, RateLimitError, ResponseError
+from toolkit.base.errors import (
+    AuthenticationError,
+    CursorLoopError,
+    RateLimitError,
+    ResponseError,
+)
 from toolkit.loading.identities import Identities
 from toolkit.service.pages import Page
 
@@ -51,7 +56,9 @@ class CursorHistory:
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
 
-    def follow(self, before: str | None, after: str | None, *, what: str, page: int) -> None:
+    def follow(
+        self, before: str | None, after: str | None, *, what: str, page: int
+    ) -> None:
         """Record that the page at `before` names `after` as the next.
 
         Raise CursorLoopError if `after` was read before.
@@ -104,7 +111,9 @@ class ProgressGuard:
             )
 
 
-def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = None) -> Iterator[Page]:
+def walk(
+    fetch: Callable[[str | None], Page], *, what: str, first: str | None = None
+) -> Iterator[Page]:
     """Yield the pages of a listing, from the page at the cursor `first` to the last. `what` is for errors."""
     cursors = CursorHistory()
     cursor = first
@@ -125,7 +134,9 @@ def is_refusal(error: ResponseError) -> bool:
 
     For example, a cursor was lost; the sender or the rate are not the reason.
     """
-    return error.status in _CLIENT_ERRORS and not isinstance(error, AuthenticationError | RateLimitError)
+    return error.status in _CLIENT_ERRORS and not isinstance(
+        error, AuthenticationError | RateLimitError
+    )
 
 
 def _digest(cursor: str) -> bytes:

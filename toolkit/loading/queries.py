@@ -17,13 +17,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.base.arguments import instance, texts, whole, wrong
-from toolkit.base.errors import InputError, ProtocolError, ServiceError, ToolkitError, UnexpectedResultWarning
+from toolkit.base.errors import (
+    InputError,
+    ProtocolError,
+    ServiceError,
+    ToolkitError,
+    UnexpectedResultWarning,
+)
 from toolkit.base.own_tokens import masked_value
 from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
-from toolkit.loading.vectors import FETCH_BATCH, batched, ids_in_namespaces, unknown_namespace
+from toolkit.filters.query import (
+    FusionAlgorithm,
+    QueryMode,
+    SparsePair,
+    VectorQuery,
+    WeightingStrategy,
+)
+from toolkit.loading.vectors import (
+    FETCH_BATCH,
+    batched,
+    ids_in_namespaces,
+    unknown_namespace,
+)
 from toolkit.service.pages import result_arrays, result_bytes
-from toolkit.service.responses import Request, Response, RetryPolicy, envelope, raise_malformed
+from toolkit.service.responses import (
+    Request,
+    Response,
+    RetryPolicy,
+    envelope,
+    raise_malformed,
+)
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import (
@@ -51,7 +74,9 @@ def query(
     queries: VectorQuery | Iterable[VectorQuery] | None = None,
     *,
     vector: npt.ArrayLike | None = None,
-    sparse: Mapping[str, Iterable[float]] | tuple[Iterable[int], Iterable[float]] | None = None,
+    sparse: Mapping[str, Iterable[float]]
+    | tuple[Iterable[int], Iterable[float]]
+    | None = None,
     id: str | Iterable[str] | None = None,  # noqa: A002 - the service's own name
     exclude_self: bool | None = None,
     top_k: int | None = None,
@@ -167,9 +192,15 @@ def query(
     elif id is not None:
         if not (named := ids_in_namespaces("id", id, "" if several else namespace)):
             raise wrong("id", id, "at least one text")
-        wanted = [VectorQuery(id=item, **options | {"namespace": name}) for name, item in named]
+        wanted = [
+            VectorQuery(id=item, **options | {"namespace": name})
+            for name, item in named
+        ]
     else:
-        wanted = [VectorQuery(vector=item, sparse=sparse, **options) for item in _several(vector)]
+        wanted = [
+            VectorQuery(vector=item, sparse=sparse, **options)
+            for item in _several(vector)
+        ]
     return _hits(service, wanted, several)
 
 
@@ -228,14 +259,18 @@ def query_text(
         "fusion_algorithm": fusion_algorithm,
         "query_mode": query_mode,
     }
-    return _hits(service, [VectorQuery(data=item, **options) for item in _some("text", text)])
+    return _hits(
+        service, [VectorQuery(data=item, **options) for item in _some("text", text)]
+    )
 
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def iter_query(service: Service, wanted: VectorQuery, *, max_idle: int = 3600) -> Iterator[pd.DataFrame]:
+def iter_query(
+    service: Service, wanted: VectorQuery, *, max_idle: int = 3600
+) -> Iterator[pd.DataFrame]:
     """Read the results of one query page by page, until you stop.
 
     Parameters
@@ -273,7 +308,9 @@ def iter_query(service: Service, wanted: VectorQuery, *, max_idle: int = 3600) -
     return _pages(service, wanted, idle)
 
 
-def _hits(service: Service, queries: list[VectorQuery], namespaces: list[str] | None = None) -> pd.DataFrame:
+def _hits(
+    service: Service, queries: list[VectorQuery], namespaces: list[str] | None = None
+) -> pd.DataFrame:
     frame, mistakes = run_queries(service, queries, namespaces)
     for message in mistakes:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
@@ -294,7 +331,9 @@ def run_queries(
             batches = [sent]
         else:
             sent = [_first_found(transport, item, namespaces) for item in queries]
-            batches = [[replace(item, namespace=name) for item in sent] for name in namespaces]
+            batches = [
+                [replace(item, namespace=name) for item in sent] for name in namespaces
+            ]
         tables = [_decoded(query_bytes(transport, batch), queries) for batch in batches]
     excludes_some = any(item.exclude_self for item in queries)
     masker = ColumnMasker(service.redactor)
@@ -314,20 +353,31 @@ def run_queries(
     several = {} if namespaces is None else {"namespace": namespaces}
     frame.attrs["queries"] = masked_value([item.scope() | several for item in queries])
     mistakes: list[str] = []
-    empty = [batch for batch, table in zip(batches, tables, strict=True) if not table.num_rows]
+    empty = [
+        batch
+        for batch, table in zip(batches, tables, strict=True)
+        if not table.num_rows
+    ]
     if empty and not len(frame):
         # A single try: nobody wants to wait for advice about a query that succeeded.
         with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
-            mistakes = list(chain.from_iterable(_mistakes(transport, batch) for batch in empty))
+            mistakes = list(
+                chain.from_iterable(_mistakes(transport, batch) for batch in empty)
+            )
     return frame, mistakes
 
 
 def _without_selves(
-    table: pa.Table, queries: list[VectorQuery], sent: list[VectorQuery], batch: list[VectorQuery]
+    table: pa.Table,
+    queries: list[VectorQuery],
+    sent: list[VectorQuery],
+    batch: list[VectorQuery],
 ) -> pa.Table:
     """Drop the results that are the vector of the query, for queries with `exclude_self`."""
     is_self = []
-    for number, key in zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True):
+    for number, key in zip(
+        table["query"].to_pylist(), table["id"].to_pylist(), strict=True
+    ):
         query = queries[number]
         # the same id in another namespace is another vector
         in_namespace = batch[number].namespace == sent[number].namespace
@@ -370,7 +420,9 @@ def _other_namespaces(info: IndexInfo) -> list[str]:
     listed = [repr(name[:80]) for name in others[:_NAMED]]
     if len(others) > _NAMED:
         listed.append("…")
-    return [f"The default namespace has no vectors. Name one that has: {', '.join(listed)}."]
+    return [
+        f"The default namespace has no vectors. Name one that has: {', '.join(listed)}."
+    ]
 
 
 def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
@@ -381,23 +433,35 @@ def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
     namespaces = dict.fromkeys(item.namespace for item in queries)
     try:
         info = read_info(transport)
-        messages = list(chain.from_iterable(unknown_namespace(name, info) for name in namespaces))
+        messages = list(
+            chain.from_iterable(unknown_namespace(name, info) for name in namespaces)
+        )
         if "" in namespaces and not info.namespaces.get(""):
             messages += _other_namespaces(info)
         filtered = next((item for item in queries if item.filter), None)
         if messages or filtered is None:
             return messages
         parts = VectorParts(vectors=False, data=False)
-        page = list_page(transport, namespace=filtered.namespace, cursor="0", limit=_SAMPLE, parts=parts)
+        page = list_page(
+            transport,
+            namespace=filtered.namespace,
+            cursor="0",
+            limit=_SAMPLE,
+            parts=parts,
+        )
         some = decode_vectors(page.rows, namespace=filtered.namespace, dimension=None)
         metadata = list(metadata_values(to_frame(some)["metadata"]))
         unknown = unknown_fields(metadata, parse(filtered.filter))
     except ToolkitError:
         return []  # the queries themselves have ended well
-    return [f"No vector matches: of the first {len(metadata):,}, {item}" for item in unknown]
+    return [
+        f"No vector matches: of the first {len(metadata):,}, {item}" for item in unknown
+    ]
 
 
-def _first_found(transport: Transport, wanted: VectorQuery, namespaces: list[str]) -> VectorQuery:
+def _first_found(
+    transport: Transport, wanted: VectorQuery, namespaces: list[str]
+) -> VectorQuery:
     """Return the query. A query by id gets the vector of the first of these namespaces that has the id."""
     # errors of the last namespace are raised: no namespace has the id
     *others, last = namespaces
@@ -418,10 +482,14 @@ def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[Vecto
     for namespace, ids in wanted.items():
         for some in batched(list(ids), FETCH_BATCH):
             raw = fetch_bytes(transport, namespace=namespace, ids=some, parts=parts)
-            for row in decode_vectors(raw, namespace=namespace, dimension=None).to_pylist():
+            for row in decode_vectors(
+                raw, namespace=namespace, dimension=None
+            ).to_pylist():
                 stored[namespace, row["id"]] = row
     return [
-        item if item.id is None else _by_vector(item, stored.get((item.namespace, item.id)))
+        item
+        if item.id is None
+        else _by_vector(item, stored.get((item.namespace, item.id)))
         for item in queries
     ]
 
@@ -436,7 +504,11 @@ def _by_vector(wanted: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
             next_step="load_vectors lists the ids; list_namespaces the other namespaces.",
         )
     if row["vector_problem"] is not None:
-        raise InputError(doing, got=f"{wanted.id!r}: {row['vector_problem']}", expected="a usable vector")
+        raise InputError(
+            doing,
+            got=f"{wanted.id!r}: {row['vector_problem']}",
+            expected="a usable vector",
+        )
     sparse = None
     if row["sparse_indices"]:
         sparse = SparsePair(tuple(row["sparse_indices"]), tuple(row["sparse_values"]))
@@ -463,7 +535,9 @@ def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.Data
         if sent.data is None:
             operation = "resumable-query"
         body = wire_query(sent) | {"maxIdle": idle}
-        key, rows = transport.fetch(index_request(doing, operation, sent.namespace, body), _first_page)
+        key, rows = transport.fetch(
+            index_request(doing, operation, sent.namespace, body), _first_page
+        )
         seen: set[str] = set()
         try:
             while True:
@@ -472,11 +546,15 @@ def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.Data
                 # a service that repeats itself would make the query endless
                 if seen and ids and seen.issuperset(ids):
                     got = f"{len(ids):,} hits, all of which came before"
-                    raise ProtocolError(doing, got=got, expected="further hits, or none")
+                    raise ProtocolError(
+                        doing, got=got, expected="further hits, or none"
+                    )
                 if seen and not ids:
                     return
                 is_new = [item not in seen and item != own for item in ids]
-                frame = to_frame(masker.table(table.filter(pa.array(is_new, pa.bool_()))))
+                frame = to_frame(
+                    masker.table(table.filter(pa.array(is_new, pa.bool_())))
+                )
                 ranks = np.arange(1, len(frame) + 1) + len(seen - {own})
                 frame["rank"] = pd.array(ranks, dtype="Int64")
                 seen.update(ids)
@@ -485,10 +563,14 @@ def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.Data
                 if not ids:
                     return
                 more = {"uuid": key, "additionalK": wanted.top_k}
-                request = index_request(doing, "resumable-query-next", "", more, repeatable=False)
+                request = index_request(
+                    doing, "resumable-query-next", "", more, repeatable=False
+                )
                 rows = transport.fetch(request, result_arrays)[0]
         finally:
-            end = index_request(doing, "resumable-query-end", "", {"uuid": key}, repeatable=False)
+            end = index_request(
+                doing, "resumable-query-end", "", {"uuid": key}, repeatable=False
+            )
             with suppress(ServiceError):  # otherwise the query expires
                 transport.send(end)
 
@@ -497,11 +579,15 @@ def _first_page(request: Request, response: Response) -> tuple[str, bytes]:
     whole_page = envelope(request, result_bytes(request, response))
     scores = whole_page.get("scores", b"")
     if not scores.lstrip().startswith(b"["):
-        raise_malformed(request, got=f"{scores[:40]!r} under 'scores'", expected="an array")
+        raise_malformed(
+            request, got=f"{scores[:40]!r} under 'scores'", expected="an array"
+        )
     try:
         key = msgspec.json.decode(whole_page.get("uuid", b""), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise_malformed(request, got="no text under 'uuid'", expected="the id of the query")
+        raise_malformed(
+            request, got="no text under 'uuid'", expected="the id of the query"
+        )
     return key, scores
 
 
@@ -516,7 +602,9 @@ def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
     hint = "For vectors use vector=, for stored ids id=, for text query_text."
     if isinstance(queries, VectorQuery):
         return [queries]
-    if isinstance(queries, str | bytes | Mapping | pd.DataFrame) or not isinstance(queries, Iterable):
+    if isinstance(queries, str | bytes | Mapping | pd.DataFrame) or not isinstance(
+        queries, Iterable
+    ):
         raise wrong("queries", queries, expected, hint)
     result = list(queries)
     if not result:
@@ -537,9 +625,13 @@ def _several(vector: npt.ArrayLike | None) -> list[Any]:
         if matrix.ndim == 1 and matrix.dtype == object and all(map(np.ndim, matrix)):
             matrix = np.asarray(list(matrix))  # a column of vectors
     except (ValueError, TypeError):
-        raise InputError("reading vector", got="rows of different lengths", expected=expected) from None
+        raise InputError(
+            "reading vector", got="rows of different lengths", expected=expected
+        ) from None
     if matrix.ndim not in (1, 2) or matrix.size == 0:
-        raise InputError("reading vector", got=f"shape {matrix.shape}", expected=expected)
+        raise InputError(
+            "reading vector", got=f"shape {matrix.shape}", expected=expected
+        )
     if matrix.ndim == 1:
         return [matrix]
     return list(matrix)

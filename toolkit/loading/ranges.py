@@ -28,7 +28,13 @@ from toolkit.loading.rate_limiter import SharedRateLimiter
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.pages import Page, head_cursor
 from toolkit.service.transport import Transport
-from toolkit.service.vectors import IndexInfo, VectorParts, list_page, namespace_title, read_info
+from toolkit.service.vectors import (
+    IndexInfo,
+    VectorParts,
+    list_page,
+    namespace_title,
+    read_info,
+)
 from toolkit.tables.floats import read_numbers
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
@@ -51,7 +57,8 @@ DEPTH: Final = 3
 """Maximum number of pages of a range that are being requested or wait for the reader."""
 
 _AT_ONCE: Final = 4  # ranges read in turn
-_READINGS_FOR_COUNTS: Final = 2  # counts can be late, so a difference is no reason to read many times
+# counts can be late, so a difference is no reason to read many times
+_READINGS_FOR_COUNTS: Final = 2
 _MOST_ROWS: Final = 1000
 _TEXT_BYTES: Final = 4 << 10  # metadata and data of a row, before any has been seen
 _NUMBER_BYTES: Final = 22  # a double in JSON with all its digits, and a comma
@@ -86,7 +93,9 @@ class _RangeReading:
     more: int = 0  # rows that no earlier reading had
     _seen: set[bytes] = field(default_factory=set)
 
-    def add(self, row_ids: Sequence[bytes], is_new: Sequence[bool] | None, page: Page) -> None:
+    def add(
+        self, row_ids: Sequence[bytes], is_new: Sequence[bool] | None, page: Page
+    ) -> None:
         """Count the rows of a page. `is_new` contains which rows are new, or is None if all are."""
         new = len(row_ids) if is_new is None else is_new.count(True)
         if self.number > 1:
@@ -105,10 +114,19 @@ class _RangeReading:
     @property
     def position(self) -> list[Any]:
         """Return the progress as JSON values, for checkpoints."""
-        return [self.range.namespace, self.range.prefix, self.number, self.cursor, self.rows, self.repeated]
+        return [
+            self.range.namespace,
+            self.range.prefix,
+            self.number,
+            self.cursor,
+            self.rows,
+            self.repeated,
+        ]
 
     @classmethod
-    def resumed(cls, read: VectorRange, index: int, position: Sequence[Any]) -> _RangeReading:
+    def resumed(
+        cls, read: VectorRange, index: int, position: Sequence[Any]
+    ) -> _RangeReading:
         """Return the reading at a position.
 
         A second reading starts again, because it compares with the first.
@@ -148,7 +166,9 @@ class RangeReader:
         self._options = options
         self._memory_limit = memory_limit
         self._dimension = info.dimension or None
-        self._pool = ThreadPoolExecutor(options.connections, thread_name_prefix="vectors")
+        self._pool = ThreadPoolExecutor(
+            options.connections, thread_name_prefix="vectors"
+        )
         self._ahead: list[ReadAhead] = []
         self._positions: dict[VectorRange, list[Any]] = {}
         self._page_bytes = PAGE_BYTES
@@ -156,7 +176,10 @@ class RangeReader:
 
     def batches(self, ranges: Sequence[VectorRange]) -> Iterator[Batch]:
         """Yield all rows of these ranges, page by page, starting at the position of the state."""
-        self._positions = {VectorRange(*entry[:2]): entry for entry in self._state.position.get("ranges", ())}
+        self._positions = {
+            VectorRange(*entry[:2]): entry
+            for entry in self._state.position.get("ranges", ())
+        }
         readings = [
             _RangeReading.resumed(item, index, self._positions.get(item, ()))
             for index, item in enumerate(ranges)
@@ -184,12 +207,16 @@ class RangeReader:
         depth = DEPTH
         if limit is not None:
             depth = min(DEPTH, math.ceil(limit / size.rows))
-        ahead = ReadAhead(partial(self._request, reading.range, size), self._pool.submit, depth=depth)
+        ahead = ReadAhead(
+            partial(self._request, reading.range, size), self._pool.submit, depth=depth
+        )
         self._ahead.append(ahead)
         ahead.start(reading.cursor or FIRST)
         return self._consistent(reading, ahead, size)
 
-    def _consistent(self, reading: _RangeReading, ahead: ReadAhead, size: PageSize) -> Iterator[Batch]:
+    def _consistent(
+        self, reading: _RangeReading, ahead: ReadAhead, size: PageSize
+    ) -> Iterator[Batch]:
         """Yield the batches of a range. Read it again until no vectors change while it is read."""
         while True:
             following = None
@@ -231,7 +258,9 @@ class RangeReader:
         is_new = self._state.rows.add(row_ids)
         reading.add(row_ids, is_new, page)
         table = self._masker.table(table)
-        return self._state.batch(table, row_ids, is_new, order=(reading.index,), reread=reading.number > 1)
+        return self._state.batch(
+            table, row_ids, is_new, order=(reading.index,), reread=reading.number > 1
+        )
 
     def _following(self, reading: _RangeReading) -> _RangeReading | None:
         """Return the next reading of the range, or None if this reading is the last."""
@@ -243,11 +272,17 @@ class RangeReader:
         if reading.repeated:
             problem, readings = f"{reading.repeated:,} were read twice", MOST_READINGS
         elif reading.more and self._options.passes > 1:
-            problem, readings = f"{reading.more:,} more were found by the last reading", MOST_READINGS
+            problem, readings = (
+                f"{reading.more:,} more were found by the last reading",
+                MOST_READINGS,
+            )
         else:
             missing = self._missing(reading)
         if missing:
-            problem, readings = f"{missing:,} fewer were read than the index counts", _READINGS_FOR_COUNTS
+            problem, readings = (
+                f"{missing:,} fewer were read than the index counts",
+                _READINGS_FOR_COUNTS,
+            )
         if reading.number < readings:
             return reading.again()
         if problem:
@@ -268,7 +303,12 @@ class RangeReader:
         return max(0, counted - reading.rows)
 
     def _request(
-        self, wanted: VectorRange, size: PageSize, cursor: str, watch: Watch, refused: int = 0
+        self,
+        wanted: VectorRange,
+        size: PageSize,
+        cursor: str,
+        watch: Watch,
+        refused: int = 0,
     ) -> Page:
         """Return the page of a range at a cursor, with rows for a page of the target size."""
         rows = size.rows
@@ -304,7 +344,9 @@ class PageSize:
     `numbers` is the number of numbers per row, if known, and `most` is the maximum number of rows of a page.
     """
 
-    def __init__(self, numbers: int, *, most: int | None = None, page_bytes: int = PAGE_BYTES) -> None:
+    def __init__(
+        self, numbers: int, *, most: int | None = None, page_bytes: int = PAGE_BYTES
+    ) -> None:
         self._most = min(_MOST_ROWS, most or _MOST_ROWS)
         self._page_bytes = page_bytes
         self._row_bytes = float(numbers * _NUMBER_BYTES + _TEXT_BYTES)
@@ -332,7 +374,9 @@ class PageSize:
         if requested > 1 and arrived > _FAR_TOO_LARGE * self._page_bytes:
             # Ask for a sixteenth of the rows: the page was more than four times too large, and is not
             # complete yet.
-            self._row_bytes = self._page_bytes / max(1, requested // (4 * _FAR_TOO_LARGE))
+            self._row_bytes = self._page_bytes / max(
+                1, requested // (4 * _FAR_TOO_LARGE)
+            )
             raise TooLargeError
         return False
 
@@ -381,7 +425,9 @@ class ReadAhead:
         self.start(cursor)
         first = self._requested[0].page
         # This waits for the page, and must not have the lock: `watch` needs it to request the next page.
-        if first.exception() is not None:  # the next call for this page requests it again
+        if (
+            first.exception() is not None
+        ):  # the next call for this page requests it again
             with self._lock:
                 self._drop()
         page = first.result()
@@ -415,7 +461,11 @@ class ReadAhead:
         last = None
         if self._requested:
             last = self._requested[-1]
-        if last is not None and last.after is not None and len(self._requested) < self._depth:
+        if (
+            last is not None
+            and last.after is not None
+            and len(self._requested) < self._depth
+        ):
             self._begin(last.after)
 
     def _begin(self, cursor: str) -> None:
@@ -429,7 +479,9 @@ class ReadAhead:
         self._requested.clear()
 
 
-def in_turn(listings: Iterable[T], opened: Callable[[T], Iterator[P]], *, most: int) -> Iterator[P]:
+def in_turn(
+    listings: Iterable[T], opened: Callable[[T], Iterator[P]], *, most: int
+) -> Iterator[P]:
     """Yield one page of each listing in turn, so that the order does not depend on the speed.
 
     `opened` starts to read a listing and returns the pages. It is called for up to `most` listings ahead.

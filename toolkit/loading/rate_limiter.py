@@ -24,20 +24,28 @@ _MODEST: Final = 9
 whether more would be accepted, and all concurrent requests can be rejected together."""
 
 _TRIED: Final = 1.2  # seconds until a limit by the second has shown itself
-_MORE_A_SECOND: Final = 4.0  # concurrent requests added each second, beyond the modest number
+# concurrent requests added each second, beyond the modest number
+_MORE_A_SECOND: Final = 4.0
 _DEFAULT_BACKOFF: Final = 1.0  # seconds, if the service does not name a delay
-_SHARE_OF_NAMED: Final = 0.95  # of a rate the service named, so that the network's jitter does not exceed it
-_SHARE_OF_ACCEPTED: Final = 0.75  # of the rate at which it rejected a request without naming one
-_LEAST_ACCEPTED: Final = 10.0  # lower bound of the next rate to try, however few requests were sent before
+# of a rate the service named, so that the network's jitter does not exceed it
+_SHARE_OF_NAMED: Final = 0.95
+# of the rate at which it rejected a request without naming one
+_SHARE_OF_ACCEPTED: Final = 0.75
+# lower bound of the next rate to try, however few requests were sent before
+_LEAST_ACCEPTED: Final = 10.0
 _LEAST_RATE: Final = 0.5
 _GROWTH: Final = 1.05  # each second, of a rate that was not named
 _CALM: Final = 3.0  # seconds without a rejection until such a rate grows again
-_SLOWER: Final = 2.0  # more concurrency does not help if the latency is this many times the best one
+# more concurrency does not help if the latency is this many times the best one
+_SLOWER: Final = 2.0
 _LATENCIES: Final = 9
 _SLACK: Final = 0.002  # seconds of difference that mean nothing
-_MAX_DELAY: Final = 3600.0  # seconds; a service may request more than the system's clocks can represent
-_WORTH_WAITING: Final = 0.005  # seconds of latency below which concurrency gains nothing
-_AT_ONCE: Final = 0.001  # seconds; latency so low that it is mostly this process's own work
+# seconds; a service may request more than the system's clocks can represent
+_MAX_DELAY: Final = 3600.0
+# seconds of latency below which concurrency gains nothing
+_WORTH_WAITING: Final = 0.005
+# seconds; latency so low that it is mostly this process's own work
+_AT_ONCE: Final = 0.001
 
 
 class AdaptiveRateLimiter:
@@ -51,7 +59,9 @@ class AdaptiveRateLimiter:
     0.1
     """
 
-    def __init__(self, *, connections: int, requests_per_second: float | None = None) -> None:
+    def __init__(
+        self, *, connections: int, requests_per_second: float | None = None
+    ) -> None:
         self._most = connections
         self._width = float(min(_FIRST, connections))
         self._requested_rate = requests_per_second
@@ -59,7 +69,9 @@ class AdaptiveRateLimiter:
         self._named = False
         self._running = 0
         self._free_from = float("-inf")  # nothing starts before
-        self._spaced_from = float("-inf")  # earliest start of the next request at this rate
+        self._spaced_from = float(
+            "-inf"
+        )  # earliest start of the next request at this rate
         self._calm_from: float | None = None
         self._cut_at = float("-inf")
         self._starts: deque[float] = deque()
@@ -74,7 +86,9 @@ class AdaptiveRateLimiter:
     @property
     def rate(self) -> float | None:
         """Starts each second, at most; None while nothing limits them."""
-        rates = [rate for rate in (self._rate, self._requested_rate) if rate is not None]
+        rates = [
+            rate for rate in (self._rate, self._requested_rate) if rate is not None
+        ]
         return min(rates, default=None)
 
     @property
@@ -124,10 +138,16 @@ class AdaptiveRateLimiter:
         if named is not None:
             self._rate, self._named = named * _SHARE_OF_NAMED, True
         elif self._rate is not None:
-            self._rate, self._named = max(_LEAST_RATE, self._rate * _SHARE_OF_ACCEPTED), False
+            self._rate, self._named = (
+                max(_LEAST_RATE, self._rate * _SHARE_OF_ACCEPTED),
+                False,
+            )
         else:
             accepted = sum(start > now - 1 for start in self._starts)
-            self._rate, self._named = max(_LEAST_ACCEPTED, accepted * _SHARE_OF_ACCEPTED), False
+            self._rate, self._named = (
+                max(_LEAST_ACCEPTED, accepted * _SHARE_OF_ACCEPTED),
+                False,
+            )
         self._cut_at = now
         self._calm_from = max(now, self._free_from)
 
@@ -148,7 +168,9 @@ class AdaptiveRateLimiter:
             if self._width < min(bound, self._most):
                 self._width = min(self._width + 1 / self._width, bound, self._most)
         if self._rate is not None and not self._named and calm > _CALM:
-            self._rate *= _GROWTH ** min(1.0, 1 / self._rate)  # each response has its share
+            self._rate *= _GROWTH ** min(
+                1.0, 1 / self._rate
+            )  # each response has its share
 
 
 class LoadStopped(Exception):  # noqa: N818 - a sign to a thread, not an error
@@ -165,7 +187,9 @@ class SharedRateLimiter(AdaptiveRateLimiter):
         requests_per_second: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(connections=connections, requests_per_second=requests_per_second)
+        super().__init__(
+            connections=connections, requests_per_second=requests_per_second
+        )
         self._monotonic = monotonic
         self._changed = threading.Condition()
         self._stopped = False
@@ -188,7 +212,9 @@ class SharedRateLimiter(AdaptiveRateLimiter):
                 if delay <= 0:
                     self.started(self._monotonic())
                     return
-                self._changed.wait(None if delay == float("inf") else min(delay, _MAX_DELAY))
+                self._changed.wait(
+                    None if delay == float("inf") else min(delay, _MAX_DELAY)
+                )
         raise LoadStopped
 
     def end(self, error: ServiceError | None, seconds: float) -> None:
@@ -216,4 +242,6 @@ def open_transport(
     )
     if make is not None:
         return make(), limiter
-    return Transport.to(service, endpoint, limiter=limiter, connections=options.connections), limiter
+    return Transport.to(
+        service, endpoint, limiter=limiter, connections=options.connections
+    ), limiter

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from toolkit.base.arguments import instance, text, whole, wrong
-from toolkit.base.errors import InputError, LocalServiceError, ProtocolError, SignatureError, ToolkitError
+from toolkit.base.errors import (
+    InputError,
+    LocalServiceError,
+    ProtocolError,
+    SignatureError,
+    ToolkitError,
+)
 from toolkit.base.times import from_milliseconds
 from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.service.settings import Service
@@ -43,11 +49,11 @@ _MOST_BYTES_KEPT: Final = 512 * 1024 * 1024
 _MOST_ARRIVING: Final = 32 * 1024 * 1024  # bytes of large bodies that are arriving
 _SMALL: Final = 256 * 1024  # bytes that each connection may buffer in any case
 _MOST_WAITING: Final = 64
-_MAX_LENIENT: Final = (
-    1024 * 1024
-)  # larger bodies are not decoded leniently, which needs a multiple of their size
+# larger bodies are not decoded leniently, which needs a multiple of their size
+_MAX_LENIENT: Final = 1024 * 1024
 _MOST_CONNECTIONS: Final = 128
-_REQUEST_TIMEOUT: Final = 30.0  # seconds for a complete request, enough for 16 MB through a tunnel
+# seconds for a complete request, enough for 16 MB through a tunnel
+_REQUEST_TIMEOUT: Final = 30.0
 
 
 _Headers = list[tuple[str, str]]
@@ -128,7 +134,13 @@ class CallbackReceiver:
         public_url: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        instance("service", service, Service, "a Service, as connect() returns, or None", optional=True)
+        instance(
+            "service",
+            service,
+            Service,
+            "a Service, as connect() returns, or None",
+            optional=True,
+        )
         port = whole("port", port, least=0, most=65_535)
         keep = whole("keep", keep)
         if not text("path", path).startswith("/"):
@@ -141,7 +153,11 @@ class CallbackReceiver:
         self.turned_away = 0
         self.last_refusal: str | None = None
         self._service = service
-        self._endpoint = service.queue if service and service.queue and service.queue.secrets[1:] else None
+        self._endpoint = (
+            service.queue
+            if service and service.queue and service.queue.secrets[1:]
+            else None
+        )
         self._port = port
         self._keep = keep
         self._path = path
@@ -175,7 +191,9 @@ class CallbackReceiver:
             ) from None
 
         async def application(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._serve(scope, receive, send)  # uvicorn misreads a bound method as ASGI 2
+            await self._serve(
+                scope, receive, send
+            )  # uvicorn misreads a bound method as ASGI 2
 
         listening = listen(self._port)
         self._port = listening.getsockname()[1]
@@ -270,8 +288,12 @@ class CallbackReceiver:
         """Verify what can be verified of a signature before the body is read; raises SignatureError."""
         signature = signature_in(headers)
         if signature is None:
-            raise SignatureError("verifying a signature", got="none", expected="one signature header")
-        claims = verify_claims(signature, url=self.url, keys=self._signing_keys(headers), now=now)
+            raise SignatureError(
+                "verifying a signature", got="none", expected="one signature header"
+            )
+        claims = verify_claims(
+            signature, url=self.url, keys=self._signing_keys(headers), now=now
+        )
         token_id = claims.get("jti")
         if isinstance(token_id, str) and token_id in self._seen:
             got = "a signature that was used before"
@@ -279,17 +301,26 @@ class CallbackReceiver:
 
     def _reserve(self, length: int) -> bool:
         with self._changed:
-            fits = len(self._kept) < self._keep and self._size + length <= _MOST_BYTES_KEPT
+            fits = (
+                len(self._kept) < self._keep and self._size + length <= _MOST_BYTES_KEPT
+            )
             self._size += length if fits else 0
             return fits
 
-    def _accept(self, headers: _Headers, body: bytes, now: float) -> tuple[int, str | None]:
+    def _accept(
+        self, headers: _Headers, body: bytes, now: float
+    ) -> tuple[int, str | None]:
         """Check a request with a body that fits. Return the status of the response and the problem."""
         try:
             if self._endpoint:
-                keys, signature = self._signing_keys(headers), signature_in(headers) or ""
+                keys, signature = (
+                    self._signing_keys(headers),
+                    signature_in(headers) or "",
+                )
                 # again, now with the hash of the body; `seen` remembers a signature after these checks only
-                verify_signature(signature, body, url=self.url, keys=keys, now=now, seen=self._seen)
+                verify_signature(
+                    signature, body, url=self.url, keys=keys, now=now, seen=self._seen
+                )
             _check_body(body)
         except ToolkitError as error:
             return self._refused(error)
@@ -299,7 +330,11 @@ class CallbackReceiver:
             verified = True
         with self._changed:
             if len(self._kept) < self._keep:  # unless others arrived first
-                self._kept.append(ReceivedCallback(body=body, received_at=received_at, verified=verified))
+                self._kept.append(
+                    ReceivedCallback(
+                        body=body, received_at=received_at, verified=verified
+                    )
+                )
                 self._changed.notify_all()
                 return 200, None
         return self._turned_away()
@@ -319,7 +354,10 @@ class CallbackReceiver:
         """Accept or refuse one callback (ASGI application)."""
         caller: BoundedHttp = scope["extensions"]["toolkit.caller"]
         now = self._clock()
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in scope["headers"]
+        ]
         if refusal := self._head_refusal(scope, headers, now):
             caller.refuse(*refusal)
             return
@@ -350,7 +388,9 @@ class CallbackReceiver:
         await send({"type": "http.response.start", "status": status, "headers": head})
         await send({"type": "http.response.body", "body": content})
 
-    def _head_refusal(self, scope: Scope, headers: _Headers, now: float) -> _Refusal | None:
+    def _head_refusal(
+        self, scope: Scope, headers: _Headers, now: float
+    ) -> _Refusal | None:
         """Status, message and headers of the response to a request whose body need not be read."""
         stated = dict(headers)
         if scope["method"] not in _METHODS:
@@ -384,7 +424,9 @@ class CallbackReceiver:
                 return
             self._waiting += 1
             try:
-                await self._arrived.wait_for(lambda: self._arriving + length <= _MOST_ARRIVING)
+                await self._arrived.wait_for(
+                    lambda: self._arriving + length <= _MOST_ARRIVING
+                )
             finally:
                 self._waiting -= 1
             self._arriving += length

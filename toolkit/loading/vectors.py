@@ -50,7 +50,9 @@ FETCH_BATCH: Final = 1000
 
 ABSENT: Final = "no such id"
 """The `vector_problem` of an id that was fetched and does not exist."""
-_ASSUMPTIONS: Final = ("a cursor keeps its position in the range while vectors come and go",)
+_ASSUMPTIONS: Final = (
+    "a cursor keeps its position in the range while vectors come and go",
+)
 
 
 def load_vectors(
@@ -129,11 +131,20 @@ def load_vectors(
     (20, 256)
     """
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
-    parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
+    parts = VectorParts(
+        vectors=include_vectors, metadata=include_metadata, data=include_data
+    )
     most = available_memory()
     if memory_limit is not None:
         most = arguments.positive("memory_limit", memory_limit, finite=False)
-    load = open_vectors(service, options, namespace=namespace, prefix=prefix, parts=parts, memory_limit=most)
+    load = open_vectors(
+        service,
+        options,
+        namespace=namespace,
+        prefix=prefix,
+        parts=parts,
+        memory_limit=most,
+    )
     return load.frame()
 
 
@@ -149,7 +160,10 @@ def load_index(
     if namespaces is None:
         namespaces = "all"
     return load_vectors(
-        service, namespace=namespaces, include_metadata=include_metadata, include_data=include_data
+        service,
+        namespace=namespaces,
+        include_metadata=include_metadata,
+        include_data=include_data,
     )
 
 
@@ -199,8 +213,12 @@ def iter_vectors(
     1000
     """
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
-    parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
-    load = open_vectors(service, options, namespace=namespace, prefix=prefix, parts=parts)
+    parts = VectorParts(
+        vectors=include_vectors, metadata=include_metadata, data=include_data
+    )
+    load = open_vectors(
+        service, options, namespace=namespace, prefix=prefix, parts=parts
+    )
     # `iter_vectors` is not a generator itself, so that an invalid argument raises at the call
     return (to_frame(table) for table in load)
 
@@ -260,13 +278,19 @@ def fetch_vectors(
     endpoint = endpoint_of(service, "vector")
     default_name = ""
     if namespace is not None:
-        default_name = arguments.unmasked("namespace", arguments.text("namespace", namespace))
-    parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
+        default_name = arguments.unmasked(
+            "namespace", arguments.text("namespace", namespace)
+        )
+    parts = VectorParts(
+        vectors=include_vectors, metadata=include_metadata, data=include_data
+    )
     requested = None
     if ids is not None:
         requested = ids_in_namespaces("ids", ids, namespace)
     if prefix is not None:
-        prefix = arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
+        prefix = arguments.unmasked(
+            "prefix", arguments.text("prefix", prefix, empty=False)
+        )
     if (requested is None) == (prefix is None):
         raise InputError(
             "reading ids and prefix",
@@ -289,7 +313,9 @@ def fetch_vectors(
         info = read_info(transport)
         for name in names:
             warn_unknown_namespace(name, info, stacklevel=3)
-        table = _fetch(transport, batches, info.dimension or None, prefix=prefix, parts=parts)
+        table = _fetch(
+            transport, batches, info.dimension or None, prefix=prefix, parts=parts
+        )
     notes: tuple[str, ...] = ()
     if requested is None:
         _check_prefix_limit(prefix, table.num_rows)
@@ -327,9 +353,13 @@ def _fetch(
     """Fetch batches of ids, each with a namespace, or the ids of a prefix."""
     tables = [schemas.vectors(dimension).empty_table()]
     for name, ids in batches:
-        raw = fetch_bytes(transport, namespace=name, ids=ids, prefix=prefix, parts=parts)
+        raw = fetch_bytes(
+            transport, namespace=name, ids=ids, prefix=prefix, parts=parts
+        )
         check_page(raw, dimension, None)
-        table = decode_vectors(raw, namespace=name, dimension=dimension, want_vectors=parts.vectors)
+        table = decode_vectors(
+            raw, namespace=name, dimension=dimension, want_vectors=parts.vectors
+        )
         tables.append(table)
     return pa.concat_tables(tables)
 
@@ -363,19 +393,27 @@ def _fetch_notes(requested: list[tuple[str, str]], missing: int) -> tuple[str, .
     return tuple(notes)
 
 
-def ids_in_namespaces(argument: str, ids: Any, namespace: object = None) -> list[tuple[str, str]]:
+def ids_in_namespaces(
+    argument: str, ids: Any, namespace: object = None
+) -> list[tuple[str, str]]:
     """Return ids with namespaces: the given one, or the column of a frame, or the default.
 
     >>> ids_in_namespaces("ids", pd.DataFrame({"namespace": ["x", ""], "id": ["a", "b"]}))
     [('x', 'a'), ('', 'b')]
     """
-    wanted = [arguments.unmasked(argument, item) for item in arguments.texts(argument, ids, column="id")]
+    wanted = [
+        arguments.unmasked(argument, item)
+        for item in arguments.texts(argument, ids, column="id")
+    ]
     spaces = [""] * len(wanted)
     if namespace is not None:
         spaces = [arguments.text("namespace", namespace)] * len(wanted)
     elif "namespace" in getattr(ids, "columns", ()):
         spaces = arguments.texts(argument, ids, column="namespace", empty=True)
-    return [(arguments.unmasked("namespace", name), item) for name, item in zip(spaces, wanted, strict=True)]
+    return [
+        (arguments.unmasked("namespace", name), item)
+        for name, item in zip(spaces, wanted, strict=True)
+    ]
 
 
 def batched(ids: list[str], size: int) -> Iterator[list[str]]:
@@ -393,21 +431,32 @@ def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
     """Return a message with the nearest namespace if an index does not count a namespace, else no message."""
     if not namespace or not info.namespaces or namespace in info.namespaces:
         return []
-    return [f"The index has no namespace {namespace[:80]!r}. {nearest(namespace, sorted(info.namespaces))}"]
+    return [
+        f"The index has no namespace {namespace[:80]!r}. {nearest(namespace, sorted(info.namespaces))}"
+    ]
 
 
-def _in_order(table: pa.Table, requested: list[tuple[str, str]]) -> tuple[pa.Table, int]:
+def _in_order(
+    table: pa.Table, requested: list[tuple[str, str]]
+) -> tuple[pa.Table, int]:
     """Return one row per requested namespace and id, in order, and the number of ids that do not exist."""
     keys = zip(table["namespace"].to_pylist(), table["id"].to_pylist(), strict=True)
     positions = {key: position for position, key in enumerate(keys)}
     missing = list(dict.fromkeys(key for key in requested if key not in positions))
     absent = pa.Table.from_pylist(
-        [{"namespace": name, "id": item, "vector_problem": ABSENT} for name, item in missing],
+        [
+            {"namespace": name, "id": item, "vector_problem": ABSENT}
+            for name, item in missing
+        ],
         schema=table.schema,
     )
-    positions |= {key: table.num_rows + position for position, key in enumerate(missing)}
+    positions |= {
+        key: table.num_rows + position for position, key in enumerate(missing)
+    }
     both = pa.concat_tables([table, absent])
-    return both.take(pa.array([positions[key] for key in requested], pa.int64())), len(missing)
+    return both.take(pa.array([positions[key] for key in requested], pa.int64())), len(
+        missing
+    )
 
 
 def open_vectors(
@@ -427,7 +476,9 @@ def open_vectors(
     given_prefixes: list[str] | None = None
     prefixes: list[str | None] = [None]
     if prefix is not None:
-        given_prefixes = _unique_texts("prefix", prefix, "a prefix, several, or None for all ids")
+        given_prefixes = _unique_texts(
+            "prefix", prefix, "a prefix, several, or None for all ids"
+        )
         prefixes = _disjoint(given_prefixes)
     spaces = _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as sender:
@@ -482,7 +533,9 @@ def open_vectors(
         source=service.redactor.url(endpoint.url),
         scope={
             "namespaces": list(names),
-            "prefix": given_prefixes[0] if given_prefixes and isinstance(prefix, str) else given_prefixes,
+            "prefix": given_prefixes[0]
+            if given_prefixes and isinstance(prefix, str)
+            else given_prefixes,
             "include": parts.names,
         },
         schema=schemas.vectors(info.dimension or None),
@@ -491,7 +544,13 @@ def open_vectors(
         assumptions=_ASSUMPTIONS,
         rereads=True,
     )
-    progress = partial(ProgressBar, options.progress, title="vectors", unit="vectors", total=expected or None)
+    progress = partial(
+        ProgressBar,
+        options.progress,
+        title="vectors",
+        unit="vectors",
+        total=expected or None,
+    )
     return Load(plan, read, progress)
 
 

@@ -33,16 +33,22 @@ from toolkit.service.pages import Page
 from toolkit.service.transport import Transport
 from toolkit.tables.failures import FailureDecoder, Keep
 
-_MOST_PAGES: Final = 96  # pages that are buffered or requested while as many are decoded
+# pages that are buffered or requested while as many are decoded
+_MOST_PAGES: Final = 96
 _MOST_BYTES: Final = 32 << 20  # bytes of buffered pages
-_MIN_BATCH_PAGES: Final = 16  # fewer pages are not decoded while more are expected, because each call costs
-_FIRST_PAGES: Final = 2  # pages that are passed on one by one, so that the first rows show early
+# fewer pages are not decoded while more are expected, because each call costs
+_MIN_BATCH_PAGES: Final = 16
+# pages that are passed on one by one, so that the first rows show early
+_FIRST_PAGES: Final = 2
 _BATCH_TIMEOUT: Final = 0.05  # seconds to wait for more than a few pages
-_MOST_SOUGHT: Final = 20  # rows that are requested by id if they did not come again after a split
+# rows that are requested by id if they did not come again after a split
+_MOST_SOUGHT: Final = 20
 _OVERLAP: Final = "entries were in two time windows"
 _NO_DATES: Final = "the service ignored the dates of a time window"
 _NOT_SEEN: Final = "existing entries were in no time window"
-_MANY_NOT_SEEN: Final = f"more than {_MOST_SOUGHT} existing entries were in no time window"
+_MANY_NOT_SEEN: Final = (
+    f"more than {_MOST_SOUGHT} existing entries were in no time window"
+)
 
 
 class WindowReader:
@@ -74,7 +80,9 @@ class WindowReader:
         )
         # With `keep`, a page has more entries than the table has rows, so rows cannot be recognized by
         # position.
-        self._recognizer = EntryRecognizer(redactor) if redactor and keep is None else None
+        self._recognizer = (
+            EntryRecognizer(redactor) if redactor and keep is None else None
+        )
         ahead = options.limit is None
         since = None
         if wanted.since is not None:
@@ -92,11 +100,15 @@ class WindowReader:
 
         def fetch_page(window: Window) -> Page:
             span, cursor = window.span, window.cursor
-            return list_page(transport, wanted, cursor=cursor, span=span, kind=kind, count=count)
+            return list_page(
+                transport, wanted, cursor=cursor, span=span, kind=kind, count=count
+            )
 
         now = unix_milliseconds()
         self._fetcher = WindowFetcher(
-            WindowPlanner(self._partition.windows, connections=options.connections, now=now),
+            WindowPlanner(
+                self._partition.windows, connections=options.connections, now=now
+            ),
             fetch_page,
             connections=options.connections,
             limiter=limiter,
@@ -177,7 +189,11 @@ class WindowReader:
         return kept
 
     def _batch(
-        self, result: FetchResult, page: Page, recognized: PartlyStored | None, table: pa.Table
+        self,
+        result: FetchResult,
+        page: Page,
+        recognized: PartlyStored | None,
+        table: pa.Table,
     ) -> tuple[Batch, bool]:
         """Return the batch of a page, and True if the page is consistent with the windows."""
         window, rows = result.window, self._state.rows
@@ -208,16 +224,25 @@ class WindowReader:
                 row_ids, is_new = recognized.new, None
         # the newest window first; a window without an end is the newest
         order = (float("-inf") if window.last is None else -window.last,)
-        batch = self._state.batch(table, row_ids, is_new, order=order, reread=reread, **known)
+        batch = self._state.batch(
+            table, row_ids, is_new, order=order, reread=reread, **known
+        )
         return batch, is_consistent
 
-    def _decoded(self, pages: Sequence[bytes]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
+    def _decoded(
+        self, pages: Sequence[bytes]
+    ) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
         """Yield the stored rows of each page, if known, and a table of all other rows."""
         recognized: list[PartlyStored | None] = [None] * len(pages)
         if self._state.is_stored is not None and self._recognizer is not None:
             are_new, is_stored = self._state.rows.are_new, self._state.is_stored
-            recognized = list(self._recognizer.recognize(pages, are_new=are_new, is_stored=is_stored))
-        rows = [item.rows if item else page for page, item in zip(pages, recognized, strict=True)]
+            recognized = list(
+                self._recognizer.recognize(pages, are_new=are_new, is_stored=is_stored)
+            )
+        rows = [
+            item.rows if item else page
+            for page, item in zip(pages, recognized, strict=True)
+        ]
         return zip(recognized, self._decoder.tables(rows), strict=True)
 
     def _read_again(self, result: FetchResult) -> bool:
@@ -258,10 +283,13 @@ class WindowFetcher:
         self._limiter = limiter
         self._taken = 0
         self._ahead = ahead
-        self._arrival = threading.Condition()  # notified if there is a result; guards the attributes below
+        # notified if there is a result; guards the attributes below
+        self._arrival = threading.Condition()
         self._ready: deque[FetchResult] = deque()
         self._ready_bytes = 0
-        self._threads = ThreadPoolExecutor(connections, thread_name_prefix="toolkit-reading")
+        self._threads = ThreadPoolExecutor(
+            connections, thread_name_prefix="toolkit-reading"
+        )
         self._consumer_waits = False
         self._error: BaseException | None = None
         self._stopped = False
@@ -338,13 +366,17 @@ class WindowFetcher:
         if self._stopped or self._error is not None or self._ready_bytes > _MOST_BYTES:
             return 0
         if not self._ahead:
-            return int(self._consumer_waits and not self._ready and not self._planner.busy)
+            return int(
+                self._consumer_waits and not self._ready and not self._planner.busy
+            )
         most = _MOST_PAGES
         if self._alternates:
             most = 0
             if self._consumer_waits:
                 most = 2 * _MOST_PAGES
-        return max(0, min(self._limiter.width, most - len(self._ready)) - self._planner.busy)
+        return max(
+            0, min(self._limiter.width, most - len(self._ready)) - self._planner.busy
+        )
 
     def _request_pages(self) -> None:
         for _ in range(min(self._free(), self._planner.available)):
@@ -375,7 +407,9 @@ class WindowFetcher:
                 if len(self._ready) == 1 or self._enough(waited=False):
                     self._arrival.notify()
 
-    def _record(self, window: Window, page: Page | None, error: BaseException | None) -> None:
+    def _record(
+        self, window: Window, page: Page | None, error: BaseException | None
+    ) -> None:
         """Add a page, or the refusal of the service, to the results."""
         requested = window.cursor
         if page is not None:
@@ -387,11 +421,17 @@ class WindowFetcher:
                 outcome = self._planner.arrived(window, page, free=free)
             except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
                 self._error, outcome = raised, "more"
-            self._ready.append(FetchResult(window, outcome, page, window.cursor, window.pages))
+            self._ready.append(
+                FetchResult(window, outcome, page, window.cursor, window.pages)
+            )
             self._ready_bytes += page.size
         # A refusal of the first page of the whole span is no sign about cursors or dates of windows: the
         # request itself is wrong, for example the filter.
-        elif isinstance(error, ResponseError) and is_refusal(error) and (requested or not window.whole):
+        elif (
+            isinstance(error, ResponseError)
+            and is_refusal(error)
+            and (requested or not window.whole)
+        ):
             outcome = "refused"
             if requested:
                 outcome = "lost"

@@ -42,11 +42,11 @@ YEAR_2100: Final = 4_102_444_800_000
 PART: Final = 8
 """Minimum number of pages that a part of a split window should have."""
 
-_MIN_PAGES_BEFORE_SPLIT: Final = (
-    6  # of the requested span, so that a short listing costs one request per page
-)
+# of the requested span, so that a short listing costs one request per page
+_MIN_PAGES_BEFORE_SPLIT: Final = 6
 _MIN_PAGES_LEFT: Final = 4  # pages that make a split worthwhile
-_LONG: Final = 1.2  # a window of more parts than this is split even if no connection is free
+# a window of more parts than this is split even if no connection is free
+_LONG: Final = 1.2
 _WASTE_ALLOWANCE: Final = 96  # pages that may be wasted in a listing of any length
 _MAX_WASTE_SHARE: Final = 0.15  # share of the pages that may be wasted in addition
 _PARTS_EACH: Final = 3  # parts per connection, so that they end at about the same time
@@ -56,10 +56,15 @@ _HOUR: Final = 3_600_000
 _AGREEING: Final = 0.9  # share of the timestamps that have to be inside the window
 # Members of an entry with a time, in order of preference: creation, creation of the run, Date of the
 # response.
-_TIMESTAMPS: Final[tuple[tuple[re.Pattern[bytes], Callable[[bytes], int | None]], ...]] = (
+_TIMESTAMPS: Final[
+    tuple[tuple[re.Pattern[bytes], Callable[[bytes], int | None]], ...]
+] = (
     (re.compile(rb'"createdAt": ?(\d{13})\b'), int),
     (re.compile(rb'"workflowCreatedAt": ?(\d{13})\b'), int),
-    (re.compile(rb'"[Dd]ate": ?\["([^"\\]{20,40})"'), lambda text: http_date_ms(text.decode("latin-1"))),
+    (
+        re.compile(rb'"[Dd]ate": ?\["([^"\\]{20,40})"'),
+        lambda text: http_date_ms(text.decode("latin-1")),
+    ),
 )
 
 
@@ -81,7 +86,9 @@ class Window:
     new_rows: int = 0  # rows that no other window and no earlier reading had
     _cursors: CursorHistory = field(default_factory=CursorHistory, repr=False)
     _rows: dict[bytes, str] = field(default_factory=dict, repr=False)
-    _added: list[tuple[Sequence[bytes], Sequence[str]]] = field(default_factory=list, repr=False)
+    _added: list[tuple[Sequence[bytes], Sequence[str]]] = field(
+        default_factory=list, repr=False
+    )
 
     @property
     def span(self) -> Span:
@@ -104,7 +111,9 @@ class Window:
         """Record a page. Raise `CursorLoopError` if the cursor of the page was there before."""
         self.pages += 1
         self.has_rows |= not page.is_empty
-        self._cursors.follow(self.cursor, page.cursor, what="a listing", page=self.pages)
+        self._cursors.follow(
+            self.cursor, page.cursor, what="a listing", page=self.pages
+        )
         self.cursor = page.cursor
 
 
@@ -127,7 +136,9 @@ class FetchResult:
 class WindowPlanner:
     """The windows of one load: which to read next, and how to split them."""
 
-    def __init__(self, windows: Iterable[Window], *, connections: int, now: int) -> None:
+    def __init__(
+        self, windows: Iterable[Window], *, connections: int, now: int
+    ) -> None:
         self._connections = connections
         self._now = now
         self._waiting = deque(windows)
@@ -173,7 +184,9 @@ class WindowPlanner:
         self._waiting.clear()
         self._open.clear()
 
-    def arrived(self, window: Window, page: Page, *, free: int | None = None) -> Outcome:
+    def arrived(
+        self, window: Window, page: Page, *, free: int | None = None
+    ) -> Outcome:
         """Record a page of a window. Return the outcome for the window.
 
         `free` is the number of requests that could be sent now if there were more windows, or None if more
@@ -188,14 +201,20 @@ class WindowPlanner:
             else:
                 self._wasted += window.pages
             return "end"
-        parts = self._parts(window, page, free) if window.splits and free is not None else []
+        parts = (
+            self._parts(window, page, free)
+            if window.splits and free is not None
+            else []
+        )
         if parts:
             self._wasted += window.pages
             # A service that ignores the dates also returns entries for the year 2100. One probe per load
             # shows it.
             if not self._probed:
                 self._probed = True
-                parts.append(Window(YEAR_2100, YEAR_2100, WindowState.PROBE, splits=False))
+                parts.append(
+                    Window(YEAR_2100, YEAR_2100, WindowState.PROBE, splits=False)
+                )
             self._waiting.extend(parts)
             return "split"
         self._open.append(window)
@@ -210,9 +229,13 @@ class WindowPlanner:
         left = sum(item.pages_left or 0 for item in others)
         part = max(PART, left / (_PARTS_EACH * self._connections))
         seen = timestamps(page.rows, *window.span)
-        split = plan_split(*window.span, seen, now=self._now, part=part, ends=window.whole)
+        split = plan_split(
+            *window.span, seen, now=self._now, part=part, ends=window.whole
+        )
         window.pages_left = split.pages_left
-        if not split.cuts or not self._is_worth(window, part, connection_free=free > self.available):
+        if not split.cuts or not self._is_worth(
+            window, part, connection_free=free > self.available
+        ):
             return []
         if self._wastes_too_much(window, split):
             return []
@@ -220,7 +243,10 @@ class WindowPlanner:
         # overlap.
         starts = [window.first, *(cut + 1 for cut in split.cuts)]
         ends = [*split.cuts, window.last]
-        parts = [Window(first, last, window.state) for first, last in zip(starts, ends, strict=True)]
+        parts = [
+            Window(first, last, window.state)
+            for first, last in zip(starts, ends, strict=True)
+        ]
         parts.reverse()
         return parts
 
@@ -239,7 +265,9 @@ class WindowPlanner:
         long = _LONG * part * max(1, window.pages / _MIN_PAGES_LEFT)
         if window.pages_left > long:
             return True
-        return connection_free and window.pages_left >= max(_MIN_PAGES_LEFT, window.pages)
+        return connection_free and window.pages_left >= max(
+            _MIN_PAGES_LEFT, window.pages
+        )
 
 
 def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | None:
@@ -306,11 +334,16 @@ def plan_split(
         cuts, pages_left = _by_density(low, seen, part=part, ends=ends)
     elif seen and ascending >= _AGREEING * len(steps):
         # The oldest entries come first: the same with time running backwards.
-        cuts, pages_left = _by_density(-high, [-time for time in seen], part=part, ends=ends)
+        cuts, pages_left = _by_density(
+            -high, [-time for time in seen], part=part, ends=ends
+        )
         cuts = {-cut - 1 for cut in cuts}
     elif first is not None and last is not None:
         # The density is unknown: equal parts.
-        cuts = {low + (high - low) * number // _MOST_PARTS for number in range(1, _MOST_PARTS)}
+        cuts = {
+            low + (high - low) * number // _MOST_PARTS
+            for number in range(1, _MOST_PARTS)
+        }
     else:
         # The density is unknown and the window is open: parts that grow with the distance from now.
         newest = high
@@ -325,7 +358,9 @@ def plan_split(
     return Split(tuple(inside), pages_left)
 
 
-def _by_density(low: int, seen: Sequence[int], *, part: float, ends: bool) -> tuple[set[int], float]:
+def _by_density(
+    low: int, seen: Sequence[int], *, part: float, ends: bool
+) -> tuple[set[int], float]:
     """Split the unread range, assuming the density of the last page.
 
     Return the cut points and the estimated number of pages. For example, if a page covers one hour and 32
@@ -336,14 +371,19 @@ def _by_density(low: int, seen: Sequence[int], *, part: float, ends: bool) -> tu
     pages_left = (oldest - low) / page_span
     if pages_left < _MOST_PARTS * part:
         parts = max(2, round(pages_left / part))
-        cuts = {int(newest - (newest - low) * number / parts) for number in range(1, parts)}
+        cuts = {
+            int(newest - (newest - low) * number / parts) for number in range(1, parts)
+        }
     else:
         # It is unknown how old the oldest entry is. A few parts that grow with the distance reach far back.
         # With growth = (pages_left / part) ** (1 / 5), five steps reach about the low end: part * growth**5 =
         # pages_left.
         growth = max(4.0, (pages_left / part) ** (1 / _GROWING_PARTS))
         distances = (page_span * part * growth**number for number in count())
-        cuts = {int(newest - distance) for distance in takewhile(partial(gt, newest - low), distances)}
+        cuts = {
+            int(newest - distance)
+            for distance in takewhile(partial(gt, newest - low), distances)
+        }
     if ends or newest == oldest:
         # For example, with entries at 5, 8 and 9, the cuts are 5 and 7. The entry at 5 is then the last of a
         # part, and the entry at 8 the first of another. A page of one time t is cut at t - 1 and t, so that

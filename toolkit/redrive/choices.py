@@ -49,22 +49,32 @@ class Recommendation:
     then: str
 
 
-_UNLESS_CHANGED: Final = "If a step before the failed one changed as well, name the workflow in changed="
+_UNLESS_CHANGED: Final = (
+    "If a step before the failed one changed as well, name the workflow in changed="
+)
 _RECOMMENDED: Final = {
-    "bug": Recommendation(RESUME, f"Fix the code, then resume the runs. {_UNLESS_CHANGED}.", RESUME),
+    "bug": Recommendation(
+        RESUME, f"Fix the code, then resume the runs. {_UNLESS_CHANGED}.", RESUME
+    ),
     "contract drift": Recommendation(
         LEAVE, "Agree on the format with the other side, then resume the runs.", RESUME
     ),
     "poison input": Recommendation(
-        LEAVE, "Look at the inputs: a retry fails again until they are fixed or removed.", LEAVE
+        LEAVE,
+        "Look at the inputs: a retry fails again until they are fixed or removed.",
+        LEAVE,
     ),
     "throttled": Recommendation(
         RESUME,
         "Lower the rate (a flow-control key, fewer at once), then resume the runs a few at a time.",
         RESUME,
     ),
-    "authentication": Recommendation(RESUME, "Renew the credentials, then resume the runs.", RESUME),
-    "configuration": Recommendation(RESUME, "Fix the settings, then resume the runs.", RESUME),
+    "authentication": Recommendation(
+        RESUME, "Renew the credentials, then resume the runs.", RESUME
+    ),
+    "configuration": Recommendation(
+        RESUME, "Fix the settings, then resume the runs.", RESUME
+    ),
     "resource exhaustion": Recommendation(
         RESUME, "Give it more room, or smaller portions, then resume the runs.", RESUME
     ),
@@ -79,7 +89,9 @@ _RECOMMENDED: Final = {
     ),
 }
 _OTHERWISE: Final = Recommendation(
-    RESUME, "Look at one of them first: the response names no class of failure. Then resume the runs.", RESUME
+    RESUME,
+    "Look at one of them first: the response names no class of failure. Then resume the runs.",
+    RESUME,
 )
 
 
@@ -94,7 +106,9 @@ def recommended(found_class: str) -> Recommendation:
     return _RECOMMENDED.get(found_class, _OTHERWISE)
 
 
-_WOULD_FAIL: Final = tuple(name for name, one in _RECOMMENDED.items() if one.action == LEAVE)
+_WOULD_FAIL: Final = tuple(
+    name for name, one in _RECOMMENDED.items() if one.action == LEAVE
+)
 LEFT_OUT: Final = (*sorted(_WOULD_FAIL, reverse=True), RETURNED, MASKED, TRUNCATED)
 """Classes and marks of entries that are left, unless the option ``include`` names them."""
 
@@ -117,7 +131,9 @@ def marks_of(rows: pd.DataFrame, returned: frozenset[str]) -> list[str | None]:
         NO_FUNCTION: rows.get("failure_callback", rows["dlq_id"]).isna(),
     }
     has_mark = pd.DataFrame(flags, index=rows.index)[list(MARKS)].astype(bool)
-    return [joined_marks(compress(MARKS, row)) for row in has_mark.itertuples(index=False)]
+    return [
+        joined_marks(compress(MARKS, row)) for row in has_mark.itertuples(index=False)
+    ]
 
 
 def joined_marks(names: Iterable[str]) -> str | None:
@@ -150,10 +166,14 @@ class Choices:
             idempotent=rows["workflow_url"].isin(self.idempotent),
         )
         # many entries share their facts: decide once per combination
-        decisions = [self.of(entry) for entry in facts.drop_duplicates().to_dict("records")]
+        decisions = [
+            self.of(entry) for entry in facts.drop_duplicates().to_dict("records")
+        ]
         numbers = facts.groupby([*facts], sort=False, dropna=False).ngroup()
         actions, reasons = zip(*decisions, strict=True) if decisions else ((), ())
-        return [actions[number] for number in numbers], [reasons[number] for number in numbers]
+        return [actions[number] for number in numbers], [
+            reasons[number] for number in numbers
+        ]
 
     def of(self, entry: dict[Hashable, Any]) -> tuple[str, str]:
         """Return the action for an entry, and the reason."""
@@ -190,12 +210,14 @@ class Choices:
             "it is a plain message, not a run": entry["message"],
             "it has left the queue": GONE in marks,
             "an earlier redrive brought it back": RETURNED in excluded & marks,
-            "it has no failure function": action == "failure function" and NO_FUNCTION in marks,
+            "it has no failure function": action == "failure function"
+            and NO_FUNCTION in marks,
             "refused: the application asked not to retry": REFUSED in excluded_classes,
             f"{failure_class}: it would fail again": excluded_classes,
             f"{MASKED}: it may not be what the run got": MASKED in excluded_marks,
             f"{TRUNCATED}: it may not be what the run got": TRUNCATED in excluded_marks,
-            "an earlier step has changed: resuming is unsafe": action == "resume" and entry["changed"],
+            "an earlier step has changed: resuming is unsafe": action == "resume"
+            and entry["changed"],
             "restarting repeats side effects: not stated to be idempotent": (
                 action == "restart" and not entry["idempotent"]
             ),

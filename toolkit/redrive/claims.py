@@ -61,7 +61,11 @@ class Claims:
     def take(self, dlq_id: str, run_id: str) -> Claim | None:
         """Claim an entry. Return the claim of another run if it was first."""
         now = int(time.time())
-        values = {"entry": _key(dlq_id, run_id), "now": now, "expired": now - EXPIRES_AFTER}
+        values = {
+            "entry": _key(dlq_id, run_id),
+            "now": now,
+            "expired": now - EXPIRES_AFTER,
+        }
         values |= self._own._asdict()
         with self._opened() as database:
             if database.execute(_TAKE, values).rowcount == 1:
@@ -111,12 +115,17 @@ class Claims:
         self.path = user_folder("data") / "redrives" / "claims.sqlite"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(open_private(self.path, os.O_RDWR | os.O_CREAT))
-        database = sqlite3.connect(self.path, timeout=_TIMEOUT, check_same_thread=False, isolation_level=None)
+        database = sqlite3.connect(
+            self.path, timeout=_TIMEOUT, check_same_thread=False, isolation_level=None
+        )
         try:
             # a claim must outlive the process, not the machine: both runs end with it
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute(_TABLE)
-            database.execute("DELETE FROM claims WHERE claimed_at < ?", (int(time.time()) - EXPIRES_AFTER,))
+            database.execute(
+                "DELETE FROM claims WHERE claimed_at < ?",
+                (int(time.time()) - EXPIRES_AFTER,),
+            )
         except BaseException:
             database.close()
             raise

@@ -32,7 +32,14 @@ from toolkit.base.errors import InputError, LedgerLockedError, ToolkitError
 from toolkit.base.private_files import hold, open_private
 from toolkit.failures.selection import typed_frame
 from toolkit.redrive import ledger_file
-from toolkit.redrive.ledger_file import STATES, Content, Entry, NotALedgerError, State, Step
+from toolkit.redrive.ledger_file import (
+    STATES,
+    Content,
+    Entry,
+    NotALedgerError,
+    State,
+    Step,
+)
 
 if TYPE_CHECKING:
     from toolkit.redrive.plan import RedrivePlan
@@ -67,7 +74,9 @@ class Ledger:
     file before a method returns; `running` makes sure that one process at a time does that.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, make: bool, name: str = "ledger") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, make: bool, name: str = "ledger"
+    ) -> None:
         self.path = file_path(name, path)
         self._doing = f"opening the {name} {self.path}"
         self._database: sqlite3.Connection | None = None
@@ -121,7 +130,9 @@ class Ledger:
         if self._database is None:
             return
         with suppress(sqlite3.Error):
-            self._database.execute("PRAGMA journal_mode = DELETE")  # which removes the journal
+            self._database.execute(
+                "PRAGMA journal_mode = DELETE"
+            )  # which removes the journal
         self._database.close()
         self._database = None
 
@@ -167,7 +178,13 @@ class Ledger:
         columns = ["dlq_id", "group", "action", "workflow_run_id"]
         rows = plan.acted[columns].itertuples(index=False, name=None)
         return [
-            Entry(plan=plan.hash, dlq_id=dlq_id, grouped=group, action=action, origin_run=_known(run_id))
+            Entry(
+                plan=plan.hash,
+                dlq_id=dlq_id,
+                grouped=group,
+                action=action,
+                origin_run=_known(run_id),
+            )
             for dlq_id, group, action, run_id in rows
             if (plan.hash, dlq_id) not in self._content.entries
         ]
@@ -178,17 +195,36 @@ class Ledger:
 
     def intend(self, plan: str, entry: dict[str, Any], run_id: str | None) -> None:
         """Store that a request is about to be sent."""
-        self._store(plan, entry["dlq_id"], Step(state="intended", run_id=run_id, intended_at=_now()))
+        self._store(
+            plan,
+            entry["dlq_id"],
+            Step(state="intended", run_id=run_id, intended_at=_now()),
+        )
 
     def skip(self, plan: str, entry: dict[str, Any], reason: str) -> None:
         """Store that an entry was left, before anything was sent."""
-        self._store(plan, entry["dlq_id"], Step(state="skipped", reason=reason, ended_at=_now()))
+        self._store(
+            plan, entry["dlq_id"], Step(state="skipped", reason=reason, ended_at=_now())
+        )
 
-    def set(self, plan: str, dlq_id: str, state: State, *, ended: bool = True, **columns: str | None) -> None:
+    def set(
+        self,
+        plan: str,
+        dlq_id: str,
+        state: State,
+        *,
+        ended: bool = True,
+        **columns: str | None,
+    ) -> None:
         """Store the next state of an entry; a reason belongs to one state, other columns are kept."""
         step = self._content.entries[plan, dlq_id].step or Step(state=state)
         ended_at = _now() if ended else None
-        changes: dict[str, Any] = {"state": state, "ended_at": ended_at, "reason": None, **columns}
+        changes: dict[str, Any] = {
+            "state": state,
+            "ended_at": ended_at,
+            "reason": None,
+            **columns,
+        }
         self._store(plan, dlq_id, msgspec.structs.replace(step, **changes))
 
     def withdraw(self, plan: str, dlq_id: str) -> None:
@@ -206,12 +242,20 @@ class Ledger:
     def stopped(self, plan: str) -> dict[str, str]:
         """Return the groups that were stopped, and why."""
         groups = self._content.stopped.items()
-        return {group: reason for (of, group), reason in groups if of == plan and reason is not None}
+        return {
+            group: reason
+            for (of, group), reason in groups
+            if of == plan and reason is not None
+        }
 
     def entries(self, plan: str | None = None, *states: str) -> list[dict[str, Any]]:
         """Return the entries with a step, in order, if wanted only with some states."""
         wanted_states = states or STATES
-        rows = [entry.row for entry, step in self._begun(plan) if step.state in wanted_states]
+        rows = [
+            entry.row
+            for entry, step in self._begun(plan)
+            if step.state in wanted_states
+        ]
         return sorted(rows, key=_when)
 
     def states(self, plan: str) -> dict[str, dict[str, str]]:
@@ -231,9 +275,13 @@ class Ledger:
         """Store a step in the file, then in memory."""
         key = (plan, dlq_id)
         self._change("steps", key, ledger_file.padded_step(step))
-        self._content.entries[key] = msgspec.structs.replace(self._content.entries[key], step=step)
+        self._content.entries[key] = msgspec.structs.replace(
+            self._content.entries[key], step=step
+        )
 
-    def _change(self, table: Literal["steps", "stops"], key: tuple[str, str], value: str) -> None:
+    def _change(
+        self, table: Literal["steps", "stops"], key: tuple[str, str], value: str
+    ) -> None:
         """Overwrite a value; changes that several threads wait for are stored together (group commit)."""
         # While one thread stores, others add their changes to the queue. The next thread that may store takes
         # all of them in one transaction, so that one sync of the disk serves many threads:
@@ -256,11 +304,15 @@ class Ledger:
 
     def _commit(self, changes: Sequence[_Change]) -> None:
         if self._database is None:
-            raise sqlite3.ProgrammingError("the ledger was opened for reading, or is closed")
+            raise sqlite3.ProgrammingError(
+                "the ledger was opened for reading, or is closed"
+            )
         self._database.execute("BEGIN IMMEDIATE")
         try:
             for change in changes:
-                cursor = self._database.execute(_UPDATE[change.table], (change.value, change.number))
+                cursor = self._database.execute(
+                    _UPDATE[change.table], (change.value, change.number)
+                )
                 _check_updated(cursor.rowcount)
             self._database.execute("COMMIT")
         except BaseException:
@@ -313,7 +365,9 @@ def _found(error: Exception) -> str:
 
 def _check_updated(rows: int) -> None:
     if rows != 1:
-        raise sqlite3.DatabaseError(f"{rows} rows instead of 1: another program has changed the ledger")
+        raise sqlite3.DatabaseError(
+            f"{rows} rows instead of 1: another program has changed the ledger"
+        )
 
 
 def _known(value: object) -> str | None:
@@ -367,17 +421,24 @@ def _history(ledger: str | os.PathLike[str], name: str) -> pd.DataFrame:
         if row["state"] != "skipped":
             times += 1
         row["origin"], row["times"] = origin, times
-        came_from[row["new_dlq_id"]] = origin, times  # of None for a row that did not come back
+        came_from[row["new_dlq_id"]] = (
+            origin,
+            times,
+        )  # of None for a row that did not come back
     return entry_frame(rows, _HISTORY)
 
 
-def entry_frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> pd.DataFrame:
+def entry_frame(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
+) -> pd.DataFrame:
     """Return a frame with columns of these dtypes; keys that a row does not have are missing values."""
     typed: dict[str, tuple[str, Any]] = {}
     for name, dtype in columns.items():
         values: Any = [row.get(name) for row in rows]
         if dtype.startswith("datetime"):
-            values = pd.to_datetime(pd.Series(values, dtype="Int64"), unit="ms", utc=True)
+            values = pd.to_datetime(
+                pd.Series(values, dtype="Int64"), unit="ms", utc=True
+            )
         typed[name] = (dtype, values)
     return typed_frame(**typed)
 
@@ -385,7 +446,9 @@ def entry_frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -
 def returned_entries(ledger: str | os.PathLike[str]) -> frozenset[str]:
     """Return the ids of entries and of runs that redrives of a ledger have made."""
     history = _history(ledger, "history")
-    return frozenset(history["new_dlq_id"].dropna()) | frozenset(history["run_id"].dropna())
+    return frozenset(history["new_dlq_id"].dropna()) | frozenset(
+        history["run_id"].dropna()
+    )
 
 
 def _now() -> int:

@@ -32,7 +32,8 @@ from toolkit.base.private_files import check_unchanged, sync_folder
 
 APPLICATION_ID: Final = 0x746B6C67  # "tklg"
 VERSION: Final = 2
-STEP_BYTES: Final = 600  # six fit into a page; room for the longest ids and some 300 bytes of a reason
+# six fit into a page; room for the longest ids and some 300 bytes of a reason
+STEP_BYTES: Final = 600
 _REASON_BYTES: Final = 300  # of a group that was stopped
 _FIRST_VERSION: Final = 1  # without an application id, in write-ahead mode
 _FIRST_TABLES: Final = {"plans", "entries", "stopped"}
@@ -68,11 +69,19 @@ State = Literal[
     "unknown", "refused", "skipped",
 ]  # fmt: skip
 STATES: Final[tuple[str, ...]] = get_args(State)
-_Time = Annotated[int, msgspec.Meta(ge=0, le=2**43)]  # milliseconds, until the year 2248
+_Time = Annotated[
+    int, msgspec.Meta(ge=0, le=2**43)
+]  # milliseconds, until the year 2248
 Kind = Literal["missing", "empty", "ledger", "first version"]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Step(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """Contain the last step of an entry; times are in milliseconds."""
 
     state: State
@@ -157,7 +166,10 @@ def _is_first_version(database: sqlite3.Connection) -> bool:
     """Return whether a file has the form of version 1, which had no application id."""
     if _pragma(database, "application_id") != 0:
         return False
-    return _pragma(database, "user_version") == _FIRST_VERSION and _tables(database) >= _FIRST_TABLES
+    return (
+        _pragma(database, "user_version") == _FIRST_VERSION
+        and _tables(database) >= _FIRST_TABLES
+    )
 
 
 def read(path: Path) -> Content:
@@ -175,7 +187,9 @@ def read(path: Path) -> Content:
             with closing(_connect(path, "mode=ro")) as database:
                 return content_of(database)
         except sqlite3.OperationalError as error:
-            code = getattr(error, "sqlite_errorcode", 0)  # errors of Python's own have none
+            code = getattr(
+                error, "sqlite_errorcode", 0
+            )  # errors of Python's own have none
             if code & 0xFF not in _NEEDS_A_WRITER:
                 raise
         # a commit was interrupted, and the journal is still there: SQLite undoes it in the copy
@@ -193,7 +207,9 @@ def convert_first(path: Path) -> Content:
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a ledger to store steps in it; SQLite undoes an interrupted commit."""
-    database = sqlite3.connect(path, timeout=_TIMEOUT, check_same_thread=False, isolation_level=None)
+    database = sqlite3.connect(
+        path, timeout=_TIMEOUT, check_same_thread=False, isolation_level=None
+    )
     try:
         database.execute("PRAGMA journal_mode = PERSIST")
         # a step that was stored must still be stored after a power failure
@@ -208,9 +224,13 @@ def replace_file(path: Path, content: Content) -> None:
     """Write a new file with this content, and put it in place of the old one."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))  # which follows no link
+        os.close(
+            os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        )  # which follows no link
         with closing(sqlite3.connect(draft, isolation_level=None)) as database:
-            database.execute("PRAGMA journal_mode = OFF")  # a draft that was interrupted is not used
+            database.execute(
+                "PRAGMA journal_mode = OFF"
+            )  # a draft that was interrupted is not used
             database.execute("PRAGMA synchronous = FULL")
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             database.execute(f"PRAGMA user_version = {VERSION}")
@@ -227,12 +247,23 @@ def _insert(database: sqlite3.Connection, content: Content) -> None:
     plans = ((key, plan, content.began_at[key]) for key, plan in content.plans.items())
     database.executemany("INSERT INTO plans VALUES (?, ?, ?)", plans)
     for number, entry in enumerate(content.entries.values()):
-        fixed = (number, entry.plan, entry.dlq_id, entry.grouped, entry.action, entry.origin_run)
+        fixed = (
+            number,
+            entry.plan,
+            entry.dlq_id,
+            entry.grouped,
+            entry.action,
+            entry.origin_run,
+        )
         database.execute("INSERT INTO planned VALUES (?, ?, ?, ?, ?, ?)", fixed)
-        database.execute("INSERT INTO steps VALUES (?, ?)", (number, padded_step(entry.step)))
+        database.execute(
+            "INSERT INTO steps VALUES (?, ?)", (number, padded_step(entry.step))
+        )
     for number, ((plan, group), reason) in enumerate(content.stopped.items()):
         database.execute("INSERT INTO groups VALUES (?, ?, ?)", (number, plan, group))
-        database.execute("INSERT INTO stops VALUES (?, ?)", (number, padded_reason(reason)))
+        database.execute(
+            "INSERT INTO stops VALUES (?, ?)", (number, padded_reason(reason))
+        )
 
 
 def padded_step(step: Step | None) -> str:
@@ -268,13 +299,17 @@ def content_of(database: sqlite3.Connection) -> Content:
             f"SELECT {columns} FROM planned LEFT JOIN steps USING (id) ORDER BY id"  # noqa: S608 - names above
         ):
             if number != len(content.entries):
-                raise NotALedgerError(f"a damaged entry {number}: entries before it are missing")
+                raise NotALedgerError(
+                    f"a damaged entry {number}: entries before it are missing"
+                )
             _add_entry(content, fixed, _decoded_step(step, number))
         for number, plan, group, reason in database.execute(
             "SELECT id, plan, grouped, reason FROM groups LEFT JOIN stops USING (id) ORDER BY id"
         ):
             if number != len(content.stopped):
-                raise NotALedgerError(f"a damaged group {number}: groups before it are missing")
+                raise NotALedgerError(
+                    f"a damaged group {number}: groups before it are missing"
+                )
             _check_texts(plan, group, reason)
             content.stopped[plan, group] = reason.strip(" ") or None
     finally:
@@ -286,9 +321,26 @@ def _first_content(database: sqlite3.Connection) -> Content:
     """Return the content of a ledger of the first version."""
     content = Content()
     _read_plans(database, content)
-    names = ("state", "run_id", "intended_at", "ended_at", "new_dlq_id", "new_group", "reason")
+    names = (
+        "state",
+        "run_id",
+        "intended_at",
+        "ended_at",
+        "new_dlq_id",
+        "new_group",
+        "reason",
+    )
     columns = f"plan, dlq_id, grouped, action, origin_run, {', '.join(names)}"
-    for *fixed, state, run_id, intended, ended, new_dlq_id, new_group, reason in database.execute(
+    for (
+        *fixed,
+        state,
+        run_id,
+        intended,
+        ended,
+        new_dlq_id,
+        new_group,
+        reason,
+    ) in database.execute(
         f"SELECT {columns} FROM entries ORDER BY coalesce(intended_at, ended_at), dlq_id"  # noqa: S608 - names above
     ):
         values = (state, run_id, intended, ended, new_dlq_id, new_group, reason)
@@ -297,7 +349,9 @@ def _first_content(database: sqlite3.Connection) -> Content:
         except msgspec.ValidationError as error:
             raise NotALedgerError(f"a damaged entry: {error}") from None
         _add_entry(content, fixed, step)
-    for plan, group, reason in database.execute("SELECT plan, grouped, reason FROM stopped"):
+    for plan, group, reason in database.execute(
+        "SELECT plan, grouped, reason FROM stopped"
+    ):
         _check_texts(plan, group, reason)
         content.stopped[plan, group] = reason
     return content
@@ -307,7 +361,11 @@ def _read_plans(database: sqlite3.Connection, content: Content) -> None:
     for key, plan, began_at in database.execute(
         "SELECT hash, plan, began_at FROM plans ORDER BY began_at, hash"
     ):
-        if not (isinstance(key, str) and isinstance(plan, bytes) and isinstance(began_at, int)):
+        if not (
+            isinstance(key, str)
+            and isinstance(plan, bytes)
+            and isinstance(began_at, int)
+        ):
             raise NotALedgerError("a damaged plan: values of other types")
         content.plans[key] = plan
         content.began_at[key] = began_at
@@ -349,7 +407,9 @@ def _pragma(database: sqlite3.Connection, name: str) -> int:
 
 
 def _tables(database: sqlite3.Connection) -> set[object]:
-    rows: Iterable[tuple[object]] = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    rows: Iterable[tuple[object]] = database.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table'"
+    )
     return {name for (name,) in rows}
 
 

@@ -58,11 +58,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "stop_above": float(positive("stop_above", plain(self.stop_above))),
             "deadline": float(positive("deadline", plain(self.deadline))),
             "rate": whole("rate", self.rate, most=_MOST, optional="for the runs' own"),
-            "parallelism": whole("parallelism", self.parallelism, most=_MOST, optional="for the runs' own"),
+            "parallelism": whole(
+                "parallelism",
+                self.parallelism,
+                most=_MOST,
+                optional="for the runs' own",
+            ),
         }
         if self.stop_above > 1:
             raise wrong("stop_above", self.stop_above, "a share above 0, at most 1")
         if self.deadline > _LONGEST:
             raise wrong("deadline", self.deadline, f"at most {_LONGEST:,.0f} seconds")
         for name, value in checked.items():
-            msgspec.structs.force_setattr(self, name, value)  # as Python's own types, which JSON has
+            msgspec.structs.force_setattr(
+                self, name, value
+            )  # as Python's own types, which JSON has

@@ -31,7 +31,12 @@ from toolkit.redrive.plan_file import (
     unreadable,
 )
 
-UNCHANGED: Final = ("workflow_run_id", "created_at", "response_status", "failure_function_state")
+UNCHANGED: Final = (
+    "workflow_run_id",
+    "created_at",
+    "response_status",
+    "failure_function_state",
+)
 """Columns that must be as planned when an entry is read again."""
 
 _CODE_DIGITS, _EARLIER_CODE_DIGITS = 16, 8  # of the hash, in a confirmation
@@ -98,7 +103,9 @@ class RedrivePlan(HasFrame):
     def _digest(self) -> str:
         if self.format == OLDER:
             names = [name for name in COLUMNS if name not in _NOT_IN_OLDER_HASH]
-            return sha256(msgspec.json.encode([OLDER, self.limits, _texts(self.acted[names])])).hexdigest()
+            return sha256(
+                msgspec.json.encode([OLDER, self.limits, _texts(self.acted[names])])
+            ).hexdigest()
         rows = _texts(self.frame)
         parts = [FORMAT, self.source, self.limits, self.options, self.learned, rows]
         return sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
@@ -120,7 +127,9 @@ class RedrivePlan(HasFrame):
         actions, reasons = choices.decided(self.frame)
         for column, derived in (("action", actions), ("reason", reasons)):
             stated = self.frame[column].tolist()
-            for dlq_id, one, other in zip(self.frame["dlq_id"], stated, derived, strict=True):
+            for dlq_id, one, other in zip(
+                self.frame["dlq_id"], stated, derived, strict=True
+            ):
                 if one != other:
                     raise InputError(
                         doing, got=f"the {column} {one!r} for {dlq_id!r}"[:_LONGEST],
@@ -158,8 +167,12 @@ class RedrivePlan(HasFrame):
         failure report shows it).
         """
         keys = ["group", "title", "class", "workflow_url", "action", "reason"]
-        expiries = self.frame.groupby(keys, sort=False, dropna=False)["expires_at"].agg(["size", "min"])
-        table = expiries.reset_index().rename(columns={"size": "count", "min": "first_expiry"})
+        expiries = self.frame.groupby(keys, sort=False, dropna=False)["expires_at"].agg(
+            ["size", "min"]
+        )
+        table = expiries.reset_index().rename(
+            columns={"size": "count", "min": "first_expiry"}
+        )
         advice = [recommended(failure_class).advice for failure_class in table["class"]]
         return table.astype({"count": "Int64"}).assign(
             advice=pd.Series(advice, index=table.index, dtype="str")
@@ -184,12 +197,20 @@ class RedrivePlan(HasFrame):
         groups = self.groups.head(ROWS_SHOWN)
         advice = [
             f"{row['class']}: {row['advice']}"
-            for row in groups.drop_duplicates("class")[["class", "advice"]].to_dict("records")
+            for row in groups.drop_duplicates("class")[["class", "advice"]].to_dict(
+                "records"
+            )
         ]
-        return visible("\n".join([self._headline(), groups[columns].to_string(index=False), *advice]))
+        return visible(
+            "\n".join(
+                [self._headline(), groups[columns].to_string(index=False), *advice]
+            )
+        )
 
     def _repr_html_(self) -> str:
-        return frame_table(self._headline(), self.groups.drop(columns="group").head(ROWS_SHOWN))
+        return frame_table(
+            self._headline(), self.groups.drop(columns="group").head(ROWS_SHOWN)
+        )
 
     def _headline(self) -> str:
         return headline(self.verdict, len(self.groups))
@@ -208,13 +229,22 @@ class RedrivePlan(HasFrame):
             does not have the entry).
         """
         instance("other", other, RedrivePlan, "a plan")
-        before, after = (plan.frame.set_index("dlq_id")["action"] for plan in (self, other))
-        table = pd.DataFrame({"before": before, "after": after}).rename_axis("dlq_id").reset_index()
+        before, after = (
+            plan.frame.set_index("dlq_id")["action"] for plan in (self, other)
+        )
+        table = (
+            pd.DataFrame({"before": before, "after": after})
+            .rename_axis("dlq_id")
+            .reset_index()
+        )
         different = table["before"].fillna("") != table["after"].fillna("")
         return pd.DataFrame(table[different]).reset_index(drop=True).astype("str")
 
     def to_code(
-        self, ledger: str | os.PathLike[str] = "redrive.sqlite", *, failures: str = "failures"
+        self,
+        ledger: str | os.PathLike[str] = "redrive.sqlite",
+        *,
+        failures: str = "failures",
     ) -> Code:
         """Return Python code that makes this plan again and runs it.
 
@@ -234,13 +264,26 @@ class RedrivePlan(HasFrame):
         """
         ids = self.frame["dlq_id"].tolist()
         file, frame = str(file_path("ledger", ledger)), variable(failures)
-        limits = msgspec.structs.asdict(self.limits) | {"deadline": duration_text(self.limits.deadline)}
-        options = {name: value for name, value in (self.options | limits).items() if value not in (None, [])}
+        limits = msgspec.structs.asdict(self.limits) | {
+            "deadline": duration_text(self.limits.deadline)
+        }
+        options = {
+            name: value
+            for name, value in (self.options | limits).items()
+            if value not in (None, [])
+        }
         chosen = frame
         if len(ids) <= _IDS_SHOWN:
-            chosen = fill("{frame}[{frame}['dlq_id'].isin({ids})]", frame=frame, ids=ids)
+            chosen = fill(
+                "{frame}[{frame}['dlq_id'].isin({ids})]", frame=frame, ids=ids
+            )
         plan = _PLAN.write_lines(chosen, **options)
-        run = _RUN.write(variable("service"), variable("plan"), ledger=file, confirm=self.confirmation)
+        run = _RUN.write(
+            variable("service"),
+            variable("plan"),
+            ledger=file,
+            confirm=self.confirmation,
+        )
         return joined([fill("plan = {plan}", plan=plan), run])
 
     def to_json(self) -> bytes:
@@ -294,7 +337,9 @@ class RedrivePlan(HasFrame):
             content = read_file(file_path("path", path))
         except OSError as error:
             raise InputError(
-                f"reading the plan {path}", got=str(error.strerror or error), expected="a file"
+                f"reading the plan {path}",
+                got=str(error.strerror or error),
+                expected="a file",
             ) from None
         return cls.from_json(content, str(path))
 
@@ -304,7 +349,14 @@ class RedrivePlan(HasFrame):
         doing = f"reading the plan {name}"
         parts = read_parts(content, doing, older=older)
         with unreadable(doing):
-            plan = cls(parts.frame, parts.source, parts.limits, parts.options, parts.learned, parts.format)
+            plan = cls(
+                parts.frame,
+                parts.source,
+                parts.limits,
+                parts.options,
+                parts.learned,
+                parts.format,
+            )
             is_edited = plan.hash != parts.hash
         if is_edited:
             raise edited(doing)

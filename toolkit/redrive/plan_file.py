@@ -45,7 +45,9 @@ _WAY_OUT: Final = (
 _SHOWN: Final = 200  # characters of a wrong value
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
-_Mark = Literal["gone", "returned", "masked body", "truncated body", "no failure function"]
+_Mark = Literal[
+    "gone", "returned", "masked body", "truncated body", "no failure function"
+]
 _Included = Literal[
     "refused", "poison input", "contract drift", "returned", "masked body", "truncated body",
 ]  # fmt: skip
@@ -55,7 +57,9 @@ _Class = Literal[
 ]  # fmt: skip
 
 
-class PlanOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlanOptions(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """The arguments of `plan_redrive` that decide about entries."""
 
     actions: dict[_Text, Action] | Action | None = None
@@ -66,7 +70,9 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retention: _Text = "7d"
 
 
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"class_": "class"}):
+class _Entry(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"class_": "class"}
+):
     """One row of a plan."""
 
     dlq_id: _Text
@@ -96,7 +102,9 @@ class SavedPlan(msgspec.Struct, forbid_unknown_fields=True):
     entries: list[_Entry]
 
 
-class _OlderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"class_": "class"}):
+class _OlderEntry(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"class_": "class"}
+):
     """One row of a plan of format 1."""
 
     dlq_id: _Text
@@ -139,7 +147,9 @@ class PlanParts(msgspec.Struct, frozen=True):
 
 def checked_options(options: object) -> dict[str, Any]:
     """Return the options of a plan, known keys with values of their types; else an `InputError`."""
-    with unreadable("reading the options of a plan", expected="the arguments of plan_redrive"):
+    with unreadable(
+        "reading the options of a plan", expected="the arguments of plan_redrive"
+    ):
         known = msgspec.convert(options, PlanOptions)
         parse_duration(known.retention, name="retention")
     values: dict[str, Any] = msgspec.to_builtins(known)
@@ -150,7 +160,9 @@ def checked_learned(learned: object) -> dict[str, Any]:
     """Return the rules that grouping had learned; else an `InputError`."""
     if learned in (None, {}):
         return {}
-    with unreadable("reading the rules of a plan", expected="rules that grouping had learned"):
+    with unreadable(
+        "reading the rules of a plan", expected="rules that grouping had learned"
+    ):
         known = msgspec.convert(learned, Learned)
         values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(known))
     return values
@@ -161,10 +173,20 @@ def read_parts(content: bytes, doing: str, *, older: bool) -> PlanParts:
     with unreadable(doing):
         values = _strict_json(content)
         if not isinstance(values, dict):
-            raise InputError(doing, got=type(values).__name__, expected="a JSON object", next_step=_AGAIN)
+            raise InputError(
+                doing,
+                got=type(values).__name__,
+                expected="a JSON object",
+                next_step=_AGAIN,
+            )
         is_older = values.get("format") == OLDER
         if is_older and not older:
-            raise InputError(doing, got=f"a plan of format {OLDER}", expected=FORMAT, next_step=_WAY_OUT)
+            raise InputError(
+                doing,
+                got=f"a plan of format {OLDER}",
+                expected=FORMAT,
+                next_step=_WAY_OUT,
+            )
         kind: Any = _OlderPlan if is_older else SavedPlan
         if not is_older and values.get("format") != FORMAT:
             raise InputError(
@@ -214,15 +236,22 @@ def _frame(entries: list[Any]) -> pd.DataFrame:
 def _check_ids(ids: pd.Series[Any], doing: str) -> None:
     if twice := ids[ids.duplicated()].tolist():
         raise InputError(
-            doing, got=f"the id {twice[0][:_SHOWN]!r} twice", expected="each entry once", next_step=_AGAIN
+            doing,
+            got=f"the id {twice[0][:_SHOWN]!r} twice",
+            expected="each entry once",
+            next_step=_AGAIN,
         )
 
 
 def _strict_json(content: object) -> Any:
     """Read JSON in UTF-8. Raise an error for NaN, and for a key that occurs twice in an object."""
-    if not isinstance(content, bytes):  # a ledger of another program may have other types
+    if not isinstance(
+        content, bytes
+    ):  # a ledger of another program may have other types
         raise TypeError(f"{type(content).__name__} instead of bytes")
-    return json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
+    return json.loads(
+        content.decode(), object_pairs_hook=_unique, parse_constant=_no_number
+    )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -247,9 +276,20 @@ def unreadable(doing: str, expected: str = _EXPECTED) -> Iterator[None]:
     except InputError as error:
         if error.args and str(error).startswith(doing):
             raise
-        raise InputError(doing, got=str(error)[:_SHOWN], expected=expected, next_step=_AGAIN) from None
+        raise InputError(
+            doing, got=str(error)[:_SHOWN], expected=expected, next_step=_AGAIN
+        ) from None
     except RecursionError:
-        raise InputError(doing, got="JSON of too many levels", expected=expected, next_step=_AGAIN) from None
-    except (msgspec.DecodeError, UnicodeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            doing, got="JSON of too many levels", expected=expected, next_step=_AGAIN
+        ) from None
+    except (
+        msgspec.DecodeError,
+        UnicodeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+    ) as error:
         got = f"{type(error).__name__}: {error}"[:_SHOWN]
         raise InputError(doing, got=got, expected=expected, next_step=_AGAIN) from None

@@ -118,13 +118,18 @@ def plan_redrive(
     wanted = _checked_actions(actions)
     repeatable = frozenset(texts("idempotent", idempotent))
     unsafe = frozenset(texts("changed", changed))
-    included = frozenset(choice("include", item, LEFT_OUT) for item in texts("include", include))
+    included = frozenset(
+        choice("include", item, LEFT_OUT) for item in texts("include", include)
+    )
     seconds = parse_duration(deadline, name="deadline").total_seconds()
     limits = Limits(
         canaries=canaries, wave=wave, stop_above=stop_above, deadline=seconds, rate=rate,
         parallelism=parallelism,
     )  # fmt: skip
-    columns = [*_NEEDED, *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN)]
+    columns = [
+        *_NEEDED,
+        *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN),
+    ]
     kept = retention_of(failures, retention).length
     frame = to_frame(select(failures, columns, doing=_DOING).table())
     # in one order, because titles and learned rules may depend on it
@@ -140,14 +145,25 @@ def plan_redrive(
     frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
     titles = groups.frame.set_index("group")["title"]
     if isinstance(wanted, Mapping):
-        wanted = {choice("actions", group, titles.index): action for group, action in wanted.items()}
+        wanted = {
+            choice("actions", group, titles.index): action
+            for group, action in wanted.items()
+        }
     classes = classify_failures(frame).frame["class"]
-    rows = frame.assign(group=frame["signature"], title=frame["signature"].map(titles), **{"class": classes})
+    rows = frame.assign(
+        group=frame["signature"],
+        title=frame["signature"].map(titles),
+        **{"class": classes},
+    )
     # 2. facts about single entries: when they expire, and marks such as "truncated body"
-    expiries = expiring(failures, kept).drop_duplicates("dlq_id")[["dlq_id", "expires_at"]]
+    expiries = expiring(failures, kept).drop_duplicates("dlq_id")[
+        ["dlq_id", "expires_at"]
+    ]
     rows = rows.merge(expiries, on="dlq_id", how="left")
     returned = returned_entries(history) if history is not None else frozenset()
-    rows = rows.assign(marks=pd.Series(marks_of(rows, returned), index=rows.index, dtype="str"))
+    rows = rows.assign(
+        marks=pd.Series(marks_of(rows, returned), index=rows.index, dtype="str")
+    )
     # 3. the action of each entry, or the reason to leave it
     actions_of, reasons = Choices(wanted, repeatable, unsafe, included).decided(rows)
     rows = rows.assign(action=actions_of, reason=reasons)
@@ -155,7 +171,9 @@ def plan_redrive(
     # entries expire in the order of their failures
     rows["failed"] = rows["failed_at"].fillna(rows["created_at"])
     rows["first"] = rows.groupby("group")["failed"].transform("min")
-    ordered = rows.sort_values(["first", "group", "failed", "dlq_id"], ignore_index=True)
+    ordered = rows.sort_values(
+        ["first", "group", "failed", "dlq_id"], ignore_index=True
+    )
     options = {
         "actions": wanted,
         "idempotent": sorted(repeatable),
@@ -165,10 +183,14 @@ def plan_redrive(
         "retention": duration_text(kept.total_seconds()),
     }
     # whatever the order of the rows, and the unit of their times
-    types = {name: COLUMNS.get(name, "str") for name in _NEEDED} | {"failed_at": COLUMNS["created_at"]}
+    types = {name: COLUMNS.get(name, "str") for name in _NEEDED} | {
+        "failed_at": COLUMNS["created_at"]
+    }
     hashes = pd.util.hash_pandas_object(frame[list(_NEEDED)].astype(types), index=False)
     source = sha256(hashes.sort_values().to_numpy().tobytes()).hexdigest()
-    return RedrivePlan(ordered[list(COLUMNS)].astype(COLUMNS), source, limits, options, groups.learned)
+    return RedrivePlan(
+        ordered[list(COLUMNS)].astype(COLUMNS), source, limits, options, groups.learned
+    )
 
 
 def _checked_actions(actions: object) -> dict[str, str] | str | None:
@@ -176,7 +198,10 @@ def _checked_actions(actions: object) -> dict[str, str] | str | None:
     if actions is None:
         return None
     if isinstance(actions, Mapping):
-        return {str(group): _checked(f"actions[{group!r}]", action) for group, action in actions.items()}
+        return {
+            str(group): _checked(f"actions[{group!r}]", action)
+            for group, action in actions.items()
+        }
     return _checked("actions", actions, "; or a dict from group to action")
 
 

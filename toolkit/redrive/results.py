@@ -15,7 +15,14 @@ import pandas as pd
 from toolkit.base.arguments import nearest, text
 from toolkit.base.errors import InputError
 from toolkit.base.visible_text import visible
-from toolkit.drawing.wording import ROWS_SHOWN, Plotted, frame_table, headline, shorten, span
+from toolkit.drawing.wording import (
+    ROWS_SHOWN,
+    Plotted,
+    frame_table,
+    headline,
+    shorten,
+    span,
+)
 from toolkit.redrive.choices import LEAVE
 from toolkit.redrive.ledger import Ledger, entry_frame
 from toolkit.redrive.plan import RedrivePlan
@@ -47,9 +54,9 @@ _COUNTED_AS: Final = {state: state for state in STATES} | {
 _COUNT_ORDER: Final = tuple(dict.fromkeys(_COUNTED_AS.values()))
 _ERROR_SHOWN: Final = 200  # characters of an error in a sentence
 
-_COLUMNS: Final = dict.fromkeys(("state", "reason", "run_id", "new_dlq_id", "new_group"), "str") | (
-    dict.fromkeys(("intended_at", "ended_at"), "datetime64[ms, UTC]")
-)
+_COLUMNS: Final = dict.fromkeys(
+    ("state", "reason", "run_id", "new_dlq_id", "new_group"), "str"
+) | (dict.fromkeys(("intended_at", "ended_at"), "datetime64[ms, UTC]"))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -114,7 +121,9 @@ class RedriveResult(Plotted):
         """Return the count of each outcome, for example "12 succeeded, 3 failed again, 40 not sent"."""
         counts = Counter(self.frame["state"].map(_COUNTED_AS))
         del counts["left"]
-        listed = [f"{counts[words]:,} {words}" for words in _COUNT_ORDER if counts[words]]
+        listed = [
+            f"{counts[words]:,} {words}" for words in _COUNT_ORDER if counts[words]
+        ]
         if not any(counts[state] for state in _DONE):
             listed.insert(0, "0 succeeded")
         return ", ".join(listed)
@@ -126,7 +135,9 @@ class RedriveResult(Plotted):
         has_error = self.frame[reasons.str.contains(LAST_ERROR, regex=False)]
         if has_error.empty:
             return ""
-        latest = has_error.sort_values("intended_at", na_position="first")["reason"].iloc[-1]
+        latest = has_error.sort_values("intended_at", na_position="first")[
+            "reason"
+        ].iloc[-1]
         return str(latest).partition(LAST_ERROR)[2]
 
     @property
@@ -153,7 +164,9 @@ class RedriveResult(Plotted):
     def _details(self) -> list[str]:
         sentences = []
         if error := self.last_error:
-            sentences.append(f"The last error: {shorten(error.rstrip('.'), _ERROR_SHOWN)}.")
+            sentences.append(
+                f"The last error: {shorten(error.rstrip('.'), _ERROR_SHOWN)}."
+            )
         if self.deadline is not None:
             until = f"until {self.deadline:%Y-%m-%d %H:%M:%S} UTC"
             sentences.append(f"A run is waited for {until} ({self.remaining}).")
@@ -175,7 +188,9 @@ class RedriveResult(Plotted):
         columns = ["title", "workflow_url", "action", "state", "count", "reason"]
         groups = self.groups[columns]
         shown = groups.head(ROWS_SHOWN).fillna("")
-        return visible(f"{headline(self.verdict, len(groups))}\n{shown.to_string(index=False)}")
+        return visible(
+            f"{headline(self.verdict, len(groups))}\n{shown.to_string(index=False)}"
+        )
 
     def _repr_html_(self) -> str:
         groups = self.groups.drop(columns="group")
@@ -187,7 +202,9 @@ class RedriveResult(Plotted):
         return draw_outcomes(self.frame, ax, theme, verdict=self.verdict)
 
 
-def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> RedriveResult:
+def redrive_status(
+    ledger: str | os.PathLike[str], plan: str | None = None
+) -> RedriveResult:
     """Read the progress of a redrive, also while another process runs it.
 
     Parameters
@@ -238,7 +255,9 @@ def _matching_hash(hashes: list[str], prefix: str | None, ledger: Path) -> str:
         return matching[0]
     next_step = "No plan was run with it."
     if hashes:
-        next_step = nearest(prefix, [plan_hash[:8] for plan_hash in hashes], what="It has")
+        next_step = nearest(
+            prefix, [plan_hash[:8] for plan_hash in hashes], what="It has"
+        )
     raise InputError(
         f"looking for the plan in {ledger}",
         got=repr(prefix),
@@ -263,7 +282,9 @@ class Waiting:
         """
         parts = [self.states]
         if self.until is not None:
-            parts.append(f"{span(timedelta(seconds=max(0.0, self.until - now)))} until the deadline")
+            parts.append(
+                f"{span(timedelta(seconds=max(0.0, self.until - now)))} until the deadline"
+            )
         if self.last_error:
             parts.append(f"{LAST_ERROR}{self.last_error}")
         return [part for part in parts if part]
@@ -274,10 +295,14 @@ def waiting_of(plan: RedrivePlan, ledger: Ledger) -> Waiting:
     rows = ledger.entries(plan.hash)
     begun = [row["dlq_id"] for row in rows]
     stopped_groups = list(ledger.stopped(plan.hash))
-    is_waiting = ~plan.acted["group"].isin(stopped_groups) & ~plan.acted["dlq_id"].isin(begun)
+    is_waiting = ~plan.acted["group"].isin(stopped_groups) & ~plan.acted["dlq_id"].isin(
+        begun
+    )
     counts = Counter(row["state"] for row in rows)
     counts["waiting"] = int(is_waiting.sum())
-    states = ", ".join(f"{counts[state]:,} {state}" for state in UNFINISHED if counts[state])
+    states = ", ".join(
+        f"{counts[state]:,} {state}" for state in UNFINISHED if counts[state]
+    )
     pending = [row for row in rows if row["state"] in _PENDING]
     if not pending:
         return Waiting(states, None, "")
@@ -304,10 +329,16 @@ def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
             return {"state": "stopped", "reason": stopped[group]}
         return {"state": "waiting"}
 
-    planned = plan.frame[["dlq_id", "group", "action", "reason"]].itertuples(index=False)
-    frame = plan.frame[["dlq_id", "group", "title", "workflow_url", "action"]].reset_index(drop=True)
+    planned = plan.frame[["dlq_id", "group", "action", "reason"]].itertuples(
+        index=False
+    )
+    frame = plan.frame[
+        ["dlq_id", "group", "title", "workflow_url", "action"]
+    ].reset_index(drop=True)
     outcomes = entry_frame([outcome(*row) for row in planned], _COLUMNS)
-    return RedriveResult(plan, pd.concat([frame, outcomes], axis=1), pd.Timestamp.now("UTC"))
+    return RedriveResult(
+        plan, pd.concat([frame, outcomes], axis=1), pd.Timestamp.now("UTC")
+    )
 
 
 def _left_out(count: int) -> str:

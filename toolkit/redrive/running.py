@@ -64,7 +64,8 @@ _CONNECTIONS: Final = 8
 _FIRST_LOOK, _LONGEST_LOOK = 0.25, 15.0  # seconds between looks at what runs
 _EVENTS: Final = 20  # per run, read to find the last error
 _LONGEST_ERROR: Final = 200  # characters
-_LOOKS: Final = 3  # at an entry whose response was lost, before it counts as not acted on
+# at an entry whose response was lost, before it counts as not acted on
+_LOOKS: Final = 3
 _CONFLICT: Final = 409
 _GONE: Final = "it is no longer in the DLQ"
 _LONGEST_WAIT: Final = 60.0  # seconds, for the service's rate limit
@@ -140,13 +141,19 @@ def run_redrive(
     with Ledger.running(ledger) as opened:
         with Transport.to(service, "queue") as transport:
             opened.add(plan)
-            with ProgressBar(progress, title="redrive", unit="entries", total=len(plan.acted)) as bar:
+            with ProgressBar(
+                progress, title="redrive", unit="entries", total=len(plan.acted)
+            ) as bar:
                 claims = Claims(plan.hash, opened.path)
-                run = _Run(service, transport, plan, opened, claims, stop or threading.Event())
+                run = _Run(
+                    service, transport, plan, opened, claims, stop or threading.Event()
+                )
                 try:
                     run.all_groups(bar)
                 except (KeyboardInterrupt, ToolkitError) as error:
-                    error.add_note(f"{result_of(plan, opened).verdict} The same call continues.")
+                    error.add_note(
+                        f"{result_of(plan, opened).verdict} The same call continues."
+                    )
                     raise
                 finally:
                     claims.close()
@@ -194,7 +201,9 @@ class _Run:
         self._rules = GroupRules("", plan.learned or None)
         self._prefix = endpoint_of(service, "queue").dialect.prefix
         self._flow_control = _flow_control(self._prefix, plan)
-        self._waves = {str(group): rows for group, rows in plan.acted.groupby("group", sort=False)}
+        self._waves = {
+            str(group): rows for group, rows in plan.acted.groupby("group", sort=False)
+        }
 
     def all_groups(self, bar: ProgressBar) -> None:
         """Send the next wave of every group whose last wave has ended, until all groups are done."""
@@ -222,7 +231,11 @@ class _Run:
             looked_at = _PENDING
             list(pool.map(self._keep_last_error, self._first_started()))
             states_by_group = self._ledger.states(self._hash)
-            states = Counter(chain.from_iterable(group.values() for group in states_by_group.values()))
+            states = Counter(
+                chain.from_iterable(
+                    group.values() for group in states_by_group.values()
+                )
+            )
             pending = states["intended"] + states["started"]
             done = states.total() - pending
             bar.add(done - done_before)
@@ -238,16 +251,22 @@ class _Run:
             if not sent:
                 self._stop.wait(pause)
 
-    def _next(self, states_by_group: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+    def _next(
+        self, states_by_group: Mapping[str, Mapping[str, str]]
+    ) -> list[dict[str, Any]]:
         """Return the entries to act on now: the canaries or the next wave of each group."""
         stopped = self._ledger.stopped(self._hash)
         next_entries: list[Any] = []
         for group, rows in self._waves.items():
             if group not in stopped:
-                next_entries += self._next_of_group(group, rows, states_by_group.get(group, {}))
+                next_entries += self._next_of_group(
+                    group, rows, states_by_group.get(group, {})
+                )
         return next_entries
 
-    def _next_of_group(self, group: str, rows: pd.DataFrame, begun: Mapping[str, str]) -> list[Any]:
+    def _next_of_group(
+        self, group: str, rows: pd.DataFrame, begun: Mapping[str, str]
+    ) -> list[Any]:
         """Return the entries of a group to act on now; `begun` has the states of the others by id."""
         limits = self._plan.limits
         states = Counter(begun.values())
@@ -269,11 +288,15 @@ class _Run:
         if self._stop.is_set():
             return
         dlq_id, action = entry["dlq_id"], entry["action"]
-        run_id = new_run_id(self._hash, dlq_id) if action in ("resume", "restart") else None
+        run_id = (
+            new_run_id(self._hash, dlq_id) if action in ("resume", "restart") else None
+        )
         try:
             reason = _reason_to_skip(entry, self._read(dlq_id))
         except NotFoundError:
-            if self._run_of(run_id) is not None:  # an earlier request of ours arrived late
+            if (
+                self._run_of(run_id) is not None
+            ):  # an earlier request of ours arrived late
                 self._ledger.intend(self._hash, entry, run_id)
                 return
             reason = _GONE
@@ -296,7 +319,9 @@ class _Run:
             started = self._request(action, dlq_id, run_id)
         except RateLimitError as error:
             self._release(entry)
-            self._ledger.withdraw(self._hash, dlq_id)  # refused before anything was done
+            self._ledger.withdraw(
+                self._hash, dlq_id
+            )  # refused before anything was done
             self._stop.wait(min(error.wait or 1.0, _LONGEST_WAIT))
         except NotFoundError:
             self._release(entry)
@@ -341,7 +366,9 @@ class _Run:
     def _release(self, entry: Mapping[str, Any]) -> None:
         """Remove the claim of a failure function that is known not to have been called."""
         if entry["action"] == "failure function":
-            self._claims.release(*self._claim_key(entry["dlq_id"], entry["workflow_run_id"]))
+            self._claims.release(
+                *self._claim_key(entry["dlq_id"], entry["workflow_run_id"])
+            )
 
     def _claim_key(self, dlq_id: str, run_id: object) -> tuple[str, str]:
         """Return the identity of an entry; the entry of a message has no run, but is one of this queue."""
@@ -353,14 +380,21 @@ class _Run:
         elif action == "failure function":
             call_failure_function(self._transport, dlq_id)
         else:
-            headers = ((f"{self._prefix}Workflow-RunId", str(run_id)), *self._flow_control)
-            how: Literal["resume", "restart"] = "resume" if action == "resume" else "restart"
+            headers = (
+                (f"{self._prefix}Workflow-RunId", str(run_id)),
+                *self._flow_control,
+            )
+            how: Literal["resume", "restart"] = (
+                "resume" if action == "resume" else "restart"
+            )
             return start_again(self._transport, dlq_id, how, headers)
         return None
 
     def _look_at(self, row: dict[str, Any]) -> None:
         """Look at an entry that was sent and has not ended, and store the outcome."""
-        is_late = time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
+        is_late = (
+            time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
+        )
         if row["state"] == "intended":
             self._reconcile(row)
         elif row["action"] == "failure function":
@@ -396,18 +430,26 @@ class _Run:
         error = self._last_error(row["run_id"])
         reason = LAST_ERROR + error
         if error and row["reason"] != reason:
-            self._ledger.set(self._hash, row["dlq_id"], "started", ended=False, reason=reason)
+            self._ledger.set(
+                self._hash, row["dlq_id"], "started", ended=False, reason=reason
+            )
 
     def _last_error(self, run_id: str | None) -> str:
         """Return the error of the last delivery of a run, masked; empty if none is known."""
         filters = (("workflowRunId", str(run_id)), ("state", "ERROR"))
         try:
-            page = list_log_page(self._transport, "events", cursor=None, count=_EVENTS, filters=filters)
+            page = list_log_page(
+                self._transport, "events", cursor=None, count=_EVENTS, filters=filters
+            )
             events = msgspec.json.decode(page.rows, type=list[dict[str, Any]])
         except (ServiceError, msgspec.DecodeError):
             return ""  # the log only explains: a run does not depend on it
         # a service may ignore a filter that it does not know
-        errors = [event for event in events if event.get("workflowRunId") == run_id and event.get("error")]
+        errors = [
+            event
+            for event in events
+            if event.get("workflowRunId") == run_id and event.get("error")
+        ]
         latest = max(errors, key=lambda event: event.get("time") or 0, default=None)
         if latest is None:
             return ""
@@ -429,22 +471,32 @@ class _Run:
         try:
             call_state = self._read(row["dlq_id"])["failure_function_state"]
         except NotFoundError:
-            done("unknown", reason="it left the DLQ before its failure function had responded")
+            done(
+                "unknown",
+                reason="it left the DLQ before its failure function had responded",
+            )
             self._end_claim(row)
             return
-        if row["state"] == "unknown" and _same(call_state, self._planned_state(row["dlq_id"])):
+        if row["state"] == "unknown" and _same(
+            call_state, self._planned_state(row["dlq_id"])
+        ):
             return  # the state is from before the plan: it tells nothing about a call that may be lost
         if call_state in _CALLS:
             done(_CALLS[call_state])
             self._end_claim(row)
         elif is_late:
-            done("running", reason="the failure function had not responded before the deadline")
+            done(
+                "running",
+                reason="the failure function had not responded before the deadline",
+            )
 
     def _end_claim(self, row: dict[str, Any]) -> None:
         self._claims.end(*self._claim_key(row["dlq_id"], row["origin_run"]))
 
     def _planned_state(self, dlq_id: str) -> Any:
-        return self._plan.frame.set_index("dlq_id").loc[dlq_id, "failure_function_state"]
+        return self._plan.frame.set_index("dlq_id").loc[
+            dlq_id, "failure_function_state"
+        ]
 
     def _failed(self, row: dict[str, Any], new_dlq_id: object) -> None:
         """Store whether a run failed in the same way as before or in another way."""
@@ -454,13 +506,17 @@ class _Run:
             known_id = str(new_dlq_id)
             group = self._group_of(known_id)
         state: State = "failed again" if group == row["grouped"] else "failed otherwise"
-        self._ledger.set(self._hash, row["dlq_id"], state, new_dlq_id=known_id, new_group=group)
+        self._ledger.set(
+            self._hash, row["dlq_id"], state, new_dlq_id=known_id, new_group=group
+        )
 
     def _group_of(self, dlq_id: str) -> str | None:
         """Return the group of an entry by the rules of the plan; None if it has left the DLQ."""
         with suppress(NotFoundError):
             failure = to_frame(self._decoded(dlq_id))
-            return str(group_failures(failure, rules=self._rules).frame["group"].iloc[0])
+            return str(
+                group_failures(failure, rules=self._rules).frame["group"].iloc[0]
+            )
         return None
 
     def _reconcile(self, row: dict[str, Any]) -> None:
@@ -495,9 +551,14 @@ class _Run:
             elif self._run_of(run_id) is not None:
                 done("started", ended=False)
             else:
-                done("unknown", reason="it has left the DLQ, and no run has the id that was requested")
+                done(
+                    "unknown",
+                    reason="it has left the DLQ, and no run has the id that was requested",
+                )
             return True
-        if action == "failure function" and not _same(call_state, self._planned_state(dlq_id)):
+        if action == "failure function" and not _same(
+            call_state, self._planned_state(dlq_id)
+        ):
             done("started", ended=False)
             return True
         return False
@@ -505,15 +566,23 @@ class _Run:
     def _run_of(self, run_id: str | None) -> dict[str, Any] | None:
         if not run_id:
             return None
-        page = list_log_page(self._transport, cursor=None, count=1, filters=(("workflowRunId", run_id),))
+        page = list_log_page(
+            self._transport, cursor=None, count=1, filters=(("workflowRunId", run_id),)
+        )
         runs = msgspec.json.decode(page.rows, type=list[dict[str, Any]])
         return next((run for run in runs if run.get("workflowRunId") == run_id), None)
 
     def _decoded(self, dlq_id: str) -> Any:
-        return FailureDecoder(self._redactor).decode(b"[" + get_entry(self._transport, dlq_id) + b"]")
+        return FailureDecoder(self._redactor).decode(
+            b"[" + get_entry(self._transport, dlq_id) + b"]"
+        )
 
     def _read(self, dlq_id: str) -> dict[str, Any]:
-        row: dict[str, Any] = self._decoded(dlq_id).select([*UNCHANGED, "failure_callback"]).to_pylist()[0]
+        row: dict[str, Any] = (
+            self._decoded(dlq_id)
+            .select([*UNCHANGED, "failure_callback"])
+            .to_pylist()[0]
+        )
         return row
 
 
@@ -554,8 +623,13 @@ def _stop_reason(counts: Counter[str], stop_above: float) -> str:
 def _flow_control(prefix: str, plan: RedrivePlan) -> tuple[tuple[str, str], ...]:
     """Return the headers that set the limits; none if the plan has no limits."""
     limits = {"parallelism": plan.limits.parallelism, "rate": plan.limits.rate}
-    limits_set = [f"{name}={limit}" for name, limit in limits.items() if limit is not None]
+    limits_set = [
+        f"{name}={limit}" for name, limit in limits.items() if limit is not None
+    ]
     if not limits_set:
         return ()
     key = f"redrive-{plan.hash[:16]}"
-    return (f"{prefix}Flow-Control-Key", key), (f"{prefix}Flow-Control-Value", ", ".join(limits_set))
+    return (f"{prefix}Flow-Control-Key", key), (
+        f"{prefix}Flow-Control-Value",
+        ", ".join(limits_set),
+    )

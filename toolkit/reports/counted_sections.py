@@ -37,7 +37,9 @@ from toolkit.secrets.redaction import Redactor
 
 _TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers", "tz"))
 _CALENDAR: Final = PublicCall("plot_failure_calendar", ("tz",))
-_EXPIRY: Final = "tk.plot_expiry(failures, {kept})\n\ntk.count_expiring(failures, {kept})"
+_EXPIRY: Final = (
+    "tk.plot_expiry(failures, {kept})\n\ntk.count_expiring(failures, {kept})"
+)
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
 _ROW: Final = 0.32  # height of a row of cells, in inches
@@ -49,7 +51,9 @@ def masked_columns(failures: AnyFrame, redactor: Redactor) -> SelectedRows:
     """Return the columns that figures need. Workflow names are drawn, so secrets in them are masked."""
     columns = ["failed_at", "created_at", "workflow_url", "response_status"]
     rows = select(failures, columns, doing="making a report")
-    urls = rows.choose(["workflow_url"]).count("workflow_url")["workflow_url"].drop_null()
+    urls = (
+        rows.choose(["workflow_url"]).count("workflow_url")["workflow_url"].drop_null()
+    )
     masked = pa.array(map(redactor.text, urls.to_pylist()), pa.string())
     return rows.then(partial(_with_urls, urls.combine_chunks(), masked))
 
@@ -58,7 +62,9 @@ def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
     position = table.schema.get_field_index("workflow_url")
     if position < 0:
         return table
-    return table.set_column(position, "workflow_url", masked.take(pc.index_in(table["workflow_url"], urls)))
+    return table.set_column(
+        position, "workflow_url", masked.take(pc.index_in(table["workflow_url"], urls))
+    )
 
 
 def _when(counts: Counts) -> Iterator[Section]:
@@ -127,7 +133,11 @@ def _expiry(counts: Counts) -> Iterator[Section]:
         caption = f"How long failures are kept is {counts.retention.words}: no expiry is known"
     parts.append(table(caption, ["when", "#failures"], counts.left, half=True))
     if counts.next_expiring:
-        columns = [ReportColumn("failure", "id"), _WORKFLOW, ReportColumn("left", "hours")]
+        columns = [
+            ReportColumn("failure", "id"),
+            _WORKFLOW,
+            ReportColumn("left", "hours"),
+        ]
         names = ("dlq_id", "workflow_url", "hours_left")
         following = ([row[name] for name in names] for row in counts.next_expiring)
         parts.append(table("The next to expire", columns, following, half=True))
@@ -217,9 +227,13 @@ def _counts(
     more: str = "more rows",
 ) -> tuple[Part, ...]:
     """Return a table of the first rows of a frame, and the code that makes the frame."""
-    rows = ([row[name] for name in columns] for row in counts.clean.rows(frame.head(most)))
+    rows = (
+        [row[name] for name in columns] for row in counts.clean.rows(frame.head(most))
+    )
     left_out = max(len(frame) - most, 0)
-    return table(caption, columns.values(), rows, left_out=left_out, more=more), ReportCode(code)
+    return table(
+        caption, columns.values(), rows, left_out=left_out, more=more
+    ), ReportCode(code)
 
 
 def _new(counts: Counts) -> Iterator[Section]:
@@ -230,7 +244,11 @@ def _new(counts: Counts) -> Iterator[Section]:
     parts: list[Part] = []
     urls = comparison["new_workflows"]
     if urls:
-        parts.append(ReportList(caption="Workflows that had no failure before:", items=tuple(urls)))
+        parts.append(
+            ReportList(
+                caption="Workflows that had no failure before:", items=tuple(urls)
+            )
+        )
     parts.append(ReportList(
         caption=f"{counted(comparison['new'], 'failure')}, the latest first:",
         items=tuple(comparison["ids"]), ids=True, left_out=comparison["ids_left_out"],
@@ -243,7 +261,9 @@ def _scope(counts: Counts) -> Iterator[Section]:
     facts, trend = counts.findings["completeness"], counts.trend
     parts: list[Part] = []
     if facts["state"] == "unknown":
-        parts.append(ReportText("The frame has no receipt, so where it comes from is not known."))
+        parts.append(
+            ReportText("The frame has no receipt, so where it comes from is not known.")
+        )
     else:
         limit: list[tuple[str, str]] = []
         if facts["limit"] is not None:
@@ -257,17 +277,31 @@ def _scope(counts: Counts) -> Iterator[Section]:
             ("read", f"{time_text(read_time(facts['read_at']))}; {work}; {short_number(facts['bytes'])}B"),
             *(("assumes", text) for text in facts["assumptions"]),
         ]  # fmt: skip
-        parts.append(table("What was requested, and what the load did", ["part", "value"], rows))
+        parts.append(
+            table("What was requested, and what the load did", ["part", "value"], rows)
+        )
     for number, treatment in (
-        (trend.fell_back, "without a failure time, counted at creation time, which can be hours earlier"),
+        (
+            trend.fell_back,
+            "without a failure time, counted at creation time, which can be hours earlier",
+        ),
         (trend.undated, "without a usable time, in no chart"),
     ):
         if number:
             parts.append(ReportText(f"{counted(number, 'failure')} {treatment}."))
     if facts.get("clocks"):
         columns = ["destination", "#seconds ahead", "#failures"]
-        clocks = [(error["destination"], error["seconds_ahead"], error["rows"]) for error in facts["clocks"]]
-        parts.append(table("Clocks that are off: these failure times are estimated", columns, clocks))
+        clocks = [
+            (error["destination"], error["seconds_ahead"], error["rows"])
+            for error in facts["clocks"]
+        ]
+        parts.append(
+            table(
+                "Clocks that are off: these failure times are estimated",
+                columns,
+                clocks,
+            )
+        )
     if counts.repeated:
         # the shown code of all other sections assumes a frame with unique ids
         parts.append(ReportCode(ONCE))
@@ -276,7 +310,11 @@ def _scope(counts: Counts) -> Iterator[Section]:
 
 def _code(counts: Counts) -> Iterator[Section]:
     """Return the code that makes the report again."""
-    yield Section("code", "The code", parts=(ReportCode(Code(counts.findings["code"]), folded=False),))
+    yield Section(
+        "code",
+        "The code",
+        parts=(ReportCode(Code(counts.findings["code"]), folded=False),),
+    )
 
 
 def _listed(value: Any) -> str:

@@ -47,7 +47,8 @@ MOST_BYTES: Final = 90_000
 
 _SUBJECT: Final = 150  # characters; mail clients show 60 to 100
 _INCHES: Final = 8.0  # width of a picture
-_DOTS: Final = 160  # per inch: twice the resolution that a client shows, so that labels are sharp
+# per inch: twice the resolution that a client shows, so that labels are sharp
+_DOTS: Final = 160
 _SHOWN: Final = 640  # pixels of width in the message
 _ADDRESS: Final = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 
@@ -89,7 +90,9 @@ def email_message(
         message["To"] = ", ".join(recipients)
     message["Date"] = read_time(report.made_at)
     message["Message-ID"] = f"<{tag}.report@toolkit.invalid>"
-    message["Auto-Submitted"] = "auto-generated"  # suppresses automatic replies, for example "out of office"
+    message["Auto-Submitted"] = (
+        "auto-generated"  # suppresses automatic replies, for example "out of office"
+    )
     message.set_content(_text(report, sections, link), cte="quoted-printable")
     message.add_alternative(markup, subtype="html", cte="quoted-printable")
     page = message.get_payload()[1]  # type: ignore[index]
@@ -101,7 +104,9 @@ def email_message(
                 _png(picture.figure), "image", "png", cid=f"<{picture.content_id}>",
                 disposition="inline", filename=f"figure-{number}.png",
             )  # fmt: skip
-    for number, part in enumerate(part for part in message.walk() if part.is_multipart()):
+    for number, part in enumerate(
+        part for part in message.walk() if part.is_multipart()
+    ):
         part.set_boundary(f"=-{tag}-{number}")  # the default boundary is random
     return message
 
@@ -109,8 +114,16 @@ def email_message(
 def _addresses(name: str, addresses: Iterable[Any]) -> list[str]:
     checked = list(addresses)
     for address in checked:
-        if not (isinstance(address, str) and address.isascii() and _ADDRESS.fullmatch(address)):
-            raise wrong(name, address, "a plain address such as ops@example.com, or several in a list")
+        if not (
+            isinstance(address, str)
+            and address.isascii()
+            and _ADDRESS.fullmatch(address)
+        ):
+            raise wrong(
+                name,
+                address,
+                "a plain address such as ops@example.com, or several in a list",
+            )
     return checked
 
 
@@ -123,7 +136,8 @@ def _for_mail(section: Section) -> Section:
     parts = tuple(
         part
         for part in section.parts
-        if not isinstance(part, ReportCode) and not (isinstance(part, ReportTable) and part.folded)
+        if not isinstance(part, ReportCode)
+        and not (isinstance(part, ReportTable) and part.folded)
     )
     return Section(section.name, section.title, section.sentence, parts)
 
@@ -136,18 +150,27 @@ def _pictures(sections: Iterable[Section], tag: str) -> Iterator[_Picture]:
 
 
 def _html(
-    report: Report, sections: Sequence[Section], pictures: Sequence[_Picture], link: str | None
+    report: Report,
+    sections: Sequence[Section],
+    pictures: Sequence[_Picture],
+    link: str | None,
 ) -> tuple[str, list[Section]]:
     """Return the HTML part, and the sections that fit into it."""
     templates = environment()
-    page, fragment = (templates.get_template(name) for name in ("email.html", "email_section.html"))
+    page, fragment = (
+        templates.get_template(name) for name in ("email.html", "email_section.html")
+    )
     ids = {picture.figure: picture.content_id for picture in pictures}
     # start with the size of the head, assuming the worst case: all sections are listed as left out
     titles = [section.title for section in sections]
-    size = len(page.render(report=report, link=link, sections=[], left_out=titles).encode())
+    size = len(
+        page.render(report=report, link=link, sections=[], left_out=titles).encode()
+    )
     shown, fragments, left_out = [], [], []
     for section in sections:
-        markup = fragment.render(section=section, pictures=ids, width=_SHOWN, numbers=NUMBERS)
+        markup = fragment.render(
+            section=section, pictures=ids, width=_SHOWN, numbers=NUMBERS
+        )
         more = len(markup.encode()) + 1
         if size + more > MOST_BYTES:
             left_out.append(section.title)
@@ -155,7 +178,9 @@ def _html(
         size += more
         shown.append(section)
         fragments.append(Markup(markup))  # noqa: S704 - the template escapes every value
-    return page.render(report=report, link=link, sections=fragments, left_out=left_out), shown
+    return page.render(
+        report=report, link=link, sections=fragments, left_out=left_out
+    ), shown
 
 
 def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
@@ -163,8 +188,12 @@ def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
     lines = [_line(report.title), "", _line(report.verdict), ""]
     lines += [_line(notice.text) for notice in report.notices]
     for number in report.numbers:
-        notes = "; ".join(note for note in (change_in_words(number), number["note"]) if note)
-        lines.append(_line(f"{number_text(number['value'])} {number['name']} ({notes})"))
+        notes = "; ".join(
+            note for note in (change_in_words(number), number["note"]) if note
+        )
+        lines.append(
+            _line(f"{number_text(number['value'])} {number['name']} ({notes})")
+        )
     if link is not None:
         lines += ["", f"The whole report: {link}"]
     for section in sections:
@@ -174,7 +203,10 @@ def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
             lines.append(_line(section.sentence))
         for part in section.parts:
             lines += map(_line, _part(part))
-    lines += ["", f"Made {time_text(read_time(report.made_at))}. Secrets are masked. {report.method}".strip()]
+    lines += [
+        "",
+        f"Made {time_text(read_time(report.made_at))}. Secrets are masked. {report.method}".strip(),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -228,5 +260,11 @@ def _png(figure: ReportFigure) -> bytes:
         figure.draw(ax, theme)
     file = io.BytesIO()
     # the default metadata names the version of matplotlib, which would change the bytes
-    canvas.savefig(file, format="png", dpi=_DOTS, facecolor=theme.paper, metadata={"Software": None})
+    canvas.savefig(
+        file,
+        format="png",
+        dpi=_DOTS,
+        facecolor=theme.paper,
+        metadata={"Software": None},
+    )
     return file.getvalue()

@@ -21,7 +21,11 @@ from toolkit.failures.incidents import WithRows, incidents_with_rows
 from toolkit.failures.outcomes import RetryOutcomes, retry_outcomes
 from toolkit.failures.repeating import failure_functions, repeat_offenders
 from toolkit.failures.retention import Retention
-from toolkit.failures.seen_before import SimilarFailures, similar_failures, similar_grouped
+from toolkit.failures.seen_before import (
+    SimilarFailures,
+    similar_failures,
+    similar_grouped,
+)
 from toolkit.failures.selection import (
     opened,
     sample_failures,
@@ -47,10 +51,16 @@ _LIKENED: Final = 20  # new groups that are compared with similar earlier groups
 _BASIS: Final = frozenset(
     "dlq_id workflow_url workflow_run_id response_status response_body response_body_base64".split()  # noqa: SIM905 - words
 )
-_OFFENDING: Final = frozenset("url caller_ip flow_control_key label body workflow_run_id".split())  # noqa: SIM905 - words
-_FUNCTIONS: Final = frozenset(("workflow_url", "failure_callback", "failure_function_state"))
+_OFFENDING: Final = frozenset(
+    "url caller_ip flow_control_key label body workflow_run_id".split()  # noqa: SIM905 - words
+)
+_FUNCTIONS: Final = frozenset(
+    ("workflow_url", "failure_callback", "failure_function_state")
+)
 _TIMES: Final = ("failed_at", "created_at")
-_SHARED: Final = frozenset("labels headers response_headers extra signature gone_after gone_before".split())  # noqa: SIM905 - words
+_SHARED: Final = frozenset(
+    "labels headers response_headers extra signature gone_after gone_before".split()  # noqa: SIM905 - words
+)
 _READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _SHARED
 
 
@@ -59,7 +69,9 @@ class Story:
     """A likely explanation for some failures, for example "ConnectionTimeout in orders since 09:10"."""
 
     kind: str  # "rise" or "steady"
-    what: str  # the common error message, or the condition in words if the errors differ
+    what: (
+        str  # the common error message, or the condition in words if the errors differ
+    )
     stated: frozenset[str]  # the attributes that `what` already names
     whole: bool  # whether all failures have the error in `what`
     of_all: bool  # whether failures of all kinds rose alike
@@ -71,7 +83,9 @@ class Story:
     start: datetime
     stop: datetime
     episodes: int
-    period: str | None  # when the episodes begin, in UTC, for example "every day at 03:10"
+    period: (
+        str | None
+    )  # when the episodes begin, in UTC, for example "every day at 03:10"
     goes_on: bool
     observed: int
     expected: int
@@ -102,7 +116,8 @@ class Evidence:
     trend: Trend
     stories: list[Story] = field(default_factory=list)
     explained: float = 0.0  # share of all failures with at least one explanation
-    changes: pd.DataFrame | None = None  # one row per group, the most urgent change first
+    # one row per group, the most urgent change first
+    changes: pd.DataFrame | None = None
     similar: SimilarFailures | None = None
     offenders: pd.DataFrame | None = None
     functions: pd.DataFrame | None = None
@@ -114,8 +129,15 @@ class Evidence:
     @property
     def begins(self) -> dict[str, str]:
         """Return the start times of the explained rises by number, for the markers in the figure."""
-        rises = [(number, story) for number, story in enumerate(self.stories, 1) if story.kind == "rise"]
-        return {f"{number}": story.start.isoformat(timespec="minutes") for number, story in rises[:_MARKED]}
+        rises = [
+            (number, story)
+            for number, story in enumerate(self.stories, 1)
+            if story.kind == "rise"
+        ]
+        return {
+            f"{number}": story.start.isoformat(timespec="minutes")
+            for number, story in rises[:_MARKED]
+        }
 
     @property
     def sampled(self) -> bool:
@@ -137,7 +159,9 @@ def gather(
     names = set(opened(failures, doing=_DOING).names)
     both = names
     if previous is not None:
-        both = names & set(opened(previous, doing="comparing failures", name="previous").names)
+        both = names & set(
+            opened(previous, doing="comparing failures", name="previous").names
+        )
     if not total or not both >= _BASIS:
         return None
     kept = None
@@ -169,8 +193,12 @@ def gather(
         # 1,000 earlier failures but only half of the later ones are in the samples, the rate of the earlier
         # sample would look twice as high, so the exposure is doubled.
         sampling = (len(before) / max(entries, 1)) / (len(sample) / total)
-        trend = replace(trend, exposure=float(f"{trend.exposure * (sampling or 1):.6g}"))
-        evidence["outcomes"] = retry_outcomes(before, failures, retention=kept, now=fresh.now)
+        trend = replace(
+            trend, exposure=float(f"{trend.exposure * (sampling or 1):.6g}")
+        )
+        evidence["outcomes"] = retry_outcomes(
+            before, failures, retention=kept, now=fresh.now
+        )
         if fresh.is_current:
             # rows of the earlier load that are later than the period began would be counted twice
             past = _split(before, trend.since, now)[1]
@@ -208,7 +236,11 @@ def gather(
 
 
 def _grouped(
-    failures: AnyFrame, sample: pd.DataFrame, rules: GroupRules | None, *, is_whole: bool
+    failures: AnyFrame,
+    sample: pd.DataFrame,
+    rules: GroupRules | None,
+    *,
+    is_whole: bool,
 ) -> tuple[FailureGroups, pd.DataFrame]:
     """Return the groups of all failures, and the sample with a column that names the group of each row."""
     signed = _is_signed(sample)
@@ -221,17 +253,23 @@ def _grouped(
     if signed:
         return group_failures(sample, rules=rules), sample
     groups, ids = grouped(sample, rules)
-    return groups, sample.assign(signature=pd.Series(ids, index=sample.index, dtype="str"))
+    return groups, sample.assign(
+        signature=pd.Series(ids, index=sample.index, dtype="str")
+    )
 
 
 def _is_signed(failures: pd.DataFrame) -> bool:
-    return SIGNATURE in failures and are_signed(pa.table(failures[[SIGNATURE]])[SIGNATURE])
+    return SIGNATURE in failures and are_signed(
+        pa.table(failures[[SIGNATURE]])[SIGNATURE]
+    )
 
 
 def _earlier(previous: AnyFrame, groups: FailureGroups) -> tuple[pd.DataFrame, int]:
     """Return the earlier failures (or a sample) with their groups, and the number of all earlier failures."""
     before = sample_failures(previous, most=MOST, columns=_READ)
-    entries = select_timed(previous, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
+    entries = (
+        select_timed(previous, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
+    )
     if not _is_signed(before):
         before = groups.assign(before)
     return before, int(entries)
@@ -252,7 +290,12 @@ def _has_left(sample: pd.DataFrame) -> bool:
 
 
 def _waiting_groups(
-    failures: AnyFrame, sample: pd.DataFrame, groups: FailureGroups, *, total: int, signed: bool
+    failures: AnyFrame,
+    sample: pd.DataFrame,
+    groups: FailureGroups,
+    *,
+    total: int,
+    signed: bool,
 ) -> pd.DataFrame:
     """Return the groups of the failures in the queue, counted in the sample if it contains all failures."""
     if not _has_left(sample):
@@ -262,18 +305,24 @@ def _waiting_groups(
     return _waiting(failures, groups, signed=signed)
 
 
-def _waiting(failures: AnyFrame, groups: FailureGroups, *, signed: bool) -> pd.DataFrame:
+def _waiting(
+    failures: AnyFrame, groups: FailureGroups, *, signed: bool
+) -> pd.DataFrame:
     """Return the groups of the failures that are still in the queue: count, first and last time."""
     if not signed:
         retained = select_retained(failures, [*_BASIS, *_TIMES], doing=_DOING)
         failures = groups.assign(retained.table().to_pandas())
     rows = select_retained(failures, [SIGNATURE, *_TIMES], doing=_DOING).then(with_time)
-    counts = rows.count(SIGNATURE, first_at=("when_", "min"), last_at=("when_", "max")).to_pandas()
+    counts = rows.count(
+        SIGNATURE, first_at=("when_", "min"), last_at=("when_", "max")
+    ).to_pandas()
     counts = counts.rename(columns={SIGNATURE: "group", "count_": "count"})
     return groups.frame[["group", "title"]].merge(counts, on="group")
 
 
-def _split(failures: pd.DataFrame, since: datetime, now: datetime) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _split(
+    failures: pd.DataFrame, since: datetime, now: datetime
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the failures after a time, and the failures before it or without a time."""
     when = failures["failed_at"].fillna(failures["created_at"])
     recent, later = when > pd.Timestamp(since), when > pd.Timestamp(now)
@@ -282,17 +331,23 @@ def _split(failures: pd.DataFrame, since: datetime, now: datetime) -> tuple[pd.D
 
 def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
     """Return the class of each of the largest groups, judged by the latest failure of the group."""
-    largest = groups.sort_values(["count", "group"], ascending=[False, True]).head(_CLASSED)
+    largest = groups.sort_values(["count", "group"], ascending=[False, True]).head(
+        _CLASSED
+    )
     latest = sample.drop_duplicates(SIGNATURE, keep="last")
     latest = latest[latest[SIGNATURE].isin(largest["group"])].reset_index(drop=True)
     classes = classify_failures(latest).frame.assign(group=latest[SIGNATURE])
-    return classes.merge(groups[["group", "title", "count", "share"]], on="group").sort_values(
-        ["count", "group"], ascending=[False, True], ignore_index=True
-    )
+    return classes.merge(
+        groups[["group", "title", "count", "share"]], on="group"
+    ).sort_values(["count", "group"], ascending=[False, True], ignore_index=True)
 
 
 def _stories(
-    incidents: list[WithRows], sample: pd.DataFrame, total: int, groups: FailureGroups, classes: pd.DataFrame
+    incidents: list[WithRows],
+    sample: pd.DataFrame,
+    total: int,
+    groups: FailureGroups,
+    classes: pd.DataFrame,
 ) -> list[Story]:
     titles = groups.frame.set_index("group")["title"]
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
@@ -306,8 +361,12 @@ def _stories(
         group = shared.get(SIGNATURE)
         if group is None and len(groups_of) == 1:
             group = groups_of[0]
-        stated = {name: value for name, value in condition.items() if name != "workflow_url"}
-        workflows = list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist()
+        stated = {
+            name: value for name, value in condition.items() if name != "workflow_url"
+        }
+        workflows = (
+            list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist()
+        )
         title = str(titles.get(group, ""))
         whole, chosen = True, condition
         if title:
@@ -356,7 +415,11 @@ def _stories(
 
 
 def _without_title(
-    shared: dict[str, str], stated: dict[str, str], titles: pd.Series, *, is_of_all: bool
+    shared: dict[str, str],
+    stated: dict[str, str],
+    titles: pd.Series,
+    *,
+    is_of_all: bool,
 ) -> str:
     """Name an explanation whose failures have several errors."""
     if MENTIONED in shared:

@@ -22,14 +22,22 @@ from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import Counts
 from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.periods import Trend
-from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText, Section, table
+from toolkit.reports.sections import (
+    Part,
+    ReportCode,
+    ReportColumn,
+    ReportText,
+    Section,
+    table,
+)
 
 _SHARE: Final = ReportColumn("share", "share")
 _CONFIDENCE: Final = ReportColumn("confidence", "percent")
 _SIGNATURE: Final = ReportColumn("signature", "id", below=True)
 _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # rows per kind
-_WORKFLOWS: Final = 5  # if an explanation has more, only the most frequent workflow is named
+# if an explanation has more, only the most frequent workflow is named
+_WORKFLOWS: Final = 5
 _WORST: Final = 15
 _FUNCTIONS: Final = ("failed", "hanging", "never set")
 _OF_ALL: Final = "Look for what all workflows need: a network, a database, a shared service, a deploy."
@@ -140,7 +148,8 @@ class Explained:
         rows = []
         for row in groups.to_dict("records"):
             first, last = (
-                row[name].to_pydatetime() + self.retention.length for name in ("first_at", "last_at")
+                row[name].to_pydatetime() + self.retention.length
+                for name in ("first_at", "last_at")
             )
             if last <= self.now:
                 continue
@@ -153,7 +162,12 @@ class Explained:
         if not rows:
             return
         first_time = ReportColumn("first expires", "time", missing="due")
-        columns = ["group", first_time, ReportColumn("last expires", "time"), "#failures"]
+        columns = [
+            "group",
+            first_time,
+            ReportColumn("last expires", "time"),
+            "#failures",
+        ]
         yield self._section(
             "deadline", "Until when it can be retried",
             f"Failures are kept {self.kept}; after that nothing can be resumed or restarted.",
@@ -171,16 +185,31 @@ class Explained:
         if changes is None:
             return
         sizes = counts_by_change(changes)
-        counts = ", ".join(f"{number:,} {_KINDS.get(kind, kind)}" for kind, number in sizes.items() if number)
+        counts = ", ".join(
+            f"{number:,} {_KINDS.get(kind, kind)}"
+            for kind, number in sizes.items()
+            if number
+        )
         # most groups do not occur every day, so a list of absent groups would hide the other changes
         frame = changes[~changes["change"].isin(["steady", "gone"])]
-        columns = ["group", _SIGNATURE, "change", "#before", "#expected", "#now", _CONFIDENCE]
+        columns = [
+            "group",
+            _SIGNATURE,
+            "change",
+            "#before",
+            "#expected",
+            "#now",
+            _CONFIDENCE,
+        ]
         rows = []
         for row in frame.head(_GROUPS).to_dict("records"):
             # without an earlier rate, nothing is expected and no confidence can be computed
             expected = confidence = None
             if trend.usual is not None:
-                expected, confidence = round(row["expected"], 1), _confidence(row["confidence"])
+                expected, confidence = (
+                    round(row["expected"], 1),
+                    _confidence(row["confidence"]),
+                )
             rows.append((
                 row["title"], row["group"], row["change"], int(row["before"]), expected, int(row["after"]),
                 confidence,
@@ -188,8 +217,12 @@ class Explained:
         parts = []
         if rows:
             left_out = max(len(frame) - _GROUPS, 0)
-            parts.append(table("Groups whose rate changed", columns, rows, left_out=left_out))
-        lately = f"{counted(trend.recent or 0, 'failure')} since {time_text(trend.since)}"
+            parts.append(
+                table("Groups whose rate changed", columns, rows, left_out=left_out)
+            )
+        lately = (
+            f"{counted(trend.recent or 0, 'failure')} since {time_text(trend.since)}"
+        )
         if trend.direction is not None:
             lately += f", usually {trend.usual or 0:,.0f} in such a time: {trend.words}"
         sentence = f"{lately}."
@@ -206,7 +239,9 @@ class Explained:
         kinds = self.evidence.classes.set_index("group")["class"]
         rows = []
         for row in self.evidence.groups.head(_GROUPS).to_dict("records"):
-            example = next(iter(json.loads(row["examples"])), {"dlq_id": None, "text": None})
+            example = next(
+                iter(json.loads(row["examples"])), {"dlq_id": None, "text": None}
+            )
             text = example["text"]
             if text == row["title"]:
                 text = None
@@ -242,16 +277,31 @@ class Explained:
             share=("share", "sum"),
         ).reset_index().sort_values(["count", "class"], ascending=[False, True])  # fmt: skip
         rows = [
-            (row["class"], row["evidence"] or None, int(row["groups"]), int(row["count"]), row["share"])
+            (
+                row["class"],
+                row["evidence"] or None,
+                int(row["groups"]),
+                int(row["count"]),
+                row["share"],
+            )
             for row in sizes.to_dict("records")
         ]
-        columns = ["class", ReportColumn("evidence", below=True), "#groups", "#failures", _SHARE]
+        columns = [
+            "class",
+            ReportColumn("evidence", below=True),
+            "#groups",
+            "#failures",
+            _SHARE,
+        ]
         sentence = "What kind of failure each group is, by its latest response."
         chosen, imported = fill("failures"), fill("")
         if self.evidence.sampled:
             number = counted(len(self.evidence.sample), "failure")
             sentence = f"{sentence[:-1]} in a sample of {number}; groups that it lacks are left out."
-            chosen, imported = fill("sample_failures(failures, most={most})", most=MOST), _SAMPLING
+            chosen, imported = (
+                fill("sample_failures(failures, most={most})", most=MOST),
+                _SAMPLING,
+            )
         yield self._section(
             "classes", "Classes", sentence,
             table("Classes, and what decided for the largest group of each", columns, rows),
@@ -284,13 +334,20 @@ class Explained:
     def outcomes(self) -> Iterator[Section]:
         """Return the outcomes of entries that left the queue."""
         outcomes = self.evidence.outcomes
-        if outcomes is None or set(outcomes.counts["outcome"]) <= {"still there", "unknown"}:
+        if outcomes is None or set(outcomes.counts["outcome"]) <= {
+            "still there",
+            "unknown",
+        }:
             return
         counts = outcomes.counts.to_dict("records")
-        rows = [(row["outcome"], int(row["count"]), float(row["share"])) for row in counts]
+        rows = [
+            (row["outcome"], int(row["count"]), float(row["share"])) for row in counts
+        ]
         compared, sentence, sampling = self.evidence.trend.compared, "", fill("")
         if compared and self.evidence.earlier > self.evidence.earlier_sample:
-            sentence = f"Counted in a sample of {self.evidence.earlier_sample:,} of them."
+            sentence = (
+                f"Counted in a sample of {self.evidence.earlier_sample:,} of them."
+            )
             sampling = fill(_SAMPLED_BEFORE, imported=_SAMPLING, most=MOST)
         which = fill("failures")
         if compared:
@@ -313,7 +370,12 @@ class Explained:
         for row in similar.frame.to_dict("records"):
             seen: tuple[object, ...] = (None, None, None, None)
             if row["seen"]:
-                seen = (row["similar_title"], float(row["similarity"]), _iso(row["last_at"]), row["outcome"])
+                seen = (
+                    row["similar_title"],
+                    float(row["similarity"]),
+                    _iso(row["last_at"]),
+                    row["outcome"],
+                )
             rows.append((row["title"], row["group"], *seen))
         columns = [
             "new group",
@@ -336,7 +398,11 @@ class Explained:
         for number, story in enumerate(self.evidence.stories, 1):
             named = f"{number}. {_named(self.evidence, story, story.what)}"
             if not story.waiting:
-                parts.append(ReportText(f"{named}: none of its failures is in the queue any more."))
+                parts.append(
+                    ReportText(
+                        f"{named}: none of its failures is in the queue any more."
+                    )
+                )
                 continue
             last = (story.last_at or story.stop) + self.retention.length
             advice = recommended(story.found_class).advice
@@ -375,7 +441,10 @@ class Explained:
         where = _places(self.evidence, first)
         rows = [
             ("What happened", _named(self.evidence, first, first.name)),
-            ("Impact", f"{_number(self.evidence, first)} ({percent(first.share)}) in {where}"),
+            (
+                "Impact",
+                f"{_number(self.evidence, first)} ({percent(first.share)}) in {where}",
+            ),
             ("When", _when(first)),
             *((blank, None) for blank in _BLANKS),
         ]
@@ -423,10 +492,14 @@ class Explained:
                 if self.evidence.sampled:
                     imported = fill("")
                 sampling = fill(_SAMPLED_BEFORE, imported=imported, most=MOST)
-            split = fill(_LATER, sampling=sampling, since=self.evidence.trend.since.isoformat())
+            split = fill(
+                _LATER, sampling=sampling, since=self.evidence.trend.since.isoformat()
+            )
         exposure = self.evidence.trend.exposure
         return fill(
-            "{split}tk.compare_failures(before, recent, exposure={exposure})", split=split, exposure=exposure
+            "{split}tk.compare_failures(before, recent, exposure={exposure})",
+            split=split,
+            exposure=exposure,
         )
 
 
@@ -506,10 +579,14 @@ def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> s
             # a sample may lack some workflows
             names = f"at least {names}"
     shown = {*story.shared} - {*stated}
-    also = [name for name in ("flow_control_key", "caller_ip", "label") if name in shown]
+    also = [
+        name for name in ("flow_control_key", "caller_ip", "label") if name in shown
+    ]
     if not also:
         return names
-    shared = ", ".join(f"{name.replace('_', ' ')} {story.shared[name]}" for name in also)
+    shared = ", ".join(
+        f"{name.replace('_', ' ')} {story.shared[name]}" for name in also
+    )
     return f"{names} ({shared})"
 
 

@@ -35,7 +35,9 @@ from toolkit.secrets.redaction import Redactor
 from toolkit.tables.freshness import Clock
 
 _SCHEMA: Final = "failure-report/6"
-_METHOD: Final = "How failures are grouped and explained: docs/groups-and-explanations.md."
+_METHOD: Final = (
+    "How failures are grouped and explained: docs/groups-and-explanations.md."
+)
 STEPS: Final = 6
 """Number of steps that a progress bar shows."""
 
@@ -152,7 +154,9 @@ def failure_report(
     redriven = redrive_of(redrive)
     with (
         shown_in(time_zone(tz)),
-        ProgressSteps(progress, title="report", total=STEPS, rows=rows_of(failures)) as step,
+        ProgressSteps(
+            progress, title="report", total=STEPS, rows=rows_of(failures)
+        ) as step,
     ):
         return _report(
             failures, previous, retention=retention, now=now, max_age=max_age, title=title, redactor=redactor,
@@ -178,7 +182,9 @@ def _report(
     fresh = freshness_of(failures, now, max_age)
     failures, repeated = without_repeated(failures, doing="making a report")
     if previous is not None:
-        previous, _ = without_repeated(previous, doing="comparing failures", name="previous")
+        previous, _ = without_repeated(
+            previous, doing="comparing failures", name="previous"
+        )
     kept = retention_of(failures, retention, fresh.now)
     failures = with_gaps(failures, retention, kept)
     if previous is not None:
@@ -218,7 +224,9 @@ def _report(
     facts, comparison = findings["completeness"], findings["comparison"] or {}
     notices = [Notice(facts["sentence"], good=facts["state"] == "complete")]
     if repeated:
-        notices.append(Notice(f"Left out: {counted(repeated, 'row')} with the id of a later one."))
+        notices.append(
+            Notice(f"Left out: {counted(repeated, 'row')} with the id of a later one.")
+        )
     if fresh.problem:
         notices.append(Notice(
             f"Out of date: {fresh.problem}, so what came lately, what is new and what is worse is not known. "
@@ -238,7 +246,9 @@ def _report(
         made_at=clean.value(fresh.now),
         notices=tuple(notices),
         numbers=tuple(four_numbers(findings, trend)),
-        sections=tuple(sorted(sections, key=lambda section: _ORDER.index(section.name))),
+        sections=tuple(
+            sorted(sections, key=lambda section: _ORDER.index(section.name))
+        ),
         values=findings | {"change": _change(counts), "tz": time_zone().key},
     )
 
@@ -246,11 +256,18 @@ def _report(
 def _change(counts: Counts) -> dict[str, Any]:
     """Return new groups and the change of the rate as JSON-able values. Unknown values are None."""
     evidence, clean = counts.evidence, counts.clean
-    unknown: dict[str, Any] = dict.fromkeys(("since", "failures", "expected", "worse", "new_groups"))
+    unknown: dict[str, Any] = dict.fromkeys(
+        ("since", "failures", "expected", "worse", "new_groups")
+    )
     unknown |= {"groups": None, "grown_groups": [], "titles": {}}
     if evidence is None and counts.is_quiet:
         since = clean.value(counts.fresh.end - DAY)
-        return unknown | {"since": since, "failures": 0, "worse": False, "new_groups": []}
+        return unknown | {
+            "since": since,
+            "failures": 0,
+            "worse": False,
+            "new_groups": [],
+        }
     if evidence is None or not evidence.is_current:
         return unknown
     trend = evidence.trend
@@ -268,5 +285,8 @@ def _change(counts: Counts) -> dict[str, Any]:
         "new_groups": new,
         "groups": groups,
         "grown_groups": trend.grown,
-        "titles": {group: clean.value(titles.get(group, group)) for group in [*(new or ()), *trend.grown]},
+        "titles": {
+            group: clean.value(titles.get(group, group))
+            for group in [*(new or ()), *trend.grown]
+        },
     }

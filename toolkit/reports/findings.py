@@ -42,7 +42,13 @@ from toolkit.filters.failure import FailureFilter
 from toolkit.reports.evidence import Evidence, gather
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.freshness import Freshness
-from toolkit.tables.receipt import ClockError, Gap, Receipt, clock_sentence, requested_time
+from toolkit.tables.receipt import (
+    ClockError,
+    Gap,
+    Receipt,
+    clock_sentence,
+    requested_time,
+)
 
 CAPS: Final = {
     "workflows": 15, "labels": 25, "states": 15, "ids": 200, "expiring": 10, "worst": 8,
@@ -52,7 +58,10 @@ ONCE: Final = fill(
     "# the code of this report is for a frame with each id once\n"
     'failures = failures[~failures["dlq_id"].duplicated(keep="last") | failures["dlq_id"].isna()]'
 )
-_LEFT: Final = {"within 24 hours": "in 6 to 24 hours", "within 3 days": "in 1 to 3 days"}
+_LEFT: Final = {
+    "within 24 hours": "in 6 to 24 hours",
+    "within 3 days": "in 1 to 3 days",
+}
 _LONGEST: Final = 500  # longer strings are truncated
 _GROUPS: Final = 5  # workflows that the trend shows by name
 
@@ -70,7 +79,9 @@ class Cleaner:
         {'at': '2026-03-01T00:00:00.000+00:00', 'share': None}
         """
         if isinstance(value, Mapping):
-            return {self.value(str(name)): self.value(item) for name, item in value.items()}
+            return {
+                self.value(str(name)): self.value(item) for name, item in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         if value is None or value is pd.NA or value is pd.NaT:
@@ -91,12 +102,17 @@ class Cleaner:
         """Return the rows of a small frame as masked dicts."""
         plain = frame.astype(object)
         return [
-            {name: self.value(item) for name, item in zip(frame.columns, row, strict=True)}
+            {
+                name: self.value(item)
+                for name, item in zip(frame.columns, row, strict=True)
+            }
             for row in plain.itertuples(index=False, name=None)
         ]
 
 
-def without_repeated(frame: AnyFrame, *, doing: str, name: str = "failures") -> tuple[AnyFrame, int]:
+def without_repeated(
+    frame: AnyFrame, *, doing: str, name: str = "failures"
+) -> tuple[AnyFrame, int]:
     """Return the frame with only the last row of each id, and the number of rows left out.
 
     A snapshot has unique ids already. A lazy frame is read into memory only if ids repeat.
@@ -112,13 +128,17 @@ def without_repeated(frame: AnyFrame, *, doing: str, name: str = "failures") -> 
     if isinstance(frame, pd.DataFrame):
         return frame[~repeated], int(repeated.sum())
     table = rows.table().replace_schema_metadata(rows.schema.metadata)
-    repeated = _repeated(table, doing, name)  # again, because a lazy frame may be read in another order
+    repeated = _repeated(
+        table, doing, name
+    )  # again, because a lazy frame may be read in another order
     return table.filter(pa.array(~repeated)), int(repeated.sum())
 
 
 def _repeated(frame: AnyFrame, doing: str, name: str) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows whose id occurs again in a later row."""
-    ids = select(frame, ["dlq_id"], doing=doing, name=name).table()["dlq_id"].to_pandas()
+    ids = (
+        select(frame, ["dlq_id"], doing=doing, name=name).table()["dlq_id"].to_pandas()
+    )
     return np.asarray(ids.duplicated(keep="last") & ids.notna(), dtype=bool)
 
 
@@ -134,7 +154,8 @@ class Counts:
     fresh: Freshness
     clean: Cleaner
     new_since: datetime | None = None  # groups first seen after this time count as new
-    step: Callable[[str], None] = silent  # reports progress: called with the name of each step
+    # reports progress: called with the name of each step
+    step: Callable[[str], None] = silent
     repeated: int = 0  # number of rows left out because a later row has the same id
 
     @property
@@ -163,13 +184,18 @@ class Counts:
         length = 2 * self.recent.span
         if overlap(gaps_of(self.failures), self.fresh.end - length, self.fresh.end):
             return False
-        is_covered = _covers(self.receipt, self.fresh.end - length) and self.retention.at_least >= length
+        is_covered = (
+            _covers(self.receipt, self.fresh.end - length)
+            and self.retention.at_least >= length
+        )
         return self.fresh.is_current and is_covered
 
     @cached_property
     def expiring(self) -> list[dict[str, Any]]:
         """Return the number of failures that expire within 6 hours, 24 hours and so on."""
-        return self.clean.rows(count_expiring(self.failures, self.retention.length, self.now))
+        return self.clean.rows(
+            count_expiring(self.failures, self.retention.length, self.now)
+        )
 
     @property
     def is_quiet(self) -> bool:
@@ -180,13 +206,19 @@ class Counts:
     @property
     def left(self) -> list[tuple[str, int]]:
         """Return the counts of `expiring` that are not zero, with labels for separate periods."""
-        return [(_LEFT.get(row["when"], row["when"]), row["count"]) for row in self.expiring if row["count"]]
+        return [
+            (_LEFT.get(row["when"], row["when"]), row["count"])
+            for row in self.expiring
+            if row["count"]
+        ]
 
     @cached_property
     def next_expiring(self) -> list[dict[str, Any]]:
         """Return the failures that expire next."""
         return self.clean.rows(
-            next_expiring(self.failures, self.retention.length, self.now, most=CAPS["expiring"])
+            next_expiring(
+                self.failures, self.retention.length, self.now, most=CAPS["expiring"]
+            )
         )
 
     @cached_property
@@ -219,7 +251,12 @@ class Counts:
         """Return the failures over time, by workflow."""
         gaps = gaps_of(self.failures)
         return failure_trend(
-            self.shown, by="workflow_url", top=_GROUPS, now=self.now, markers=self.markers, gaps=gaps
+            self.shown,
+            by="workflow_url",
+            top=_GROUPS,
+            now=self.now,
+            markers=self.markers,
+            gaps=gaps,
         )
 
     @cached_property
@@ -236,7 +273,10 @@ class Counts:
             worst_share = overview.worst_count / overview.count
         failures_before = workflows_before = None
         if self.covered:
-            failures_before, workflows_before = recent.failures_before, recent.workflows_before
+            failures_before, workflows_before = (
+                recent.failures_before,
+                recent.workflows_before,
+            )
         retention = self.retention.words
         within = None
         if self.retention.is_known:
@@ -245,7 +285,9 @@ class Counts:
             soon = {"within 6 hours", "within 24 hours"}
             within = sum(row["count"] for row in self.expiring if row["when"] in soon)
         return {
-            "overview": clean.value(vars(overview) | {"worst_share": worst_share, "repeated": self.repeated}),
+            "overview": clean.value(
+                vars(overview) | {"worst_share": worst_share, "repeated": self.repeated}
+            ),
             "recent": {
                 "hours": int(recent.span.total_seconds() // 3600),
                 "until": clean.value(recent.until),
@@ -258,10 +300,14 @@ class Counts:
                 "retention": retention,
                 "is_known": self.retention.is_known,
                 "within_24_hours": within,
-                "next_hours_left": next((row["hours_left"] for row in self.next_expiring), None),
+                "next_hours_left": next(
+                    (row["hours_left"] for row in self.next_expiring), None
+                ),
             },
             "data": clean.value(self.fresh.to_dict()),
-            "completeness": _completeness(receipt, overview, clock_errors(self.failures), clean),
+            "completeness": _completeness(
+                receipt, overview, clock_errors(self.failures), clean
+            ),
             "comparison": _comparison(failures, previous, receipt, clean),
             "code": _code(receipt, previous is not None, self.kept, self.now, clean),
         }
@@ -276,7 +322,10 @@ def _covers(receipt: Receipt | None, start: datetime) -> bool:
 
 
 def _completeness(
-    receipt: Receipt | None, overview: FailureOverview, clocks: tuple[ClockError, ...], clean: Cleaner
+    receipt: Receipt | None,
+    overview: FailureOverview,
+    clocks: tuple[ClockError, ...],
+    clean: Cleaner,
 ) -> dict[str, Any]:
     count = overview.count - overview.gone
     gaps = _gaps_shown(receipt, overview)
@@ -355,14 +404,18 @@ def _gaps_in_words(gaps: list[Gap]) -> str:
 
 
 def _comparison(
-    failures: AnyFrame, previous: AnyFrame | None, receipt: Receipt | None, clean: Cleaner
+    failures: AnyFrame,
+    previous: AnyFrame | None,
+    receipt: Receipt | None,
+    clean: Cleaner,
 ) -> dict[str, Any] | None:
     if previous is None:
         return None
     doing = "comparing failures"
     changes = new_and_gone(failures, previous)
     count, previous_count = (
-        select(frame, ["dlq_id"], doing=doing).table().num_rows for frame in (failures, previous)
+        select(frame, ["dlq_id"], doing=doing).table().num_rows
+        for frame in (failures, previous)
     )
     # a part of the same load, for example a sample of it, is no earlier state
     is_smaller = previous_count <= count and not changes.gone
@@ -405,7 +458,9 @@ def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bo
     }  # "the last seven days" starts later in each load, which is no difference
     if {**scope, **times} != {**earlier, **times}:
         return True
-    return "until" in earlier or ("since" in earlier and str(scope.get("since", "")) < str(earlier["since"]))
+    return "until" in earlier or (
+        "since" in earlier and str(scope.get("since", "")) < str(earlier["since"])
+    )
 
 
 def _chosen(scope: Mapping[str, Any], now: datetime) -> FailureFilter:
@@ -413,11 +468,21 @@ def _chosen(scope: Mapping[str, Any], now: datetime) -> FailureFilter:
 
     Raise `InputError` if the receipt contains a value that is not valid, for example in an edited file.
     """
-    parts = {name: scope[name] for name in signature(FailureFilter).parameters if scope.get(name)}
+    parts = {
+        name: scope[name]
+        for name in signature(FailureFilter).parameters
+        if scope.get(name)
+    }
     return FailureFilter(**parts, now=now)
 
 
-def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> Code:  # noqa: FBT001 - private
+def _code(
+    receipt: Receipt | None,
+    compared: bool,  # noqa: FBT001 - private
+    retention: str,
+    now: datetime,
+    clean: Cleaner,
+) -> Code:
     """Return code that loads the failures and makes the report again."""
     lines = [_load_code(receipt, now, clean)]
     frames = [variable("failures")]

@@ -51,7 +51,9 @@ def changes_of_groups(
         rows = late[["group", "title"]].assign(
             before=0, after=0, expected=0.0, confidence=np.nan, change="new"
         )
-        frame = pd.concat([rows.reindex(columns=frame.columns).astype(frame.dtypes.to_dict()), frame])
+        frame = pd.concat(
+            [rows.reindex(columns=frame.columns).astype(frame.dtypes.to_dict()), frame]
+        )
     kinds = frame["change"].mask(frame["change"] == "growing", "steady")
     kinds = kinds.mask(kinds == "new", "missing before")
     kinds = kinds.mask(frame["group"].isin(trend.grown), "growing")
@@ -59,7 +61,9 @@ def changes_of_groups(
     if trend.usual is None:
         frame = frame[frame["change"] == "new"]
     order = frame["change"].map({change: place for place, change in enumerate(CHANGES)})
-    return frame.iloc[np.argsort(order.to_numpy(), kind="stable")].reset_index(drop=True)
+    return frame.iloc[np.argsort(order.to_numpy(), kind="stable")].reset_index(
+        drop=True
+    )
 
 
 def counts_by_change(changes: pd.DataFrame) -> dict[str, int]:

@@ -42,11 +42,15 @@ def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
     where = ""
     if overview["workflows"]:
         where = f" in {counted(overview['workflows'], 'workflow')}"
-    parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
+    parts = [
+        f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"
+    ]
     # the largest explanation already names the workflows that matter most
     if overview["workflows"] > 1 and "largest explanation" not in explained:
         share = percent(overview["worst_share"])
-        parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
+        parts.append(
+            f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}"
+        )
     return f"{', '.join(parts)}{_new(findings)}{_expiring_soon(findings['expiry'])}.{explained}"
 
 
@@ -82,7 +86,11 @@ def filter_in_words(scope: Mapping[str, Any]) -> str:
     >>> filter_in_words({"kind": "messages", "since": "2026-03-03T00:00:00.000Z"})
     ' of plain messages since 2026-03-03 00:00 UTC'
     """
-    named = [f"{name} {_some(scope[part])}" for part, name in _PARTS.items() if scope.get(part)]
+    named = [
+        f"{name} {_some(scope[part])}"
+        for part, name in _PARTS.items()
+        if scope.get(part)
+    ]
     words = ""
     if scope.get("kind") == "messages":
         words = " of plain messages"
@@ -125,9 +133,15 @@ def _new(findings: Mapping[str, Any]) -> str:
     return f"; {new} new compared with the earlier failures"
 
 
-def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[str, Any]]:
+def four_numbers(
+    findings: Mapping[str, Any], trend: Trend | None
+) -> list[dict[str, Any]]:
     """Return the four numbers of the head: failures, recent failures, recent workflows, and soon expiring."""
-    overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
+    overview, recent, comparison = (
+        findings["overview"],
+        findings["recent"],
+        findings["comparison"],
+    )
     change = None
     hours = _period_in_words(recent, findings["data"])
     note = f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}"
@@ -137,7 +151,11 @@ def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[
     elif comparison is not None:
         change = overview["count"] - comparison["previous_count"]
         note = f"{comparison['new']:,} new and {comparison['gone']:,} gone compared with the earlier failures"
-    lately = {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")}
+    lately = {
+        "name": f"in the {hours}",
+        "value": recent["failures"],
+        **_against(recent, "failures"),
+    }
     if trend is not None and trend.usual is not None:
         lately = _against_usual(trend, lately)
     return [
@@ -160,12 +178,21 @@ def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
     note = f"usually {round(trend.usual or 0):,} in as long a time"
     if trend.clear_change is None:
         note += f": {trend.overall}"
-    return {"name": name, "value": trend.recent, "change": trend.clear_change, "note": note}
+    return {
+        "name": name,
+        "value": trend.recent,
+        "change": trend.clear_change,
+        "note": note,
+    }
 
 
 def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """Return the period of the recent counts, with the end if the data end more than an hour ago."""
-    lags = data["age_hours"] is not None and data["age_hours"] > 1 and data["state"] == "current"
+    lags = (
+        data["age_hours"] is not None
+        and data["age_hours"] > 1
+        and data["state"] == "current"
+    )
     if lags:
         return f"{recent['hours']} hours until {time_text(read_time(recent['until']))}"
     return f"last {recent['hours']} hours"
@@ -177,7 +204,10 @@ def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
         return {"change": None, "note": "not known: the data are too old"}
     if before is None:
         return {"change": None, "note": "the earlier value is not known"}
-    return {"change": recent[what] - before, "note": f"{before:,} in the {recent['hours']} hours before"}
+    return {
+        "change": recent[what] - before,
+        "note": f"{before:,} in the {recent['hours']} hours before",
+    }
 
 
 def _next(expiry: Mapping[str, Any]) -> str:

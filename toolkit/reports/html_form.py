@@ -31,7 +31,11 @@ _WIDTHS: Final = {"wide": 9.6, "narrow": 4.0}  # inches
 
 def render_html(template: str, report: Report, tag: str) -> str:
     """Render a template. Every element id ends with the tag, so that a page can contain several reports."""
-    return environment().get_template(template).render(report=report, tag=tag, numbers=NUMBERS)
+    return (
+        environment()
+        .get_template(template)
+        .render(report=report, tag=tag, numbers=NUMBERS)
+    )
 
 
 def environment() -> Environment:
@@ -72,7 +76,9 @@ def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
     return drawn
 
 
-def _small(row: tuple[Any, ...], columns: tuple[ReportColumn, ...]) -> list[list[tuple[ReportColumn, str]]]:
+def _small(
+    row: tuple[Any, ...], columns: tuple[ReportColumn, ...]
+) -> list[list[tuple[ReportColumn, str]]]:
     """Return the small print below the first cell, line by line.
 
     Each text column has a line of its own; all other columns share the last line.

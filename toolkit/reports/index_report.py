@@ -194,10 +194,14 @@ def index_report(
     options: dict[str, Any] = {"k": k, "sample": sample, "seed": seed}
     if queries is not None:
         options["queries"] = queries
-    VectorTables(source, doing=_DOING, name=name)  # raises an error with the name of the argument
+    VectorTables(
+        source, doing=_DOING, name=name
+    )  # raises an error with the name of the argument
     if previous is not None:
         VectorTables(previous, doing=_DOING, name="previous")
-    with ProgressSteps(progress, title="index report", total=_STEPS, rows=rows_of(source)) as step:
+    with ProgressSteps(
+        progress, title="index report", total=_STEPS, rows=rows_of(source)
+    ) as step:
         audits = _audited(
             service, source, previous, labels, info,
             options=options, precision=precision, scale=scale, step=step,
@@ -206,11 +210,15 @@ def index_report(
     loaded = receipt_of(source)
     given = {"previous": previous, "labels": labels, "queries": queries}
     lines = [_loading(service is not None, passed, source)]
-    lines += [_as_passed(name, value) for name, value in given.items() if value is not None]
+    lines += [
+        _as_passed(name, value) for name, value in given.items() if value is not None
+    ]
     codes = _codes(lines, options, labels is not None, precision, scale, seed)
     sections = [_first(steps, audits.health), _index(info, audits.health)]
     sections += _audit_sections(audits, codes, clean.value)
-    sections.append(Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),)))
+    sections.append(
+        Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),))
+    )
     notices = []
     if loaded is not None:
         notices.append(_load_notice(loaded, audits.health, clean.value))
@@ -222,7 +230,9 @@ def index_report(
         made_at=when.isoformat(timespec="milliseconds"),
         notices=tuple(notices),
         numbers=tuple(_numbers(audits)),
-        sections=tuple(section.masked(clean.value, redactor.code) for section in sections),
+        sections=tuple(
+            section.masked(clean.value, redactor.code) for section in sections
+        ),
     )
 
 
@@ -243,7 +253,9 @@ def _audited(
     if info is not None and info.kind != "DENSE":
         # sparse and hybrid scores depend on the words or on the other results, so audits cannot use them
         mixed = f"The scores of a {info.kind.lower()} index have no common scale."
-    recall: RecallAudit | str = mixed or "Recall was not measured: that takes a service to query."
+    recall: RecallAudit | str = (
+        mixed or "Recall was not measured: that takes a service to query."
+    )
     scores: Calibration | str = mixed
     drift: VectorChanges | str = "There is no earlier state to compare with."
     step("auditing vectors")
@@ -255,11 +267,15 @@ def _audited(
         recall = audit_recall(service, source, **options)
     step("calibrating scores")
     if not mixed:
-        scores = calibrate_threshold(source, labels, precision=precision, similarity=scale, seed=seed)
+        scores = calibrate_threshold(
+            source, labels, precision=precision, similarity=scale, seed=seed
+        )
     step("comparing with the earlier state")
     if previous is not None:
         drift = compare_vectors(previous, source, seed=seed)
-    return _Audits(health=health, map=projected, recall=recall, scores=scores, drift=drift)
+    return _Audits(
+        health=health, map=projected, recall=recall, scores=scores, drift=drift
+    )
 
 
 def _steps(audits: _Audits) -> Iterator[_Step]:
@@ -275,7 +291,10 @@ def _steps(audits: _Audits) -> Iterator[_Step]:
                 ids = ", ".join(part["id"].head(_LISTED))
                 yield "Embed these texts again.", why, str(namespace), len(part), ids
         for row in findings[findings["severity"] == severity].to_dict("records"):
-            why, ids = f"{row['finding']}: {row['effect']}", ", ".join(row["ids"][:_LISTED])
+            why, ids = (
+                f"{row['finding']}: {row['effect']}",
+                ", ".join(row["ids"][:_LISTED]),
+            )
             yield row["advice"], why, row["namespace"], int(row["count"]), ids
 
 
@@ -298,14 +317,18 @@ def _load_notice(loaded: Receipt, health: VectorAudit, mask: _Mask) -> Notice:
     return Notice(mask(sentence), good=loaded.complete and loaded.rows == rows)
 
 
-def _audit_sections(audits: _Audits, codes: Mapping[str, Code], mask: _Mask) -> Iterator[Section]:
+def _audit_sections(
+    audits: _Audits, codes: Mapping[str, Code], mask: _Mask
+) -> Iterator[Section]:
     """Yield one section per audit, with the verdict and parts, or with the reason why it is missing."""
     for part, heading, make in _AUDITED:
         result = getattr(audits, part)
         if isinstance(result, str):
             yield Section(part, heading, result)
         else:
-            yield Section(part, heading, result.verdict, tuple(make(result, codes[part], mask)))
+            yield Section(
+                part, heading, result.verdict, tuple(make(result, codes[part], mask))
+            )
 
 
 def _verdict(audits: _Audits, steps: list[_Step]) -> str:
@@ -324,7 +347,9 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
     # a finding can occur in several namespaces, but is one kind of defect
     serious = audits.health.frame[audits.health.frame["severity"] != "info"]
     kinds = serious.drop_duplicates("finding")["severity"].value_counts()
-    by_severity = ", ".join(counted(int(kinds.get(name, 0)), name) for name in ("error", "warning"))
+    by_severity = ", ".join(
+        counted(int(kinds.get(name, 0)), name) for name in ("error", "warning")
+    )
     noun = "vectors"
     if rows == 1:
         noun = "vector"
@@ -332,12 +357,17 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
         (noun, rows, f"{usable:,} with a usable vector"),
         ("kinds of defect", serious["finding"].nunique(), by_severity),
     ]
-    if isinstance(audits.recall, RecallAudit) and audits.recall.frame["share"].notna().any():
+    if (
+        isinstance(audits.recall, RecallAudit)
+        and audits.recall.frame["share"].notna().any()
+    ):
         overall = audits.recall.overall
         note = f"of the {audits.recall.k} nearest; {percent(overall.low)} to {percent(overall.high)}"
         numbers.append(("% of neighbours returned", round(100 * overall.mean), note))
     if isinstance(audits.drift, VectorChanges):
-        numbers.append(("vectors changed", len(audits.drift.frame), f"of {audits.drift.rows:,}"))
+        numbers.append(
+            ("vectors changed", len(audits.drift.frame), f"of {audits.drift.rows:,}")
+        )
     for name, value, note in numbers:
         yield {"name": name, "value": value, "change": None, "note": note}
 
@@ -393,11 +423,16 @@ def _codes(
         scored["similarity"] = scale
     return {
         "load": joined([fill("import toolkit as tk\n"), *lines]),
-        "health": fill("health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame"),
-        "map": fill("map = {call}", call=_PROJECT.write(vectors, sample=_MAP_POINTS, seed=seed)),
+        "health": fill(
+            "health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame"
+        ),
+        "map": fill(
+            "map = {call}", call=_PROJECT.write(vectors, sample=_MAP_POINTS, seed=seed)
+        ),
         "recall": fill("recall = {call}\nrecall.plot()\nrecall.by", call=recall),
         "scores": fill(
-            "scores = {call}\nscores.plot()\nscores.frame", call=_SCORE.write(vectors, *labels, **scored)
+            "scores = {call}\nscores.plot()\nscores.frame",
+            call=_SCORE.write(vectors, *labels, **scored),
         ),
         "drift": fill(
             "changes = {call}\nchanges.plot()\nchanges.counts",
@@ -417,7 +452,9 @@ def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
     """Return the vectors projected onto a plane, or the reason why the map is missing."""
     try:
         return project_vectors(source, sample=_MAP_POINTS, seed=seed)
-    except InputError as error:  # for example vectors of several dimensions, or only sparse vectors
+    except (
+        InputError
+    ) as error:  # for example vectors of several dimensions, or only sparse vectors
         return f"There is no map: {error.got}."
 
 
@@ -428,7 +465,13 @@ def _first(steps: list[_Step], health: VectorAudit) -> Section:
         if health.dense:
             sentence = "Nothing: no defect was found."
         return Section("first", "What to do first", sentence)
-    columns = ["what to do", ReportColumn("why", below=True), _NAMESPACE, "#count", _IDS]
+    columns = [
+        "what to do",
+        ReportColumn("why", below=True),
+        _NAMESPACE,
+        "#count",
+        _IDS,
+    ]
     listed = table("Steps, the most urgent first", columns, steps, missing="")
     return Section("first", "What to do first", parts=(listed,))
 
@@ -441,12 +484,16 @@ def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
         if info.dimension:
             dimensions = f"{info.dimension:,} dimensions, {info.similarity}"
         model = info.model or "none, so it is queried by vectors alone"
-        sentence = f"A {info.kind.lower()} index of {dimensions}; embedding model: {model}."
+        sentence = (
+            f"A {info.kind.lower()} index of {dimensions}; embedding model: {model}."
+        )
     columns = [
         _NAMESPACE, "#rows", "#usable", "#dimension", "#compared", "#effective rank", "#random pair",
         "#nearest pair",
     ]  # fmt: skip
-    numbers = _table("Namespaces; the last two are median cosines", columns, health.facts)
+    numbers = _table(
+        "Namespaces; the last two are median cosines", columns, health.facts
+    )
     return Section("index", "What the index is", sentence, (numbers,))
 
 
@@ -456,8 +503,19 @@ def _health(health: VectorAudit, code: Code, mask: _Mask) -> Iterator[Part]:
         "finding", ReportColumn("detail", below=True), _IDS, _NAMESPACE, "severity", "#count",
         "effect on search", "advice",
     ]  # fmt: skip
-    names = ["finding", "detail", "ids", "namespace", "severity", "count", "effect", "advice"]
-    shown = health.frame.assign(ids=[", ".join(ids[:_LISTED]) for ids in health.frame["ids"]])
+    names = [
+        "finding",
+        "detail",
+        "ids",
+        "namespace",
+        "severity",
+        "count",
+        "effect",
+        "advice",
+    ]
+    shown = health.frame.assign(
+        ids=[", ".join(ids[:_LISTED]) for ids in health.frame["ids"]]
+    )
     if len(shown):
         yield _table("Findings, the worst first", columns, shown[names])
     if len(health.similarities):
@@ -471,19 +529,33 @@ def _map(projection: VectorProjection, code: Code, mask: _Mask) -> Iterator[Part
         return
     # the figure draws names, so they are masked here; the table is masked with the section
     names = projection.frame["namespace"]
-    shown = replace(projection, frame=projection.frame.assign(namespace=names.map(mask)))
+    shown = replace(
+        projection, frame=projection.frame.assign(namespace=names.map(mask))
+    )
     color, drawn = None, fill("map.plot()")
     if len(names.unique()) > 1:
         color = "namespace"
         drawn = fill("map.plot(color={color})", color=color)
     groups = projection.frame.groupby("namespace")
-    counts, ends = groups.size().rename("vectors"), groups[["x", "y"]].agg(["min", "max"])
-    listed = "; ".join(f"{mask(name) or '(default)'} {count:,}" for name, count in counts.items())
+    counts, ends = (
+        groups.size().rename("vectors"),
+        groups[["x", "y"]].agg(["min", "max"]),
+    )
+    listed = "; ".join(
+        f"{mask(name) or '(default)'} {count:,}" for name, count in counts.items()
+    )
     yield ReportFigure(
         "Map of the vectors", f"{counted(len(names), 'point')}, by namespace: {listed}", _FIGURE + 4 * _ROW,
         lambda ax, theme: shown.plot(color=color, ax=ax, theme=_name(theme)),
     )  # fmt: skip
-    columns = [_NAMESPACE, "#vectors", "#least x", "#largest x", "#least y", "#largest y"]
+    columns = [
+        _NAMESPACE,
+        "#vectors",
+        "#least x",
+        "#largest x",
+        "#least y",
+        "#largest y",
+    ]
     ends.columns = pd.Index(["least x", "largest x", "least y", "largest y"])
     numbers = pd.concat([counts, ends], axis=1).reset_index()
     yield _table("Map of the vectors: the numbers", columns, numbers, folded=True)
@@ -499,8 +571,19 @@ def _recall(recall: RecallAudit, code: Code, mask: _Mask) -> Iterator[Part]:
         f"The share of the {recall.k} nearest neighbours that is returned, with its interval",
         _FIGURE + _ROW * len(recall.by), lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
     )  # fmt: skip
-    columns = [_NAMESPACE, "filter", "#selectivity", "#queries", "#share", "#low", "#high", "#score gap"]
-    yield _table("Neighbours returned, with the 95 % interval over queries", columns, recall.by)
+    columns = [
+        _NAMESPACE,
+        "filter",
+        "#selectivity",
+        "#queries",
+        "#share",
+        "#low",
+        "#high",
+        "#score gap",
+    ]
+    yield _table(
+        "Neighbours returned, with the 95 % interval over queries", columns, recall.by
+    )
     yield ReportCode(code)
     worst = recall.frame[recall.frame["share"] < 1].head(_LISTED)
     missed = worst[["namespace", "query", "share", "score_gap"]].assign(
@@ -525,18 +608,28 @@ def _scores(scores: Calibration, code: Code, mask: _Mask) -> Iterator[Part]:
 def _drift(drift: VectorChanges, code: Code, mask: _Mask) -> Iterator[Part]:
     """Return the changes since an earlier load."""
     if len(drift.frame):
-        yield _table("Vectors that changed", [_NAMESPACE, "change", "#rows"], drift.counts)
+        yield _table(
+            "Vectors that changed", [_NAMESPACE, "change", "#rows"], drift.counts
+        )
     if len(drift.drift):
         columns = [_NAMESPACE, "#AUC", "#low", "#high", "#energy", "#p"]
-        yield _table("New vectors compared with old ones: 0.5 is no difference", columns, drift.drift)
+        yield _table(
+            "New vectors compared with old ones: 0.5 is no difference",
+            columns,
+            drift.drift,
+        )
     moved = replace(drift, frame=drift.moved)
     if len(moved.frame):
-        yield from _figure("How far vectors moved", moved, "frame", "namespace", code, mask)
+        yield from _figure(
+            "How far vectors moved", moved, "frame", "namespace", code, mask
+        )
     elif len(drift.frame) or len(drift.drift):
         yield ReportCode(code)
 
 
-_AUDITED: Final[tuple[tuple[str, str, Callable[[Any, Code, _Mask], Iterator[Part]]], ...]] = (
+_AUDITED: Final[
+    tuple[tuple[str, str, Callable[[Any, Code, _Mask], Iterator[Part]]], ...]
+] = (
     ("health", "Health", _health),
     ("map", "Map", _map),
     ("recall", "Recall", _recall),
@@ -546,19 +639,25 @@ _AUDITED: Final[tuple[tuple[str, str, Callable[[Any, Code, _Mask], Iterator[Part
 """Sections of the audits, in the order of the page: field of `_Audits`, heading, and function."""
 
 
-def _figure(title: str, result: Any, field: str, column: str, code: Code, mask: _Mask) -> Iterator[Part]:
+def _figure(
+    title: str, result: Any, field: str, column: str, code: Code, mask: _Mask
+) -> Iterator[Part]:
     """Return a figure of the distribution of scores, with a table and the code. Drawn names are masked."""
     values: pd.DataFrame = getattr(result, field)
     number = "distance"
     if "score" in values.columns:
         number = "score"
     groups = values.dropna(subset=number).groupby(column)[number]
-    numbers = groups.describe()[["count", "min", "25%", "50%", "75%", "max"]].reset_index()
+    numbers = groups.describe()[
+        ["count", "min", "25%", "50%", "75%", "max"]
+    ].reset_index()
     described = "; ".join(
         f"{mask(name) or '(default)'} ({count:,.0f}): {least:.3g} to {most:.3g}, median {median:.3g}"
         for name, count, least, _, median, _, most in numbers.itertuples(index=False)
     )
-    shown = replace(result, **{field: values.assign(**{column: values[column].map(mask)})})
+    shown = replace(
+        result, **{field: values.assign(**{column: values[column].map(mask)})}
+    )
     yield ReportFigure(
         title, f"{title}. {described}", _FIGURE + _ROW * len(numbers),
         lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
@@ -566,12 +665,27 @@ def _figure(title: str, result: Any, field: str, column: str, code: Code, mask: 
     heading: str | ReportColumn = column
     if column == "namespace":
         heading = _NAMESPACE
-    columns = [heading, "#values", "#lowest", "#a quarter below", "#median", "#a quarter above", "#highest"]
-    yield _table(f"{title}: the numbers", columns, numbers.astype({"count": "int64"}), folded=True)
+    columns = [
+        heading,
+        "#values",
+        "#lowest",
+        "#a quarter below",
+        "#median",
+        "#a quarter above",
+        "#highest",
+    ]
+    yield _table(
+        f"{title}: the numbers",
+        columns,
+        numbers.astype({"count": "int64"}),
+        folded=True,
+    )
     yield ReportCode(code)
 
 
-def _table(caption: str, columns: list[Any], frame: pd.DataFrame, *, folded: bool = False) -> ReportTable:
+def _table(
+    caption: str, columns: list[Any], frame: pd.DataFrame, *, folded: bool = False
+) -> ReportTable:
     """Return the rows of a frame, with empty cells for missing values."""
     plain = frame.astype(object)
     rows = plain.where(plain.notna(), None).to_numpy().tolist()

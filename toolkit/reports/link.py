@@ -22,7 +22,12 @@ def web_link(link: str | None) -> str | None:
     """
     if link is None:
         return None
-    fits = isinstance(link, str) and link.isascii() and len(link) <= _LONGEST and _ADDRESS.fullmatch(link)
+    fits = (
+        isinstance(link, str)
+        and link.isascii()
+        and len(link) <= _LONGEST
+        and _ADDRESS.fullmatch(link)
+    )
     if not fits or "@" in urlsplit(link).netloc:
         # the link itself may contain a password, so the message only names the length
         got = type(link).__name__

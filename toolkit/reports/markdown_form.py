@@ -65,14 +65,22 @@ def _as_code(text: str) -> str:
 
 def render_markdown(report: Report) -> str:
     """Return the report as Markdown."""
-    parts = [f"# {escape_markdown(report.title)}", f"**{escape_markdown(report.verdict)}**"]
+    parts = [
+        f"# {escape_markdown(report.title)}",
+        f"**{escape_markdown(report.verdict)}**",
+    ]
     parts += [escape_markdown(notice.text) for notice in report.notices]
     parts.append("\n".join(map(_number, report.numbers)))
     for section in report.sections:
-        parts += [f"## {escape_markdown(section.title)}", escape_markdown(section.sentence)]
+        parts += [
+            f"## {escape_markdown(section.title)}",
+            escape_markdown(section.sentence),
+        ]
         for part in section.parts:
             parts += _part(part)
-    parts.append(f"Made {time_text(read_time(report.made_at))}; secrets are masked. {report.method}".strip())
+    parts.append(
+        f"Made {time_text(read_time(report.made_at))}; secrets are masked. {report.method}".strip()
+    )
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -85,7 +93,9 @@ def _part(part: Part) -> Iterator[str]:
             if part.left_out:
                 yield f"and {part.left_out:,} {part.more}"
         case ReportFigure():
-            yield escape_markdown(f"{part.title}: {part.description} (drawn in the HTML form).")
+            yield escape_markdown(
+                f"{part.title}: {part.description} (drawn in the HTML form)."
+            )
         case ReportList():
             yield escape_markdown(part.caption)
             yield _list(part)
@@ -113,8 +123,14 @@ def _table(table: ReportTable) -> str:
     for row in table.rows:
         pairs = list(zip(table.columns, row, strict=True))
         # a flag has no column of its own: the name precedes the first cell, for example "(new) timeout"
-        flags = [f"({flag.name})" for flag, applies in pairs if flag.kind == "flag" and applies]
-        first, *others = (_cell(column, value) for column, value in pairs if column.kind != "flag")
+        flags = [
+            f"({flag.name})"
+            for flag, applies in pairs
+            if flag.kind == "flag" and applies
+        ]
+        first, *others = (
+            _cell(column, value) for column, value in pairs if column.kind != "flag"
+        )
         if flags:
             first = f"{escape_markdown(' '.join(flags))} {first}"
         lines.append(f"| {' | '.join([first, *others])} |")

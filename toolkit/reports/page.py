@@ -75,7 +75,9 @@ class Report:
             "title": self.title,
             "verdict": self.verdict,
             "generated_at": self.made_at,
-            "notices": [{"text": notice.text, "good": notice.good} for notice in self.notices],
+            "notices": [
+                {"text": notice.text, "good": notice.good} for notice in self.notices
+            ],
             "numbers": self.numbers,
             **self.values,
             "sections": [section.to_dict() for section in self.sections],
@@ -97,7 +99,11 @@ class Report:
             return render_markdown(self)
 
     def to_email(
-        self, *, to: str | Sequence[str] = (), sender: str | None = None, link: str | None = None
+        self,
+        *,
+        to: str | Sequence[str] = (),
+        sender: str | None = None,
+        link: str | None = None,
     ) -> EmailMessage:
         """Return the report as an e-mail that your own program or mail server can send.
 
@@ -229,10 +235,16 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-_BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_BROWSERS: Final = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
 _SECONDS: Final = 120
 _PRINTING: Final = "printing a report as PDF"
-_LEAST_SPACE: Final = 4 << 20  # in bytes; Chromium needs this much for the profile and the PDF
+# in bytes; Chromium needs this much for the profile and the PDF
+_LEAST_SPACE: Final = 4 << 20
 
 
 def print_page(markup: str) -> bytes:
@@ -242,7 +254,9 @@ def print_page(markup: str) -> bytes:
     except OSError as error:
         folder = gettempdir()
         if is_full(error):
-            raise full_disk(_PRINTING, error, f"for temporary files in {folder!r}") from None
+            raise full_disk(
+                _PRINTING, error, f"for temporary files in {folder!r}"
+            ) from None
         raise ToolkitError(
             _PRINTING,
             got=f"{type(error).__name__}: {error.strerror}",
@@ -253,7 +267,11 @@ def print_page(markup: str) -> bytes:
 
 def _printed(markup: str) -> bytes:
     # Windows searches the current folder first, which may contain an unrelated chromium.exe
-    browsers = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
+    browsers = (
+        path
+        for name in _BROWSERS
+        if (path := shutil.which(name)) and Path(path).is_absolute()
+    )
     browser = next(browsers, None)
     if browser is None:
         raise ToolkitError(
@@ -262,7 +280,9 @@ def _printed(markup: str) -> bytes:
             expected=f"one of {', '.join(_BROWSERS)}",
             next_step="Install Chromium, or save the report as .html and print it from your browser.",
         )
-    with TemporaryDirectory(prefix="toolkit-pdf-") as folder:  # readable by this user only
+    with TemporaryDirectory(
+        prefix="toolkit-pdf-"
+    ) as folder:  # readable by this user only
         page, target = Path(folder, "report.html"), Path(folder, "report.pdf")
         page.write_text(markup, encoding="utf-8")
         command = [
@@ -276,7 +296,11 @@ def _printed(markup: str) -> bytes:
         reason = ""
         try:
             done = subprocess.run(
-                command, capture_output=True, timeout=_SECONDS, check=False, env=program_variables()
+                command,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+                env=program_variables(),
             )
             reason = f"Chromium ended with {done.returncode} and no PDF"
         except subprocess.TimeoutExpired:
@@ -285,7 +309,11 @@ def _printed(markup: str) -> bytes:
             reason = f"Chromium could not be started ({error.strerror})"
         if not target.is_file() or not target.read_bytes().startswith(b"%PDF-"):
             next_step = "Save the report as .html and print it from your browser."
-            if shutil.disk_usage(folder).free < _LEAST_SPACE:  # Chromium gives no reason
+            if (
+                shutil.disk_usage(folder).free < _LEAST_SPACE
+            ):  # Chromium gives no reason
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            raise ToolkitError(_PRINTING, got=reason, expected="a PDF", next_step=next_step)
+            raise ToolkitError(
+                _PRINTING, got=reason, expected="a PDF", next_step=next_step
+            )
         return target.read_bytes()

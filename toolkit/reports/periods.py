@@ -25,7 +25,13 @@ import pyarrow.compute as pc
 from toolkit.drawing.wording import counted
 from toolkit.failures.change_points import dispersion
 from toolkit.failures.gaps import Spans, bins_in, gaps_of, inside, overlap
-from toolkit.failures.selection import opened, receipt_of, select_retained, select_timed, with_minute
+from toolkit.failures.selection import (
+    opened,
+    receipt_of,
+    select_retained,
+    select_timed,
+    with_minute,
+)
 from toolkit.failures.sources import AnyFrame
 from toolkit.tables.freshness import Freshness
 from toolkit.tables.receipt import Receipt, requested_time
@@ -33,7 +39,8 @@ from toolkit.tables.schemas import FIRST_SEEN_AT
 from toolkit.tables.signed_rows import SIGNATURE
 
 DAY: Final = timedelta(hours=24)
-CONFIDENT: Final = 0.997  # three standard deviations: at one report per day, one false alarm per year
+# three standard deviations: at one report per day, one false alarm per year
+CONFIDENT: Final = 0.997
 _DOING: Final = "making a report"
 
 
@@ -71,7 +78,11 @@ class Trend:
     @property
     def clear_change(self) -> int | None:
         """Return the difference to the usual number of failures; None if it is no clear change."""
-        if self.direction not in {"worse", "better"} or self.recent is None or self.usual is None:
+        if (
+            self.direction not in {"worse", "better"}
+            or self.recent is None
+            or self.usual is None
+        ):
             return None
         return self.recent - round(self.usual)
 
@@ -109,7 +120,8 @@ class Period:
     end: datetime  # when the data end
     now: datetime
     compared: bool  # whether there is an earlier load
-    slack: timedelta = timedelta()  # a sync that began this long before `since` may have ended after it
+    # a sync that began this long before `since` may have ended after it
+    slack: timedelta = timedelta()
 
     @classmethod
     def before(
@@ -141,7 +153,9 @@ class Period:
         return self.end - self.since
 
 
-def _covered_from(receipt: Receipt | None, end: datetime, retention: timedelta) -> datetime | None:
+def _covered_from(
+    receipt: Receipt | None, end: datetime, retention: timedelta
+) -> datetime | None:
     """Return the start of the period with complete data, or None if it is unknown."""
     if receipt is None or not receipt.complete:
         return None
@@ -156,7 +170,9 @@ def _slack(receipt: Receipt | None) -> timedelta:
     """Return the duration of the longest sync: its failures became readable only when it ended."""
     if receipt is None or receipt.syncs is None or receipt.syncs.every_seconds is None:
         return timedelta()
-    return timedelta(seconds=min(receipt.syncs.longest_seconds, receipt.syncs.every_seconds))
+    return timedelta(
+        seconds=min(receipt.syncs.longest_seconds, receipt.syncs.every_seconds)
+    )
 
 
 def _ended(previous: AnyFrame) -> datetime | None:
@@ -202,21 +218,32 @@ def _new_groups(
     rows = rows.then(partial(_with_known, first_sync, period.now))
     counts = rows.count(SIGNATURE, known=("known_", "min")).to_pandas()
     known_at = pd.to_datetime(counts["known"], utc=True)
-    new = set(counts[SIGNATURE][known_at > pd.Timestamp(period.new_since - period.slack)])
+    new = set(
+        counts[SIGNATURE][known_at > pd.Timestamp(period.new_since - period.slack)]
+    )
     return [group for group in groups["group"] if group in new]
 
 
-def _with_known(first_sync: datetime | None, now: datetime, table: pa.Table) -> pa.Table:
+def _with_known(
+    first_sync: datetime | None, now: datetime, table: pa.Table
+) -> pa.Table:
     """Add `known_`: when each failure was first seen, or when it failed if that was later."""
     kind = pa.timestamp("us", "UTC")
     nothing = pa.scalar(None, kind)
-    failed, seen = (table[name].cast(kind, safe=False) for name in ("when_", FIRST_SEEN_AT))
+    failed, seen = (
+        table[name].cast(kind, safe=False) for name in ("when_", FIRST_SEEN_AT)
+    )
     if first_sync is not None:
         is_first = pc.equal(seen, pa.scalar(first_sync, kind))
         seen = pc.if_else(pc.fill_null(is_first, True), nothing, seen)
     # a time in the future comes from a wrong clock
-    past = [pc.if_else(pc.greater(time, pa.scalar(now, kind)), nothing, time) for time in (failed, seen)]
-    latest = pc.max_element_wise(*(time.cast(pa.int64()) for time in past), skip_nulls=True)
+    past = [
+        pc.if_else(pc.greater(time, pa.scalar(now, kind)), nothing, time)
+        for time in (failed, seen)
+    ]
+    latest = pc.max_element_wise(
+        *(time.cast(pa.int64()) for time in past), skip_nulls=True
+    )
     return table.append_column("known_", latest.cast(kind))
 
 
@@ -294,9 +321,15 @@ def _unknown_trend(end: datetime, *, compared: bool) -> Trend:
     )
 
 
-def _minutes(failures: AnyFrame, after: datetime | None, until: datetime) -> pd.DataFrame:
+def _minutes(
+    failures: AnyFrame, after: datetime | None, until: datetime
+) -> pd.DataFrame:
     """Count failures between two times by minute since 1970. `first` is the first time in each minute."""
-    rows = select_timed(failures, [], doing=_DOING).then(partial(_within, after, until)).then(with_minute)
+    rows = (
+        select_timed(failures, [], doing=_DOING)
+        .then(partial(_within, after, until))
+        .then(with_minute)
+    )
     counts = rows.count("minute_", first=("when_", "min")).to_pandas()
     first = pd.to_datetime(counts["first"], utc=True)
     return pd.DataFrame(counts.assign(first=first).set_index("minute_").sort_index())
@@ -310,7 +343,9 @@ def _within(after: datetime | None, until: datetime, table: pa.Table) -> pa.Tabl
     return table.filter(within)
 
 
-def _confidence(recent: pd.Series, before: pd.Series, since: datetime, exposure: float, gaps: Spans) -> float:
+def _confidence(
+    recent: pd.Series, before: pd.Series, since: datetime, exposure: float, gaps: Spans
+) -> float:
     """Return the confidence that a rate changed (two-sided, normal approximation, quasi-Poisson variance).
 
     If the rate did not change, `recent` and `before / exposure` estimate the same number `usual`. The
@@ -322,7 +357,10 @@ def _confidence(recent: pd.Series, before: pd.Series, since: datetime, exposure:
         bursts = _dispersion(before, since, gaps)
     usual = float(recent.sum() + before.sum()) / (1 + exposure)
     deviation = math.sqrt(bursts * max(usual, 1e-9) * (1 + 1 / exposure))
-    z = max(abs(float(recent.sum()) - float(before.sum()) / exposure) - 0.5, 0) / deviation
+    z = (
+        max(abs(float(recent.sum()) - float(before.sum()) / exposure) - 0.5, 0)
+        / deviation
+    )
     return math.erf(z / math.sqrt(2))
 
 
@@ -331,7 +369,11 @@ def _dispersion(before: pd.Series, since: datetime, gaps: Spans) -> float:
     first = int(before.index.min())
     hours = (before.index.to_numpy() - first) // 60
     size = int((since.timestamp() / 60 - first) // 60) + 1
-    counts = np.bincount(hours.astype(np.int64), weights=before.to_numpy(), minlength=size)
-    starts = pd.to_datetime(first * 60_000 + 3_600_000 * np.arange(size), unit="ms", utc=True)
+    counts = np.bincount(
+        hours.astype(np.int64), weights=before.to_numpy(), minlength=size
+    )
+    starts = pd.to_datetime(
+        first * 60_000 + 3_600_000 * np.arange(size), unit="ms", utc=True
+    )
     counts = counts[~bins_in(gaps, starts, starts + timedelta(hours=1)) | (counts > 0)]
     return float(dispersion(counts.astype(np.float64), np.ones(len(counts))))

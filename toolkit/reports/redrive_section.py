@@ -14,7 +14,14 @@ from toolkit.base.arguments import file_path, wrong
 from toolkit.base.python_code import PublicCall, fill
 from toolkit.drawing.result_bars import draw_outcomes
 from toolkit.redrive.results import STATES, RedriveResult, redrive_status
-from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportFigure, Section, table
+from toolkit.reports.sections import (
+    Part,
+    ReportCode,
+    ReportColumn,
+    ReportFigure,
+    Section,
+    table,
+)
 from toolkit.secrets.redaction import Redactor
 
 _STATUS: Final = PublicCall("redrive_status", ("plan",))
@@ -26,21 +33,30 @@ _WORKFLOW: Final = ReportColumn("workflow", below=True)
 _WHY: Final = ReportColumn("why", below=True, missing="")
 
 
-def redrive_of(redrive: RedriveResult | str | os.PathLike[str] | None) -> RedriveResult | None:
+def redrive_of(
+    redrive: RedriveResult | str | os.PathLike[str] | None,
+) -> RedriveResult | None:
     """Return the argument ``redrive`` of a report: a result, or the latest plan of a ledger."""
     if redrive is None or isinstance(redrive, RedriveResult):
         return redrive
     if isinstance(redrive, str | os.PathLike):
         return redrive_status(file_path("redrive", redrive))
-    raise wrong("redrive", redrive, "what run_redrive returns, or the path of its ledger")
+    raise wrong(
+        "redrive", redrive, "what run_redrive returns, or the path of its ledger"
+    )
 
 
 def redrive_section(result: RedriveResult, redactor: Redactor) -> Section:
     """Return the section. Secrets are masked afterwards, but in the figure here."""
-    result = replace(result, frame=result.frame.assign(title=result.frame["title"].map(redactor.text)))
+    result = replace(
+        result,
+        frame=result.frame.assign(title=result.frame["title"].map(redactor.text)),
+    )
     groups = min(int(result.frame["title"].nunique()), _DRAWN)
     draw = partial(draw_outcomes, result.frame, verdict=result.verdict)
-    figure = ReportFigure("Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, draw)
+    figure = ReportFigure(
+        "Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, draw
+    )
     status = _STATUS.write("redrive.sqlite", plan=result.plan.hash[:8])
     code = fill("result = {status}\nresult.plot()", status=status)
     parts: list[Part] = [*_tables(result.frame), ReportCode(code)]
@@ -60,11 +76,19 @@ def _tables(frame: pd.DataFrame) -> Iterator[Part]:
         "What came back, and with which signature", back.assign(came=same.fillna("not known")),
         {"reason": _WHY, "came": "signature"}, example="new_dlq_id",
     )  # fmt: skip
-    yield from _table("What was left, or has not ended, and why", left, {"reason": _WHY, "state": "state"})
+    yield from _table(
+        "What was left, or has not ended, and why",
+        left,
+        {"reason": _WHY, "state": "state"},
+    )
 
 
 def _table(
-    caption: str, frame: pd.DataFrame, more: Mapping[str, str | ReportColumn], *, example: str = "dlq_id"
+    caption: str,
+    frame: pd.DataFrame,
+    more: Mapping[str, str | ReportColumn],
+    *,
+    example: str = "dlq_id",
 ) -> Iterator[Part]:
     """Count the entries of a frame by group, workflow and more, the most first, with one id of each."""
     if frame.empty:
@@ -72,7 +96,11 @@ def _table(
     columns = {"title": "group", "workflow_url": _WORKFLOW, **more}
     keys = list(columns)
     order = {state: number for number, state in enumerate(STATES)}
-    counts = frame.groupby(keys, sort=False, dropna=False)[example].agg(["size", "first"]).reset_index()
+    counts = (
+        frame.groupby(keys, sort=False, dropna=False)[example]
+        .agg(["size", "first"])
+        .reset_index()
+    )
     # the states have an order of their own; the keys come last so that equal counts have a fixed order
     counts["order"] = 0
     if "state" in counts:
@@ -83,4 +111,6 @@ def _table(
     rows = plain.where(plain.notna(), None).head(_MOST).to_numpy().tolist()
     example_id = ReportColumn("one of them", "id", below=True, missing="")
     left_out = max(len(counts) - _MOST, 0)
-    yield table(caption, [*columns.values(), example_id, "#entries"], rows, left_out=left_out)
+    yield table(
+        caption, [*columns.values(), example_id, "#entries"], rows, left_out=left_out
+    )

@@ -19,7 +19,9 @@ from toolkit.base.time_zones import time_text
 from toolkit.drawing.style import Theme
 from toolkit.drawing.wording import counted, percent, span
 
-Kind = Literal["text", "number", "digits", "share", "percent", "time", "hours", "id", "flag"]
+Kind = Literal[
+    "text", "number", "digits", "share", "percent", "time", "hours", "id", "flag"
+]
 """The type of a column: strings ("text"), counts ("number"), other numbers, for example a status code
 ("digits"), shares between 0 and 1 with a bar ("share") or without ("percent"), ISO 8601 times, hours, ids
 to copy, or whether the column name applies to a row ("flag")."""
@@ -132,9 +134,16 @@ class Section:
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON-able values, with a description instead of each figure."""
         parts = list(map(_to_dict, self.parts))
-        return {"name": self.name, "title": self.title, "sentence": self.sentence, "parts": parts}
+        return {
+            "name": self.name,
+            "title": self.title,
+            "sentence": self.sentence,
+            "parts": parts,
+        }
 
-    def masked(self, clean: Callable[[Any], Any], code: Callable[[str], str]) -> Section:
+    def masked(
+        self, clean: Callable[[Any], Any], code: Callable[[str], str]
+    ) -> Section:
         """Return the section with all strings masked, including literals in code."""
         return replace(
             self,
@@ -147,10 +156,22 @@ class Section:
 def _to_dict(part: Part) -> dict[str, Any]:
     match part:
         case ReportTable():
-            names, rows = [column.name for column in part.columns], [list(row) for row in part.rows]
-            return {"table": part.caption, "columns": names, "rows": rows, "left_out": part.left_out}
+            names, rows = (
+                [column.name for column in part.columns],
+                [list(row) for row in part.rows],
+            )
+            return {
+                "table": part.caption,
+                "columns": names,
+                "rows": rows,
+                "left_out": part.left_out,
+            }
         case ReportList():
-            return {"list": part.caption, "items": list(part.items), "left_out": part.left_out}
+            return {
+                "list": part.caption,
+                "items": list(part.items),
+                "left_out": part.left_out,
+            }
         case ReportCode():
             return {"code": part.code}
         case ReportFigure():
@@ -159,18 +180,26 @@ def _to_dict(part: Part) -> dict[str, Any]:
             return {"text": part.text}
 
 
-def _masked(parts: Iterable[Part], clean: Callable[[Any], Any], code: Callable[[str], str]) -> Iterator[Part]:
+def _masked(
+    parts: Iterable[Part], clean: Callable[[Any], Any], code: Callable[[str], str]
+) -> Iterator[Part]:
     for part in parts:
         match part:
             case ReportTable():
                 rows = tuple(tuple(map(clean, row)) for row in part.rows)
                 yield replace(part, caption=clean(part.caption), rows=rows)
             case ReportList():
-                yield replace(part, caption=clean(part.caption), items=tuple(map(clean, part.items)))
+                yield replace(
+                    part,
+                    caption=clean(part.caption),
+                    items=tuple(map(clean, part.items)),
+                )
             case ReportText():
                 yield replace(part, text=clean(part.text))
             case ReportCode():
-                yield replace(part, code=Code(code(part.code)))  # literals stay valid Python
+                yield replace(
+                    part, code=Code(code(part.code))
+                )  # literals stay valid Python
             case _:
                 yield part
 
@@ -206,7 +235,9 @@ def table(
             if name.startswith("#"):
                 kind = "number"
             made.append(ReportColumn(name.removeprefix("#"), kind, missing))
-    return ReportTable(caption=caption, columns=tuple(made), rows=tuple(map(tuple, rows)), **options)
+    return ReportTable(
+        caption=caption, columns=tuple(made), rows=tuple(map(tuple, rows)), **options
+    )
 
 
 def read_time(text: str) -> datetime:

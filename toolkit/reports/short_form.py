@@ -85,7 +85,9 @@ def _rows(report: Report, name: str) -> list[dict[str, Any]]:
     return []
 
 
-def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
+def _changes(
+    change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]
+) -> Iterator[_Line]:
     """Yield a line of new groups, and a line of growing groups."""
     rows = {row["signature"]: row for row in changed}
 
@@ -115,11 +117,15 @@ def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) ->
     yield _Line("Growing", tuple(items) or ("nothing",), len(grown))
 
 
-def _expiring(expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]]) -> _Line:
+def _expiring(
+    expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]]
+) -> _Line:
     """Return a line with the number of failures that expire within a day, and the first group to expire."""
     left = expiry["next_hours_left"]
     if not expiry["is_known"]:
-        return _Line("Expiring", (f"not known: the retention is {expiry['retention']}",))
+        return _Line(
+            "Expiring", (f"not known: the retention is {expiry['retention']}",)
+        )
     if left is None:
         return _Line("Expiring", ("nothing",))
     number = expiry["within_24_hours"]
@@ -142,11 +148,18 @@ def _steps_and_numbers(report: Report) -> Iterator[_Line]:
         yield _Line("Numbers", tuple(numbers), len(numbers))
     steps = _rows(report, "first")
     if steps:
-        yield _Line("First", tuple(str(row["what to do"]) for row in steps[:_NAMED]), len(steps))
+        yield _Line(
+            "First", tuple(str(row["what to do"]) for row in steps[:_NAMED]), len(steps)
+        )
 
 
 def _written(
-    report: Report, lines: Sequence[_Line], longest: int, link: str | None, *, markdown: bool
+    report: Report,
+    lines: Sequence[_Line],
+    longest: int,
+    link: str | None,
+    *,
+    markdown: bool,
 ) -> str:
     """Return the message with items of at most `longest` characters each."""
     clean: Callable[[str], str] = _plain
@@ -166,7 +179,10 @@ def _written(
         # a single line break does not end a line in Markdown
         line_end = "\n\n"
     written = [title, verdict]
-    written += [_line(line, lambda text: shown(text, longest), markdown=markdown) for line in lines]
+    written += [
+        _line(line, lambda text: shown(text, longest), markdown=markdown)
+        for line in lines
+    ]
     if link is not None:
         written.append(link_line)
     return line_end.join(written) + "\n"

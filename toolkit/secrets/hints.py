@@ -41,7 +41,9 @@ def _alternatives(expressions: Iterable[str]) -> str:
 _ANY_WORD: Final = f"auth|key|{PARTS_IN_TEXT}|{WHOLE_WORDS_IN_TEXT}"
 _FULL_WIDTH: Final = "\uff1d\uff1a"  # "=" and ":" in full width
 # Secrets that are named in a sentence, for example "invalid token k3J9x0Q2v7B1m5".
-_STATED: Final = r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
+_STATED: Final = (
+    r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
+)
 
 # Signs that end a prefix of tokens. As "error_" and "region_" are frequent, "r_" and "g_" are not enough: the
 # prefixes that end so are "ghr_", "figdr_", "api_org_", "os_v2_org_" and "sig_" (but not "config_").
@@ -105,7 +107,19 @@ _ANY_WORD_IN_LOWER_CASE: Final = (
         "key",
         "identified by",
     ),
-    *("bearer", "basic", "eyj", "akia", "asia", "abia", "acca", "hook", "auth", "uthorization", "ookie"),
+    *(
+        "bearer",
+        "basic",
+        "eyj",
+        "akia",
+        "asia",
+        "abia",
+        "acca",
+        "hook",
+        "auth",
+        "uthorization",
+        "ookie",
+    ),
 )
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 
@@ -131,37 +145,44 @@ _ESCAPES: Final = (
     r"|&[a-z]{2,31};|%[0-7c-f][0-9a-f]"
 )
 # A letter that is not ASCII, or the JSON escape of one that can stand for a letter of a name.
-_BEYOND_ASCII: Final = r"(?:[^\x00-\x7f]|\\{1,4}u(?:00[c-f]|01[0-9a-f]|1e[0-9a-f]|ff[0-5])[0-9a-f])"
+_BEYOND_ASCII: Final = (
+    r"(?:[^\x00-\x7f]|\\{1,4}u(?:00[c-f]|01[0-9a-f]|1e[0-9a-f]|ff[0-5])[0-9a-f])"
+)
 # Parts of a URL that may be masked: user info, a query, a fragment, a parameter, a random segment.
 _IN_URL: Final = (
     r"//[^\s\"<>]*(?:[?#;@]|\[masked|[^\x00-\x7f]"
     rf"|(?:{_ANY_WORD}|{GIVES_ACCESS})[^\s]*/[\w+=\-.~%:]{{12}})"
 )
 # Signs between a name and a value, perhaps after a quote: "password": "x", <password>, password, "x".
-_AFTER_NAME: Final = rf"(?:[\"'`\]]*[ \t\x0b\x0c\x1c-\x1f]*[=:<>\r\n;\\{_FULL_WIDTH}]|[\"'][ \t]*,)"
+_AFTER_NAME: Final = (
+    rf"(?:[\"'`\]]*[ \t\x0b\x0c\x1c-\x1f]*[=:<>\r\n;\\{_FULL_WIDTH}]|[\"'][ \t]*,)"
+)
 
-LIKELY: Final = "(?i)" + _alternatives(
-    (
-        "^[/?]",  # a relative URL
-        _IN_URL,
-        r"(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@",  # user info after slashes that are wrong
-        r"\\/",
-        r"\?[\w.\-~%\[\]]+=",
-        "(?:^|[?&])code=",
-        *(pattern.close_test() for pattern in PATTERNS),
-        LIKELY_TOKENS,
-        _ESCAPES,
-        # options of commands, names with letters beyond ASCII, names
-        rf"(?:^|[^\w.\-])--?[\w.\-]*(?:{_ANY_WORD}|{_BEYOND_ASCII})",
-        rf"{_BEYOND_ASCII}(?:[\w.\-]|{_BEYOND_ASCII})*{_AFTER_NAME}",
-        NAME_IN_TEXT + _AFTER_NAME,
-        # sentences, and SQL
-        rf"{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])",
-        "identified by",
-        # a field for the name, and another one for the value
-        r"value[ \t]*[:=]",
-        r"\"(?:name|key|header|field)\"[^\"]*\"[^\"]*\"[^\"]*\"value",
-        "(?:name|value|content)=[\"']",
+LIKELY: Final = (
+    "(?i)"
+    + _alternatives(
+        (
+            "^[/?]",  # a relative URL
+            _IN_URL,
+            r"(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@",  # user info after slashes that are wrong
+            r"\\/",
+            r"\?[\w.\-~%\[\]]+=",
+            "(?:^|[?&])code=",
+            *(pattern.close_test() for pattern in PATTERNS),
+            LIKELY_TOKENS,
+            _ESCAPES,
+            # options of commands, names with letters beyond ASCII, names
+            rf"(?:^|[^\w.\-])--?[\w.\-]*(?:{_ANY_WORD}|{_BEYOND_ASCII})",
+            rf"{_BEYOND_ASCII}(?:[\w.\-]|{_BEYOND_ASCII})*{_AFTER_NAME}",
+            NAME_IN_TEXT + _AFTER_NAME,
+            # sentences, and SQL
+            rf"{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])",
+            "identified by",
+            # a field for the name, and another one for the value
+            r"value[ \t]*[:=]",
+            r"\"(?:name|key|header|field)\"[^\"]*\"[^\"]*\"[^\"]*\"value",
+            "(?:name|value|content)=[\"']",
+        )
     )
 )
 """A closer test, for RE2 alone (others may take long), of text with a match of `SUSPICIOUS`.

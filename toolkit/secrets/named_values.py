@@ -43,10 +43,11 @@ _PAIR: Final = re.compile(
 _WORD_BEFORE: Final = re.compile(
     r"(?i)(?:api|access|account|secret|private|auth\w*|refresh|bearer|client|session|security)[ ]\Z"
 )
-_LEAD: Final = (
-    24  # characters before a name that are read: is there such a word, or does the name begin a line?
+# characters before a name that are read: is there such a word, or does the name begin a line?
+_LEAD: Final = 24
+_LINE_PREFIX: Final = (
+    " \t>*<-#|\"'"  # signs of logs and quotations before a header line: "> Cookie: …"
 )
-_LINE_PREFIX: Final = " \t>*<-#|\"'"  # signs of logs and quotations before a header line: "> Cookie: …"
 _READ_OF_PROSE: Final = 40
 
 # 2. The value. The forms are tried in this order; the secret part is between « and »:
@@ -67,7 +68,8 @@ _BLOCK: Final = re.compile(
     r"(?P<value>\S[^\r\n]*(?:\r?\n\1[^\r\n]*)*)"
 )
 _QUOTED: Final = {
-    quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*+)", re.DOTALL) for quote in ('"', "'", "`")
+    quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*+)", re.DOTALL)
+    for quote in ('"', "'", "`")
 }
 _STRUCTURE: Final = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|[\[{]|[\]}]", re.DOTALL)
 # A header line ends with the line (also if that is written as an escape), or with the JSON text around it:
@@ -78,17 +80,20 @@ _LINE: Final = re.compile(
     r"|\\{0,6}\"\s{0,20}(?:[}\]]|,\s{0,20}[\"{\[]))"
 )
 _FOLDED_LINES: Final = re.compile(r"(?:\r\n[ \t]{1,20}(?!at )[^\r\n]+)+")
-_WHOLE_LINE: Final = re.compile(r"(?i)cookie|authorization")  # headers whose value may contain spaces
+_WHOLE_LINE: Final = re.compile(
+    r"(?i)cookie|authorization"
+)  # headers whose value may contain spaces
 _COOKIE: Final = re.compile(r"[^\s=;]{0,100}=|(?=\S{0,99}\d)[\w.~+/%\-]{12}")
 _SCHEME: Final = re.compile(
     r"(?i)(?:bearer|basic|digest|negotiate|ntlm|token|apikey|hawk|oauth|signature|aws4-hmac-sha256|dpop)"
     r"[ \t]+(?=\S)"
 )
-_CLOSERS: Final = (
-    "\\\"'}],; \t"  # signs at the end of a line that close the JSON or the quotes around the value
-)
+# signs at the end of a line that close the JSON or the quotes around the value
+_CLOSERS: Final = "\\\"'}],; \t"
 # A setting of a connection string, which may contain spaces, ends with a semicolon before the next one.
-_SETTING: Final = re.compile(r"[^;\r\n\"'&<>]{1,500}?(?=[ \t]*;[ \t]*(?:[A-Za-z][\w \-]{0,40}=|$|[\"'\r\n]))")
+_SETTING: Final = re.compile(
+    r"[^;\r\n\"'&<>]{1,500}?(?=[ \t]*;[ \t]*(?:[A-Za-z][\w \-]{0,40}=|$|[\"'\r\n]))"
+)
 # A backslash before a quote belongs to JSON in JSON, not to the value: "{\"token\": \"«abc»\"}"
 _BARE: Final = re.compile(r"(?:[^\s&\"'<>\\]|\\(?!\\{0,6}[\"']))+")
 _NEXT_PAIR: Final = re.compile(r"[,;][ ]?[\w.\-]{1,40}[=:]|[.,;:!?)\]}]+\Z")
@@ -101,7 +106,9 @@ _OPTION: Final = re.compile(
 )
 
 # 4. Items of a list after the name of a header: ["X-Api-Key", "s3cr3t", "Host", "a.example"]
-_TEXT_ITEM: Final = r"b?(?:\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^'\\]|\\.)*+)')"
+_TEXT_ITEM: Final = (
+    r"b?(?:\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^'\\]|\\.)*+)')"
+)
 _ITEMS: Final = re.compile(rf"([\"'])({NAME})\1\s{{0,9}},\s{{0,9}}{_TEXT_ITEM}")
 # lists of two items: [["authorization", "s3cr3t"], ["host", "a.example"]]
 _TWO_ITEMS: Final = re.compile(
@@ -131,7 +138,9 @@ _QUOTED_PASSWORD: Final = re.compile(
 
 # 7. XML: <password>s3cr3t</password>, and <key>password</key><string>s3cr3t</string>
 _CONTENT: Final = r"\s{0,20}(?:<!\[CDATA\[)?([^<>]+?)(?:\]\]>)?\s{0,20}</"
-_ELEMENT: Final = re.compile(rf"<(?:[\w.\-]{{1,40}}:)?({NAME})(?:[ \t][^<>]{{0,200}})?>{_CONTENT}")
+_ELEMENT: Final = re.compile(
+    rf"<(?:[\w.\-]{{1,40}}:)?({NAME})(?:[ \t][^<>]{{0,200}})?>{_CONTENT}"
+)
 _TWO_ELEMENTS: Final = re.compile(
     rf"(?i)<(?:key|name|string)>\s{{0,20}}({NAME})\s{{0,20}}</[^<>]{{1,40}}>"
     rf"\s{{0,20}}<(?:value|string)>{_CONTENT}"
@@ -154,7 +163,11 @@ _ATTRIBUTES: Final = re.compile(
 _ATTRIBUTES_REVERSED: Final = re.compile(
     r"(?i)\b(?:value|content)=[\"']([^\"'<>]{1,1000})[\"'][^<>]{0,200}?\b(?:name|key)=[\"']?([\w.\-\[\]]{1,100}+)"
 )
-_ATTRIBUTE_FORMS: Final = ((_FORM_PART, 1, 2), (_ATTRIBUTES, 1, 2), (_ATTRIBUTES_REVERSED, 2, 1))
+_ATTRIBUTE_FORMS: Final = (
+    (_FORM_PART, 1, 2),
+    (_ATTRIBUTES, 1, 2),
+    (_ATTRIBUTES_REVERSED, 2, 1),
+)
 """Expressions with the groups of the name and of the value."""
 
 # 9. A field for the name and one for the value: {"name": "X-Api-Key", "value": "s3cr3t"}
@@ -165,7 +178,9 @@ _NAME_AND_VALUE: Final = re.compile(
 # The same in two lines, as variables of containers in YAML and settings of Helm in HCL:
 #   - name: DB_PASSWORD
 #     value: s3cr3t
-_NAME_LINE: Final = rf"(?:name|key|header|field)[ \t]{{0,20}}[:=][ \t]{{0,20}}[\"']?({NAME})"
+_NAME_LINE: Final = (
+    rf"(?:name|key|header|field)[ \t]{{0,20}}[:=][ \t]{{0,20}}[\"']?({NAME})"
+)
 _VALUE_SIGN: Final = r"value[ \t]{0,20}[:=][ \t]{0,20}"
 _BARE_LINE: Final = r"(?P<bare>[^\s\"'#][^\r\n]{0,4096})"
 _NAME_ABOVE_VALUE: Final = re.compile(
@@ -326,7 +341,11 @@ def _unquoted_span(pair: _Pair) -> Span | None:
     """Return the span of a value without quotes: of a line, of a setting, or of a word."""
     text, begin = pair.text, pair.begin
     is_whole_line = _WHOLE_LINE.search(pair.name) is not None
-    if is_whole_line and "cookie" in pair.name.lower() and not _COOKIE.match(text, begin):
+    if (
+        is_whole_line
+        and "cookie" in pair.name.lower()
+        and not _COOKIE.match(text, begin)
+    ):
         return None
     is_line = is_whole_line or (pair.is_clear and pair.begins_line())
     if is_line and pair.sign == ":" and not pair.quote:
@@ -475,7 +494,9 @@ def _line_spans(text: str) -> Iterator[Span]:
     for expression, name_group in _LINE_FORMS:
         for match in expression.finditer(text):
             kind = next(kind for kind in ("double", "single", "bare") if match[kind])
-            if is_secret_name(match[name_group]) and not is_prose(match[kind], quoted=True):
+            if is_secret_name(match[name_group]) and not is_prose(
+                match[kind], quoted=True
+            ):
                 start, end = match.span(kind)
                 end = start + len(text[start:end].rstrip(_CLOSERS))
                 yield start, end, NO_QUOTE

@@ -23,7 +23,17 @@ from itertools import pairwise
 from typing import Final
 
 _PARTS: Final = (
-    *("token", "secret", "passw", "passcode", "passphrase", "pwd", "credential", "cookie", "session"),
+    *(
+        "token",
+        "secret",
+        "passw",
+        "passcode",
+        "passphrase",
+        "pwd",
+        "credential",
+        "cookie",
+        "session",
+    ),
     *(
         "signature",
         "jwt",
@@ -48,7 +58,21 @@ _ENDS: Final = ("ticket", "assertion")
 """Words that make a name secret at the end of it, for example ``session-ticket`` but not ``ticket-count``."""
 
 _WHOLE_WORDS: Final = (
-    *("sig", "sid", "pin", "pass", "pat", "mfa", "2fa", "otp", "totp", "seed", "sas", "dsn", "pw"),
+    *(
+        "sig",
+        "sid",
+        "pin",
+        "pass",
+        "pat",
+        "mfa",
+        "2fa",
+        "otp",
+        "totp",
+        "seed",
+        "sas",
+        "dsn",
+        "pw",
+    ),
     *("cred", "creds"),
 )
 """Words that are too short to be searched within other words, for example ``db_pin`` but not ``pinned``."""
@@ -95,11 +119,16 @@ def _shortest(words: Iterable[str]) -> tuple[str, ...]:
     ('pass', 'key')
     """
     all_words = list(dict.fromkeys(words))
-    return tuple(word for word in all_words if not any(other in word for other in all_words if other != word))
+    return tuple(
+        word
+        for word in all_words
+        if not any(other in word for other in all_words if other != word)
+    )
 
 
 WORDS: Final = _shortest(
-    word.partition("-")[0] for word in ("auth", "key", *_PARTS, *_LAST_PARTS, *_ENDS, *_WHOLE_WORDS)
+    word.partition("-")[0]
+    for word in ("auth", "key", *_PARTS, *_LAST_PARTS, *_ENDS, *_WHOLE_WORDS)
 )
 """Text with a secret name contains at least one of these words, in lower case and plain letters."""
 
@@ -129,12 +158,21 @@ NAME_IN_TEXT: Final = (
 
 # "conn" alone would be in every "connection refused"
 _WORD: Final = re.compile(
-    "|".join((*(word for word in WORDS if word != "conn"), "conn[a-z]*[_.-]?str", "code=", "identified by"))
+    "|".join(
+        (
+            *(word for word in WORDS if word != "conn"),
+            "conn[a-z]*[_.-]?str",
+            "code=",
+            "identified by",
+        )
+    )
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _BETWEEN_WORDS: Final = re.compile(r"[^\w=]|_")
-_DROPPED_CATEGORIES: Final = frozenset(("Mn", "Cf"))  # accents, and invisible characters
+_DROPPED_CATEGORIES: Final = frozenset(
+    ("Mn", "Cf")
+)  # accents, and invisible characters
 
 # The beginning of a sentence about a secret, for example "password: must not be empty".
 _PROSE: Final = re.compile(
@@ -155,14 +193,21 @@ _READ_OF_PROSE: Final = 40  # characters of a value that tell whether it is a se
 
 # A change between letters and digits. For example, "Zq7canary9XtR4vLm2" has seven, "production1" has one.
 _TURN: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
-_LEAST_TURNS: Final = 3  # fewer are in words with a number, for example "realms-2024-production1"
+# fewer are in words with a number, for example "realms-2024-production1"
+_LEAST_TURNS: Final = 3
 _READ_OF_RANDOM: Final = 200  # changes are counted in these first characters of a value
-_RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,4096}", re.ASCII)
-_MIXED_CASE: Final = re.compile(r"(?=[^A-Z]{0,99}[A-Z])(?=[^a-z]{0,99}[a-z])[A-Za-z0-9]{24,}")
+_RANDOM: Final = re.compile(
+    r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,4096}", re.ASCII
+)
+_MIXED_CASE: Final = re.compile(
+    r"(?=[^A-Z]{0,99}[A-Z])(?=[^a-z]{0,99}[a-z])[A-Za-z0-9]{24,}"
+)
 
 _LONGEST_NAME: Final = 100
 _HEADER_NAME: Final = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
-_NAME_OR_SENTENCE: Final = re.compile(r"[A-Za-z]*(?:[ _.\-][A-Za-z]+){0,40}")  # of letters alone
+_NAME_OR_SENTENCE: Final = re.compile(
+    r"[A-Za-z]*(?:[ _.\-][A-Za-z]+){0,40}"
+)  # of letters alone
 _NAMING_FIELDS: Final = ("name", "key", "header", "field")
 _VALUE_FIELDS: Final = frozenset(("value", "values"))
 
@@ -230,7 +275,11 @@ def secret_items(items: Sequence[object]) -> set[int]:
             return {1}
     secret = set()
     for position, (previous, item) in enumerate(pairwise(items), start=1):
-        if isinstance(previous, str) and isinstance(item, str) and names_next(previous, item):
+        if (
+            isinstance(previous, str)
+            and isinstance(item, str)
+            and names_next(previous, item)
+        ):
             secret.add(position)
     return secret
 
@@ -243,7 +292,9 @@ def names_next(name: str, value: str) -> bool:
     """
     if not _can_name(name, value) or not is_secret_name(name):
         return False
-    is_header = "-" in name and is_clear_name(name) and not _HEADER_NAME.fullmatch(value)
+    is_header = (
+        "-" in name and is_clear_name(name) and not _HEADER_NAME.fullmatch(value)
+    )
     return is_header or is_random(value)
 
 

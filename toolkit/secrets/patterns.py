@@ -89,7 +89,9 @@ _NOT_BEARER: Final = (
     "|missing)"
 )
 _ACCESS_KEY: Final = "(?:AKIA|ASIA)[A-Z0-9]{16}"
-_SECRET_KEY: Final = "(?<![A-Za-z0-9/+])(?![0-9a-f]{40})(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"  # noqa: S105 - an expression
+_SECRET_KEY: Final = (
+    "(?<![A-Za-z0-9/+])(?![0-9a-f]{40})(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"  # noqa: S105 - an expression
+)
 _HOOK: Final = _in_any_case("hook")
 _OPTION_VALUE: Final = r"(?P<secret>[^\s\-\"'\\][^\s;|\"'\\]{0,200})"
 
@@ -100,7 +102,8 @@ PATTERNS: Final = (
         "«-----BEGIN PRIVATE KEY----- MIIEvQ -----END PRIVATE KEY-----»",
         words=("-----BEGIN",),
         expression=re.compile(
-            r"(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))", re.DOTALL
+            r"(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))",
+            re.DOTALL,
         ),
     ),
     # From left to right: "bearer" in any case; a space, "%20" or "+" (in a query); no word of messages, as
@@ -146,7 +149,9 @@ PATTERNS: Final = (
         "key «AKIAIOSFODNN7EXAMPLE»",
         words=("AKIA", "ASIA", "ABIA", "ACCA"),
         quick="A[KSB]IA|ACCA",
-        expression=re.compile(r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9]))"),
+        expression=re.compile(
+            r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9]))"
+        ),
     ),
     # A secret key of AWS is 40 characters of base64, as many other strings are. It is masked only near a key
     # id: within 200 characters after it. In the example, the key id is AKIA…EXAMPLE, and ", " is skipped. The
@@ -168,20 +173,25 @@ PATTERNS: Final = (
         words=("AKIA", "ASIA"),
         quick="",
         expression=re.compile(
-            rf"{_SECRET_KEY}(?=.{{1,200}}?(?<![A-Z0-9]){_ACCESS_KEY}(?![A-Z0-9]))", re.DOTALL
+            rf"{_SECRET_KEY}(?=.{{1,200}}?(?<![A-Z0-9]){_ACCESS_KEY}(?![A-Z0-9]))",
+            re.DOTALL,
         ),
     ),
     # SendGrid, in two parts
     SecretPattern(
         "«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»",
         words=("SG.",),
-        expression=re.compile(r"(?<![A-Za-z0-9])(?P<secret>SG\.[\w\-]{16,64}+\.[\w\-]{16,}+)", re.ASCII),
+        expression=re.compile(
+            r"(?<![A-Za-z0-9])(?P<secret>SG\.[\w\-]{16,64}+\.[\w\-]{16,}+)", re.ASCII
+        ),
     ),
     # Airtable: "pat", 14 characters, a dot, 64 hexadecimal digits (gitleaks: airtable-personnal-access-token)
     SecretPattern(
         f"«patAb3dEf6hIj9lMn.{'0123456789abcdef' * 4}»",
         words=("pat",),
-        expression=re.compile(r"(?P<secret>pat[A-Za-z0-9]{14}\.[0-9a-f]{64}(?![A-Za-z0-9]))"),
+        expression=re.compile(
+            r"(?P<secret>pat[A-Za-z0-9]{14}\.[0-9a-f]{64}(?![A-Za-z0-9]))"
+        ),
         quick=r"pat[0-9A-Za-z]{14}\.",
         close=r"(?-i:pat[0-9A-Za-z]{14}\.[0-9a-f])",
     ),
@@ -189,14 +199,17 @@ PATTERNS: Final = (
     SecretPattern(
         "«p8dZ1kQ7wXv3Ab.atlasv1.9fKq2LwXz8Vt3Rb6»",
         words=(".atlasv1.",),
-        expression=re.compile(r"(?P<secret>(?<![\w\-])[\w\-]{6,64}+\.atlasv1\.[\w\-=]{16,}+)", re.ASCII),
+        expression=re.compile(
+            r"(?P<secret>(?<![\w\-])[\w\-]{6,64}+\.atlasv1\.[\w\-=]{16,}+)", re.ASCII
+        ),
     ),
     # client secrets of Azure (gitleaks: azure-ad-client-secret)
     SecretPattern(
         "«Zx18Q~9fKq2LwXz8Vt3Rb6Yp1Nc4Md7Gh0JsT5»",
         words=("Q~",),
         expression=re.compile(
-            r"(?P<secret>(?<![\w.~\-])[\w.~]{3}[0-9]Q~[\w.~\-]{31,34}(?![\w~\-]))", re.ASCII
+            r"(?P<secret>(?<![\w.~\-])[\w.~]{3}[0-9]Q~[\w.~\-]{31,34}(?![\w~\-]))",
+            re.ASCII,
         ),
         close="(?-i:[0-9]Q~)",
     ),
@@ -213,34 +226,44 @@ PATTERNS: Final = (
     SecretPattern(
         "«0123456789abcdef0123456789abcdef0123NRAL»",
         words=("NRAL",),
-        expression=re.compile(r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}[0-9A-Fa-f]{4}NRAL(?![A-Za-z0-9]))"),
+        expression=re.compile(
+            r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}[0-9A-Fa-f]{4}NRAL(?![A-Za-z0-9]))"
+        ),
     ),
     # Braintree: the token is the end (truffleHog, gitrob: PayPal Braintree access token)
     SecretPattern(
         "access_token$production$k3j9x0q2v7b1m5k3$«0123456789abcdef0123456789abcdef»",
         words=("access_token$",),
         quick="",
-        expression=re.compile(r"access_token\$[a-z]{1,20}\$[0-9a-z]{16}\$(?P<secret>[0-9a-f]{32})"),
+        expression=re.compile(
+            r"access_token\$[a-z]{1,20}\$[0-9a-z]{16}\$(?P<secret>[0-9a-f]{32})"
+        ),
     ),
     # Salesforce: the id of an organization (00D…), "!", and the session (AQ…), which is masked
     # (salesforce.com: session ids)
     SecretPattern(
         "00DaB3dE6fG9hI2!«AQ0123456789abcdefghijABCDEFGHI0123456789»",
         words=("!AQ",),
-        expression=re.compile(r"(?<![A-Za-z0-9])00D[A-Za-z0-9]{12,15}!(?P<secret>AQ[A-Za-z0-9._]{30,})"),
+        expression=re.compile(
+            r"(?<![A-Za-z0-9])00D[A-Za-z0-9]{12,15}!(?P<secret>AQ[A-Za-z0-9._]{30,})"
+        ),
     ),
     # Firebase Cloud Messaging (secrets-patterns-db: keys of servers)
     SecretPattern(
         "«AAAAaB3dE6_:APA91bF0123456789abcdefghijABCDEFGHIJ0123456789abcdefghijABCDEFGHIJ0123456789abcdefghijABCDEFGHIJ»",
         words=(":APA91b",),
-        expression=re.compile(r"(?P<secret>[A-Za-z0-9_\-]{11,24}:APA91b[A-Za-z0-9_\-]{80,})"),
+        expression=re.compile(
+            r"(?P<secret>[A-Za-z0-9_\-]{11,24}:APA91b[A-Za-z0-9_\-]{80,})"
+        ),
     ),
     # Mailchimp, with the data center as an ending (gitleaks: mailchimp-api-key)
     SecretPattern(
         "«0123456789abcdef0123456789abcdef-us12»",
         words=("-us",),
         quick="",
-        expression=re.compile(r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9\-]))"),
+        expression=re.compile(
+            r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9\-]))"
+        ),
         close="(?-i:[0-9a-f]-us[0-9])",
     ),
     # Keys of PuTTY have no end mark: mask the lines of base64, and the check sum after them.
@@ -259,7 +282,9 @@ PATTERNS: Final = (
         "https://hooks.slack.com/services/«T00/B00/XXXXXXXX»",
         words=("hooks.slack",),
         quick=_HOOK,
-        expression=re.compile(r"(?i)hooks\.slack[a-z\-]{0,9}\.com/[a-z]{1,20}/(?P<secret>[^\s?#\"'<>\\]+)"),
+        expression=re.compile(
+            r"(?i)hooks\.slack[a-z\-]{0,9}\.com/[a-z]{1,20}/(?P<secret>[^\s?#\"'<>\\]+)"
+        ),
         ignores_case=True,
     ),
     # The secret follows the number of the webhook (Discord) or the kind of webhook (Office).
@@ -290,7 +315,13 @@ PATTERNS: Final = (
     # "\0ann\0s3cr3t". A word of small letters is prose: "AUTH PLAIN disabled".
     SecretPattern(
         "send: AUTH PLAIN «AGFubgBzM2NyM3Q=»",
-        words=("AUTH PLAIN", "AUTH LOGIN", "AUTH XOAUTH2", "AUTH OAUTHBEARER", "AUTHENTICATE "),
+        words=(
+            "AUTH PLAIN",
+            "AUTH LOGIN",
+            "AUTH XOAUTH2",
+            "AUTH OAUTHBEARER",
+            "AUTHENTICATE ",
+        ),
         expression=re.compile(
             r"AUTH(?:ENTICATE)?[ ](?:PLAIN|LOGIN|XOAUTH2|OAUTHBEARER)[ ]{1,9}(?![A-Za-z]?[a-z]+(?![\w+/=]))"
             r"(?P<secret>[A-Za-z0-9+/]{8,}={0,2})"
@@ -303,13 +334,17 @@ PATTERNS: Final = (
     SecretPattern(
         "jdbc:oracle:thin:«scott/tiger»@db.example:1521/x",
         words=(":thin:",),
-        expression=re.compile(r"(?i):thin:(?P<secret>[^\s/@\"']{1,99}/[^\s@\"']{1,99})@"),
+        expression=re.compile(
+            r"(?i):thin:(?P<secret>[^\s/@\"']{1,99}/[^\s@\"']{1,99})@"
+        ),
         ignores_case=True,
     ),
     SecretPattern(
         "«app:s3cr3t»@tcp(127.0.0.1:3306)/orders",
         words=("@tcp(", "@unix("),
-        expression=re.compile(r"(?<![\w.\-])(?P<secret>[\w.\-]{1,64}+:[^\s@\"']{1,99})@(?:tcp|unix)\("),
+        expression=re.compile(
+            r"(?<![\w.\-])(?P<secret>[\w.\-]{1,64}+:[^\s@\"']{1,99})@(?:tcp|unix)\("
+        ),
     ),
     # User and password of commands and calls. After -u, the user ends at the first colon.
     SecretPattern(

@@ -14,7 +14,9 @@ PERSONAL_HINT: Final = r"@|%40|[0-9][ ().\-]{0,2}[0-9][ ().\-]{0,2}[0-9]"
 """A quick test (RE2 syntax): text without a match contains nothing that `personal_spans` finds."""
 
 # ann.example+orders@mail.example.org
-_EMAIL: Final = re.compile(r"(?<![\w.+\-])[\w.+\-]{1,64}+@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24}")
+_EMAIL: Final = re.compile(
+    r"(?<![\w.+\-])[\w.+\-]{1,64}+@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24}"
+)
 # +49 30 1234567, +1 (555) 010-0199
 _INTERNATIONAL: Final = re.compile(
     r"(?<![\w+])\+[1-9][0-9]{0,2}[ .\-]?(?:\(?[0-9]{1,5}\)?[ .\-]?){1,5}[0-9]{2,4}(?!\w)"
@@ -64,7 +66,9 @@ def has_check_digit(number: str) -> bool:
         summand = int(digit)
         if position % 2:
             summand *= 2
-        if summand > _GREATEST_DIGIT:  # 9 less is the sum of both digits: 16 becomes 1 + 6 = 7
+        if (
+            summand > _GREATEST_DIGIT
+        ):  # 9 less is the sum of both digits: 16 becomes 1 + 6 = 7
             summand -= _GREATEST_DIGIT
         total += summand
     return total % 10 == 0

@@ -301,7 +301,9 @@ def _read_table(table: str) -> dict[str, TokenForm]:
     for line in table.strip().splitlines():
         prefix, alphabet, length, source = line.split(maxsplit=3)
         number = int(length.removesuffix("+"))
-        forms[prefix] = TokenForm(prefix, alphabet, number, length.endswith("+"), source)
+        forms[prefix] = TokenForm(
+            prefix, alphabet, number, length.endswith("+"), source
+        )
     return forms
 
 
@@ -313,7 +315,18 @@ BLOCKS: Final = tuple(prefix for prefix in TOKEN_FORMS if prefix[-1] not in _SIG
 """The prefixes that end without a sign."""
 
 _WHOLE: Final = frozenset(
-    ("key-", "API-", "ico-", "pat.", "sat.", "v1.0-", "csk-", "sess-", "secret_", "p8e-")
+    (
+        "key-",
+        "API-",
+        "ico-",
+        "pat.",
+        "sat.",
+        "v1.0-",
+        "csk-",
+        "sess-",
+        "secret_",
+        "p8e-",
+    )
 )
 """Prefixes that also end ordinary words, such as ``monkey-``: their tokens are whole words of full length."""
 
@@ -343,12 +356,16 @@ def _any_of(texts: Iterable[str]) -> str:
     endings: dict[str, list[str]] = {}
     for text in sorted(texts):
         endings.setdefault(text[0], []).append(re.escape(text[1:]))
-    return "|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in endings.items())
+    return "|".join(
+        f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in endings.items()
+    )
 
 
 _DOTTED: Final = {prefix[-_ENDING - 1 :] for prefix in _SIGNED if prefix[-1] == "."}
 _LONG_BLOCKS: Final = [prefix for prefix in BLOCKS if len(prefix) > _SHORT_PREFIX]
-_LIKELY_BLOCKS: Final = f"{_any_of(_LONG_BLOCKS)}|SK[0-9a-f]{{4}}|cio[0-9A-Za-z]{{4}}|oy2[0-9a-z]{{4}}"
+_LIKELY_BLOCKS: Final = (
+    f"{_any_of(_LONG_BLOCKS)}|SK[0-9a-f]{{4}}|cio[0-9A-Za-z]{{4}}|oy2[0-9a-z]{{4}}"
+)
 
 SUSPICIOUS_TOKENS: Final = f"{_any_of(_DOTTED)}|{_LIKELY_BLOCKS}"
 """A quick test (RE2 syntax) for the prefixes that end with a dot or without a sign."""
@@ -413,7 +430,11 @@ def _begins_here(text: str, start: int, form: TokenForm) -> bool:
 
 def _needs_all(form: TokenForm) -> bool:
     """Return whether only a whole word of the documented length is a token of this form."""
-    return len(form.prefix) <= _SHORT_PREFIX or form.prefix in _WHOLE or form.prefix in BLOCKS
+    return (
+        len(form.prefix) <= _SHORT_PREFIX
+        or form.prefix in _WHOLE
+        or form.prefix in BLOCKS
+    )
 
 
 def _enough(form: TokenForm) -> int:

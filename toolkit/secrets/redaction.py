@@ -31,7 +31,12 @@ from toolkit.base.private_files import make_folder, make_private, user_folder
 from toolkit.base.visible_text import visible as visible  # noqa: PLC0414 - of this module for those above
 from toolkit.secrets.hints import is_suspicious
 from toolkit.secrets.named_values import Span
-from toolkit.secrets.names import is_secret_name, normalise_header, secret_items, secret_members
+from toolkit.secrets.names import (
+    is_secret_name,
+    normalise_header,
+    secret_items,
+    secret_members,
+)
 from toolkit.secrets.personal_data import PERSONAL_HINT, personal_spans
 from toolkit.secrets.spans import MASKED, decoded, text_spans, url_spans, without_masks
 
@@ -154,7 +159,11 @@ class Redactor:
     __slots__ = ("__weakref__", "_key", "_own")
 
     def __init__(
-        self, *, key: bytes | None = None, own: Iterable[Secret] = (), mask_personal: bool = False
+        self,
+        *,
+        key: bytes | None = None,
+        own: Iterable[Secret] = (),
+        mask_personal: bool = False,
     ) -> None:
         if key is None:
             key = masking_key()
@@ -187,13 +196,22 @@ class Redactor:
         """Return the mask of a value: the length in characters and a keyed tag."""
         if MASK.fullmatch(value):
             return value
-        tag = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")[:4].hex()
+        tag = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")[
+            :4
+        ].hex()
         return f"[masked len={len(value)} tag={tag}]"
 
     def derived_key(self, purpose: str) -> bytes:
         """Return 32 bytes that only this user can derive, for one purpose and one set of own tokens."""
-        parts = (purpose.encode(), *sorted(secret.reveal().encode() for secret in self._own))
-        return hmac.digest(self._key, b"".join(b"%d:%b" % (len(part), part) for part in parts), "sha256")
+        parts = (
+            purpose.encode(),
+            *sorted(secret.reveal().encode() for secret in self._own),
+        )
+        return hmac.digest(
+            self._key,
+            b"".join(b"%d:%b" % (len(part), part) for part in parts),
+            "sha256",
+        )
 
     def keyed_tag(self, purpose: str, value: Secret | None = None) -> str:
         """Return 32 hexadecimal digits that are equal for equal values.
@@ -220,7 +238,9 @@ class Redactor:
 
     def code(self, code: str) -> str:
         """Mask Python code made with `repr`: each string by itself, so that the code stays valid."""
-        return _LITERAL.sub(lambda match: repr(self.text(ast.literal_eval(match[0]))), code)
+        return _LITERAL.sub(
+            lambda match: repr(self.text(ast.literal_eval(match[0]))), code
+        )
 
     def url(self, url: str) -> str:
         """Mask user info, values of parameters and the fragment of a URL; host and path stay readable."""
@@ -234,9 +254,14 @@ class Redactor:
 
     def headers(self, headers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         """Return a header map (name to list of values) as it may be kept."""
-        return {name: [self.header(name, value) for value in values] for name, values in headers.items()}
+        return {
+            name: [self.header(name, value) for value in values]
+            for name, values in headers.items()
+        }
 
-    def value(self, value: Any, *, secret: bool = False, levels: int = sys.maxsize) -> Any:
+    def value(
+        self, value: Any, *, secret: bool = False, levels: int = sys.maxsize
+    ) -> Any:
         """Mask strings that look like secrets in a JSON document, and values under a secret name.
 
         Under a secret name, numbers are masked as well; with `secret`, everything is. Raises `TooDeepError`
@@ -298,7 +323,12 @@ class Redactor:
                 view = decoded(view)
             parts, end = [], 0
             for match in _united(matches, text):
-                parts += [text[end : match.start], match.quote, self.mask(match.secret), match.quote]
+                parts += [
+                    text[end : match.start],
+                    match.quote,
+                    self.mask(match.secret),
+                    match.quote,
+                ]
                 end = match.end
             text = "".join((*parts, text[end:]))
             if alone:
@@ -327,7 +357,9 @@ def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
             mark = text[view.origin(quote) : view.origin(quote + 1)]
         for run in _BETWEEN_MASKS.finditer(view.text, start, stop):
             if run[0].strip(_SIGNS):
-                yield _Found(view.origin(run.start()), view.origin(run.end()), mark, run[0])
+                yield _Found(
+                    view.origin(run.start()), view.origin(run.end()), mark, run[0]
+                )
 
 
 def _united(matches: list[_Found], text: str) -> list[_Found]:
@@ -339,7 +371,9 @@ def _united(matches: list[_Found], text: str) -> list[_Found]:
             continue
         last = kept[-1]
         if match.end > last.end:
-            kept[-1] = _Found(last.start, match.end, last.quote, text[last.start : match.end])
+            kept[-1] = _Found(
+                last.start, match.end, last.quote, text[last.start : match.end]
+            )
         elif match[:2] == last[:2]:  # the same with more escapes decoded
             kept[-1] = match
     return kept
@@ -372,7 +406,9 @@ def masking_key(folder: Path | None = None) -> bytes:
         make_folder(folder)
         if not (path.exists() or path.is_symlink()):
             make_private(path, secrets.token_bytes(32))
-        return _read_key(path)  # perhaps the key of another process, if that process was first
+        return _read_key(
+            path
+        )  # perhaps the key of another process, if that process was first
     except OSError as error:
         raise SettingsError(
             f"reading the masking key {path.name!r} in the user's configuration folder",
@@ -393,7 +429,11 @@ def _given_key() -> bytes | None:
             next_step="Unset the other.",
         )
     if digits:
-        return _key_of(digits.encode("utf-8", "surrogateescape"), KEY_VARIABLE, "64 hexadecimal digits")
+        return _key_of(
+            digits.encode("utf-8", "surrogateescape"),
+            KEY_VARIABLE,
+            "64 hexadecimal digits",
+        )
     if not path:
         return None
     try:
@@ -456,7 +496,9 @@ _ENTITIES: Final = {
 
 
 _MATHS: Final = re.compile(r"[$\\]")
-_SLASHES: Final = re.compile(r"(?<=[\w.~%-])/(?!/|$)")  # of addresses and paths, not of closing tags
+_SLASHES: Final = re.compile(
+    r"(?<=[\w.~%-])/(?!/|$)"
+)  # of addresses and paths, not of closing tags
 
 
 def escape_html(text: object, *, inside: str = "span") -> str:
@@ -471,7 +513,9 @@ def escape_html(text: object, *, inside: str = "span") -> str:
     >>> escape_html("for $5 each")
     'for <span>$</span>5 each'
     """
-    return _MATHS.sub(lambda match: f"<{inside}>{match[0]}</{inside}>", escape_attribute(text))
+    return _MATHS.sub(
+        lambda match: f"<{inside}>{match[0]}</{inside}>", escape_attribute(text)
+    )
 
 
 def escape_wrapping(text: object) -> str:

@@ -16,7 +16,13 @@ from toolkit.base.own_tokens import MASK, MASK_START, DecodedText
 from toolkit.secrets.named_values import NO_QUOTE, Span, named_spans
 from toolkit.secrets.names import plain_letters, speaks_of_secrets
 from toolkit.secrets.patterns import pattern_spans
-from toolkit.secrets.urls import RELATIVE_URL, URL, spans_in_urls, spans_of_url, user_info_spans
+from toolkit.secrets.urls import (
+    RELATIVE_URL,
+    URL,
+    spans_in_urls,
+    spans_of_url,
+    user_info_spans,
+)
 
 MASKED: Final = "\x1f"
 """Replaces masks during the search: white space to regular expressions, which no secret contains."""

@@ -19,7 +19,9 @@ from toolkit.secrets.names import is_random, is_secret_name
 Part = tuple[int, int]  # start and end
 
 # A mask that replaces a part of a URL (\x1f, see `spans.MASKED`) is part of the URL.
-URL: Final = re.compile(r"(?i)(?<![a-z])[a-z][a-z0-9+.\-]{0,40}+://(?:\x1f|[^\s\"'<>\\^`{|}])+")
+URL: Final = re.compile(
+    r"(?i)(?<![a-z])[a-z][a-z0-9+.\-]{0,40}+://(?:\x1f|[^\s\"'<>\\^`{|}])+"
+)
 RELATIVE_URL: Final = re.compile(r"[/?](?:\x1f|\S)*")
 _QUERY: Final = re.compile(r"\?(?=[\w.\-~%\[\]]{1,100}=)(?:\x1f|[^\s\"'<>\\^`{|}])+")
 # User info ends at the last "@" of the authority. If a password contains "/", "?" or "#", it ends at the next
@@ -35,14 +37,16 @@ _CORRECTED_USER_INFO: Final = re.compile(
 )
 _PATH_PARAMETER: Final = re.compile(r";[\w.\-~%]{1,100}+=([^;/?#\s]+)")
 
-GIVES_ACCESS: Final = "reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover|hooks?"
+GIVES_ACCESS: Final = (
+    "reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover|hooks?"
+)
 """Words of a path before a segment that may be a secret, for example ``/reset/…``."""
 
 _GIVES_ACCESS: Final = re.compile(f"(?i){GIVES_ACCESS}$")
-_LEAST_BARE: Final = 6  # characters of a query without "=" that may be a secret: "?debug" is a flag
-_LEAST_PADDED: Final = (
-    16  # characters if "=" only ends it, as base64 does: "?next=" is a name without a value
-)
+# characters of a query without "=" that may be a secret: "?debug" is a flag
+_LEAST_BARE: Final = 6
+# characters if "=" only ends it, as base64 does: "?next=" is a name without a value
+_LEAST_PADDED: Final = 16
 
 
 def user_info_spans(text: str) -> Iterator[Part]:

@@ -22,7 +22,9 @@ _OUTCOMES: Final = {
 }  # fmt: skip
 
 
-def cancel_messages(service: Service, message_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
+def cancel_messages(
+    service: Service, message_ids: Ids, *, confirm: bool = False
+) -> dict[str, str]:
     """Cancel exactly these messages. Messages that have not been delivered yet are not delivered.
 
     One request is sent per message, never one with a filter, so that messages published meanwhile are not
@@ -66,13 +68,20 @@ def cancel_messages(service: Service, message_ids: Ids, *, confirm: bool = False
     endpoint_of(service, "queue")
     nouns = ("message", "messages")
     doing, ids = confirmed_ids(
-        message_ids, "cancelling", nouns, name="message_ids", column="message_id", confirm=confirm
+        message_ids,
+        "cancelling",
+        nouns,
+        name="message_ids",
+        column="message_id",
+        confirm=confirm,
     )
     cancel = partial(_cancelled, log="events", path="/v2/messages")
     return _warned(doing, one_by_one(service, ids, cancel))
 
 
-def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
+def cancel_runs(
+    service: Service, workflow_run_ids: Ids, *, confirm: bool = False
+) -> dict[str, str]:
     """Cancel exactly these workflow runs. Their next steps do not run.
 
     The state of each run is read first, and only running ones are cancelled. You cannot cancel by filter.
@@ -111,7 +120,11 @@ def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = Fals
     toolkit.errors.InputError: cancelling 2 workflow runs: got no confirmation; expected confirm=True. ...
     """
     endpoint_of(service, "queue")
-    name, column, nouns = "workflow_run_ids", "workflow_run_id", ("workflow run", "workflow runs")
+    name, column, nouns = (
+        "workflow_run_ids",
+        "workflow_run_id",
+        ("workflow run", "workflow runs"),
+    )
     doing, ids = confirmed_ids(
         workflow_run_ids, "cancelling", nouns, name=name, column=column, confirm=confirm
     )
@@ -121,7 +134,9 @@ def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = Fals
         if state in (CANCELLED, NOT_KNOWN, "succeeded", "failed"):
             return state
         query = (("cancel", "true"),)
-        return _cancelled(transport, run_id, log="runs", path="/v2/workflows/runs", query=query)
+        return _cancelled(
+            transport, run_id, log="runs", path="/v2/workflows/runs", query=query
+        )
 
     return _warned(doing, one_by_one(service, ids, cancel))
 
@@ -136,21 +151,34 @@ def _cancelled(
 ) -> str:
     path = f"{path}/{quote(value, safe='')}"
     try:
-        transport.send(Request(doing=f"cancelling {value!r}", method="DELETE", path=path, query=query))
+        transport.send(
+            Request(
+                doing=f"cancelling {value!r}", method="DELETE", path=path, query=query
+            )
+        )
     except NotFoundError:  # it has ended, or the response of an earlier try was lost
         return _last_state(transport, log, value)
     return CANCELLED
 
 
-def _last_state(transport: Transport, log: Literal["runs", "events"], value: str) -> str:
+def _last_state(
+    transport: Transport, log: Literal["runs", "events"], value: str
+) -> str:
     """Return the last state of a run or message in the log."""
     name, field, state, time = {
-        "runs": ("workflowRunId", "workflowRunId", "workflowState", "workflowRunCreatedAt"),
+        "runs": (
+            "workflowRunId",
+            "workflowRunId",
+            "workflowState",
+            "workflowRunCreatedAt",
+        ),
         "events": ("messageId", "messageId", "state", "time"),
     }[log]
     page = list_log_page(transport, log, cursor=None, filters=((name, value),))
     rows: list[Any] = [
-        row for row in read_json(page.rows) if isinstance(row, dict) and row.get(field) == value
+        row
+        for row in read_json(page.rows)
+        if isinstance(row, dict) and row.get(field) == value
     ]
     if not rows:
         return NOT_KNOWN
@@ -163,6 +191,8 @@ def _warned(doing: str, outcomes: dict[str, str]) -> dict[str, str]:
     if CANCELLED not in outcomes.values():
         states = ", ".join(sorted(set(outcomes.values())))
         warnings.warn(
-            f"{doing}: none was cancelled; they are {states}.", UnexpectedResultWarning, stacklevel=3
+            f"{doing}: none was cancelled; they are {states}.",
+            UnexpectedResultWarning,
+            stacklevel=3,
         )
     return outcomes

@@ -25,15 +25,19 @@ if TYPE_CHECKING:
 ACCEPTED: Final = "gzip, zstd"
 """Offered in ``Accept-Encoding``."""
 
-_MOST: Final = 1 << 16  # bytes that a decoder yields at once, however well they were compressed
-_BUFFER: Final = 1 << 16  # bytes read from a socket at once: each call waits for the interpreter's lock
+# bytes that a decoder yields at once, however well they were compressed
+_MOST: Final = 1 << 16
+# bytes read from a socket at once: each call waits for the interpreter's lock
+_BUFFER: Final = 1 << 16
 _GZIP: Final = 16 + zlib.MAX_WBITS  # with header and trailer, as zlib counts it
 
 
 class Connections:
     """The connections of a pool: each thread's exchange has a deadline, and all can be ended at once."""
 
-    def __init__(self, pool: HTTPConnectionPool, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, pool: HTTPConnectionPool, monotonic: Callable[[], float]
+    ) -> None:
         self._monotonic = monotonic
         self._current = threading.local()
         self._lock = threading.Lock()
@@ -43,7 +47,10 @@ class Connections:
 
     def set_deadline(self, seconds: float) -> None:
         """Set the deadline of this thread's next exchange, head and body."""
-        self._current.allowed, self._current.until = seconds, self._monotonic() + seconds
+        self._current.allowed, self._current.until = (
+            seconds,
+            self._monotonic() + seconds,
+        )
 
     @property
     def allowed(self) -> float:
@@ -104,11 +111,14 @@ def _limited_connection(connections: Connections, kind: Any) -> Any:
     """
 
     class LimitedResponse(http.client.HTTPResponse):
-        fp: Any = None  # an interrupt may leave it half made, and it is closed nevertheless
+        # an interrupt may leave it half made, and it is closed nevertheless
+        fp: Any = None
 
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
             super().__init__(sock, *args, **options)
-            self.fp = io.BufferedReader(_Limited(self.fp.detach(), sock, connections), _BUFFER)
+            self.fp = io.BufferedReader(
+                _Limited(self.fp.detach(), sock, connections), _BUFFER
+            )
             connections.receive(self)
 
     class Connection(kind):  # type: ignore[misc]
@@ -129,7 +139,9 @@ def _limited_connection(connections: Connections, kind: Any) -> Any:
 class _Limited(io.RawIOBase):
     """Reads from a socket until the deadline."""
 
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, connections: Connections) -> None:
+    def __init__(
+        self, raw: io.RawIOBase, sock: socket.socket, connections: Connections
+    ) -> None:
         super().__init__()
         self._raw = raw
         self._sock = sock

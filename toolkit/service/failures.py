@@ -19,8 +19,20 @@ from toolkit.base.errors import (
 )
 from toolkit.base.times import milliseconds
 from toolkit.filters.failure import FIELDS, FailureFilter
-from toolkit.service.pages import Page, entry_bytes, events_page, failures_page, runs_page
-from toolkit.service.responses import Request, Response, count_field, read_body, text_field
+from toolkit.service.pages import (
+    Page,
+    entry_bytes,
+    events_page,
+    failures_page,
+    runs_page,
+)
+from toolkit.service.responses import (
+    Request,
+    Response,
+    count_field,
+    read_body,
+    text_field,
+)
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 
@@ -37,7 +49,10 @@ _LOGS: Final[dict[str, tuple[str, str, Callable[[Request, Response], Page]]]] = 
     "runs": ("listing workflow runs", "/v2/workflows/logs", runs_page),
     "events": ("listing events of messages", "/v2/logs", events_page),
 }
-_PATHS: Final[dict[str, str]] = {"workflows": "/v2/workflows/dlq", "messages": "/v2/dlq"}
+_PATHS: Final[dict[str, str]] = {
+    "workflows": "/v2/workflows/dlq",
+    "messages": "/v2/dlq",
+}
 _NOUNS: Final = {"workflows": "workflow runs", "messages": "messages"}
 _ENTRIES: Final = ("DLQ entry", "DLQ entries")
 
@@ -72,7 +87,9 @@ def list_page(
     path = _path(kind)
     after = (("cursor", cursor),) if cursor else ()
     query = (("count", str(count)), *query_of(wanted, span), *after)
-    request = Request(doing=f"listing failed {_NOUNS[kind]}", method="GET", path=path, query=query)
+    request = Request(
+        doing=f"listing failed {_NOUNS[kind]}", method="GET", path=path, query=query
+    )
     return transport.fetch(request, failures_page)
 
 
@@ -88,13 +105,17 @@ def list_log_page(
     doing, path, read_page = _LOGS[log]
     after = (("cursor", cursor),) if cursor else ()
     query = (("count", str(count)), *filters, *after)
-    return transport.fetch(Request(doing=doing, method="GET", path=path, query=query), read_page)
+    return transport.fetch(
+        Request(doing=doing, method="GET", path=path, query=query), read_page
+    )
 
 
 def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") -> bytes:
     """Return one DLQ entry as raw JSON. Raise `NotFoundError` if it no longer exists."""
     path = _path(kind, _checked_id(dlq_id, "dlq_id", "dlq_id"))
-    request = Request(doing=f"getting the DLQ entry {dlq_id!r}", method="GET", path=path)
+    request = Request(
+        doing=f"getting the DLQ entry {dlq_id!r}", method="GET", path=path
+    )
     return transport.fetch(request, entry_bytes)
 
 
@@ -176,7 +197,9 @@ def _deletion_result(kind: Kind, deleted: int, unknown: int) -> str:
     )
 
 
-def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
+def resume_failures(
+    service: Service, dlq_ids: Ids, *, confirm: bool = False
+) -> dict[str, str]:
     """Resume exactly these failed runs from the step that failed. Finished steps do not run again.
 
     Parameters
@@ -205,7 +228,9 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
     return _run_again(service, dlq_ids, "resume", confirm=confirm)
 
 
-def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
+def restart_failures(
+    service: Service, dlq_ids: Ids, *, confirm: bool = False
+) -> dict[str, str]:
     """Restart exactly these failed runs from the beginning. Every step runs again.
 
     Parameters
@@ -234,7 +259,9 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
     return _run_again(service, dlq_ids, "restart", confirm=confirm)
 
 
-def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = False) -> None:
+def rerun_failure_function(
+    service: Service, dlq_id: Ids, *, confirm: bool = False
+) -> None:
     """Run the failure functions of exactly these entries again.
 
     Parameters
@@ -278,7 +305,9 @@ def _run_again(
                 'kind="messages" removes the entry.',
             )
     _, ids = confirmed_ids(dlq_ids, verb, _ENTRIES, confirm=confirm)
-    return one_by_one(service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how))
+    return one_by_one(
+        service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how)
+    )
 
 
 def start_again(
@@ -295,7 +324,12 @@ def start_again(
         headers=headers,
         repeatable=False,
     )
-    return text_field(request, "workflowRunId", read_body(request, transport.send(request)), required=True)
+    return text_field(
+        request,
+        "workflowRunId",
+        read_body(request, transport.send(request)),
+        required=True,
+    )
 
 
 def call_failure_function(transport: Transport, dlq_id: str) -> None:
@@ -308,7 +342,11 @@ def call_failure_function(transport: Transport, dlq_id: str) -> None:
 def delete_entry(transport: Transport, dlq_id: str) -> None:
     """Delete one entry. The request is never repeated."""
     path = _path("workflows", dlq_id)
-    transport.send(Request(doing=f"deleting {dlq_id!r}", method="DELETE", path=path, repeatable=False))
+    transport.send(
+        Request(
+            doing=f"deleting {dlq_id!r}", method="DELETE", path=path, repeatable=False
+        )
+    )
 
 
 def _deletions(ids: list[str]) -> list[list[str]]:
@@ -318,7 +356,10 @@ def _deletions(ids: list[str]) -> list[list[str]]:
     """
     alone = [[dlq_id] for dlq_id in ids if "," in dlq_id]
     together = [dlq_id for dlq_id in ids if "," not in dlq_id]
-    return [together[start : start + PAGE_LIMIT] for start in range(0, len(together), PAGE_LIMIT)] + alone
+    return [
+        together[start : start + PAGE_LIMIT]
+        for start in range(0, len(together), PAGE_LIMIT)
+    ] + alone
 
 
 def _delete(transport: Transport, ids: list[str], kind: Kind) -> tuple[int, int]:
@@ -326,8 +367,13 @@ def _delete(transport: Transport, ids: list[str], kind: Kind) -> tuple[int, int]
     if "," not in ids[0]:
         query = tuple(("dlqIds", dlq_id) for dlq_id in ids)
         doing = f"deleting {_counted(ids, _ENTRIES)}"
-        return transport.fetch(Request(doing=doing, method="DELETE", path=_path(kind), query=query), _deleted)
-    request = Request(doing=f"deleting {ids[0]!r}", method="DELETE", path=_path(kind, ids[0]))
+        return transport.fetch(
+            Request(doing=doing, method="DELETE", path=_path(kind), query=query),
+            _deleted,
+        )
+    request = Request(
+        doing=f"deleting {ids[0]!r}", method="DELETE", path=_path(kind, ids[0])
+    )
     try:
         return 1, transport.send(request).tries
     except NotFoundError:
@@ -345,12 +391,17 @@ def confirmed_ids(
     column: str = "dlq_id",
 ) -> tuple[str, list[str]]:
     """Return the operation, for errors, and the unique ids. Raise `InputError` unless it is confirmed."""
-    ids = [_checked_id(value, name, column) for value in dict.fromkeys(texts(name, given, column=column))]
+    ids = [
+        _checked_id(value, name, column)
+        for value in dict.fromkeys(texts(name, given, column=column))
+    ]
     if not ids:
         expected = f"exact ids, or a frame with a column {column!r}"
         raise InputError(f"reading {name}", got="no ids", expected=expected)
     doing = f"{verb} {_counted(ids, nouns)}"
-    confirmed(doing, confirm, "Look at the ids once more, then call again with confirm=True.")
+    confirmed(
+        doing, confirm, "Look at the ids once more, then call again with confirm=True."
+    )
     return doing, ids
 
 
@@ -369,10 +420,14 @@ def one_by_one(
     return done
 
 
-def _progress_note(ids: list[str], done: dict[str, str], failed: str, error: BaseException) -> str:
+def _progress_note(
+    ids: list[str], done: dict[str, str], failed: str, error: BaseException
+) -> str:
     """Return which ids were done before an error, for example ``a → wfr_1``, and which were not requested."""
     before = [f"{item} → {new}" if new else item for item, new in done.items()]
-    sentences = [f"Done before this ({len(done)} of {len(ids)}): {', '.join(before) or 'none'}."]
+    sentences = [
+        f"Done before this ({len(done)} of {len(ids)}): {', '.join(before) or 'none'}."
+    ]
     if not isinstance(error, ResponseError):
         # an error status means that it was not done; a lost response does not
         sentences.append(f"It is unknown if {failed} was done: it may have been.")
@@ -381,7 +436,12 @@ def _progress_note(ids: list[str], done: dict[str, str], failed: str, error: Bas
 
 
 def _checked_id(value: str, name: str, column: str) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable() or value in {".", ".."}:
+    if (
+        not isinstance(value, str)
+        or not value
+        or not value.isprintable()
+        or value in {".", ".."}
+    ):
         raise wrong(name, value, f"an id from the column {column} of a frame")
     return unmasked(name, value)
 
@@ -402,4 +462,6 @@ def _path(kind: str, *parts: str) -> str:
 
 def _deleted(request: Request, response: Response) -> tuple[int, int]:
     """Return the number of deleted entries and the number of tries."""
-    return count_field(request, "deleted", read_body(request, response), required=True), response.tries
+    return count_field(
+        request, "deleted", read_body(request, response), required=True
+    ), response.tries

@@ -14,8 +14,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolkit.base.arguments import confirmed, flag, instance, mapping, nearest, text, wrong
-from toolkit.base.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
+from toolkit.base.arguments import (
+    confirmed,
+    flag,
+    instance,
+    mapping,
+    nearest,
+    text,
+    wrong,
+)
+from toolkit.base.errors import (
+    InputError,
+    ResponseError,
+    ToolkitError,
+    UnexpectedResultWarning,
+)
 from toolkit.service.publish_headers import (
     Duration,
     Method,
@@ -33,7 +46,14 @@ from toolkit.service.publish_headers import (
     retry_delay,
     web_address,
 )
-from toolkit.service.responses import Request, Response, object_field, raise_malformed, read_body, text_field
+from toolkit.service.responses import (
+    Request,
+    Response,
+    object_field,
+    raise_malformed,
+    read_body,
+    text_field,
+)
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 
@@ -115,10 +135,17 @@ class CallbackSettings:
         self.wire_headers("Callback")
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name in ("timeout", "retries", "delay", "method")}
-        parts = [f"{name}={value!r}" for name, value in shown.items() if value is not None]
+        shown = {
+            name: getattr(self, name)
+            for name in ("timeout", "retries", "delay", "method")
+        }
+        parts = [
+            f"{name}={value!r}" for name, value in shown.items() if value is not None
+        ]
         parts += [f"headers={sorted(self.headers)}"] if self.headers else []
-        return f"CallbackSettings({', '.join([repr(self.url.partition('?')[0]), *parts])})"
+        return (
+            f"CallbackSettings({', '.join([repr(self.url.partition('?')[0]), *parts])})"
+        )
 
     def wire_headers(self, name: str) -> list[tuple[str, str]]:
         """Return the checked publish headers of this callback, without the prefix of the dialect."""
@@ -225,9 +252,17 @@ def publish(
     toolkit.errors.InputError: publishing a message: got a destination of the scheme 'ftp'; expected ...
     """
     given = locals()  # the arguments, by name
-    address, wire, content = _outgoing(endpoint_of(service, "queue").dialect.prefix, given)
+    address, wire, content = _outgoing(
+        endpoint_of(service, "queue").dialect.prefix, given
+    )
     path = f"/v2/publish/{address}"
-    request = Request(doing="publishing a message", method="POST", path=path, headers=wire, body=content)
+    request = Request(
+        doing="publishing a message",
+        method="POST",
+        path=path,
+        headers=wire,
+        body=content,
+    )
     with Transport.to(service, "queue") as transport:
         return transport.fetch(request, _published)
 
@@ -291,16 +326,33 @@ def publish_batch(
     (3, False)
     """
     prefix = endpoint_of(service, "queue").dialect.prefix
-    named = uuid.uuid4().hex if batch_id is None else text("batch_id", batch_id, empty=False)
+    named = (
+        uuid.uuid4().hex
+        if batch_id is None
+        else text("batch_id", batch_id, empty=False)
+    )
     if not (named.isascii() and named.isprintable() and named == named.strip()):
         raise wrong("batch_id", named, "visible ASCII text, as it goes into a header")
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise wrong("messages", messages, "an iterable of mappings, each with the arguments of publish")
-    items = [_item(message, position, prefix, named) for position, message in enumerate(messages)]
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(
+        messages, Iterable
+    ):
+        raise wrong(
+            "messages",
+            messages,
+            "an iterable of mappings, each with the arguments of publish",
+        )
+    items = [
+        _item(message, position, prefix, named)
+        for position, message in enumerate(messages)
+    ]
     if not items:
         raise InputError("reading messages", got="none", expected="at least one")
     doing = f"publishing {len(items):,} messages"
-    confirmed(doing, confirm, "Look at the messages once more, then call again with confirm=True.")
+    confirmed(
+        doing,
+        confirm,
+        "Look at the messages once more, then call again with confirm=True.",
+    )
     done: list[Published] = []
     with Transport.to(service, "queue") as transport:
         for start in range(0, len(items), _MOST_IN_BATCH):
@@ -315,7 +367,9 @@ def publish_batch(
             try:
                 done += transport.fetch(request, partial(_accepted, count=len(some)))
             except (ToolkitError, KeyboardInterrupt) as error:
-                refused = isinstance(error, ResponseError) and error.status < _SERVER_ERRORS
+                refused = (
+                    isinstance(error, ResponseError) and error.status < _SERVER_ERRORS
+                )
                 fate = "were is unknown"
                 if refused:
                     fate = "were not"
@@ -336,7 +390,10 @@ def _item(message: object, position: int, prefix: str, batch_id: str) -> dict[st
     """Return a message as an item of a batch. Raise `InputError` with the position if it cannot be sent."""
     place = f"messages at position {position:,}"
     arguments = _checked_arguments(message, place)
-    if not arguments["content_based_deduplication"] and arguments["deduplication_id"] is None:
+    if (
+        not arguments["content_based_deduplication"]
+        and arguments["deduplication_id"] is None
+    ):
         arguments["deduplication_id"] = f"{batch_id}-{position}"
     try:
         address, headers, content = _outgoing(prefix, arguments)
@@ -365,7 +422,10 @@ def _checked_arguments(message: object, place: str) -> dict[str, Any]:
     if unknown or "url" not in message:
         next_step = nearest(name, _ARGUMENTS)
         raise InputError(
-            f"reading {place}", got=problem, expected="arguments of publish", next_step=next_step
+            f"reading {place}",
+            got=problem,
+            expected="arguments of publish",
+            next_step=next_step,
         )
     return {**_ARGUMENTS, **message}
 
@@ -374,7 +434,9 @@ def _outgoing(
     prefix: str, arguments: Mapping[str, Any]
 ) -> tuple[str, tuple[tuple[str, str], ...], bytes | None]:
     """Return the destination, headers and body of a message. `prefix` is the prefix of the dialect."""
-    forwarded_headers = {} if arguments["headers"] is None else mapping("headers", arguments["headers"])
+    forwarded_headers = (
+        {} if arguments["headers"] is None else mapping("headers", arguments["headers"])
+    )
     if arguments["delay"] is not None and arguments["not_before"] is not None:
         raise invalid_header("Not-Before", "delay and not_before", "one of them")
     deduplication = _deduplication(arguments)
@@ -384,7 +446,10 @@ def _outgoing(
         for header, (argument, convert) in _HEADERS.items()
         if arguments[argument] is not _ARGUMENTS[argument]
     }
-    limits = (arguments[name] for name in ("flow_control_key", "parallelism", "rate", "period"))
+    limits = (
+        arguments[name]
+        for name in ("flow_control_key", "parallelism", "rate", "period")
+    )
     options["Flow-Control-Value"] = flow_control(*limits)
     options |= deduplication
     headers = [(name, value) for name, value in options.items() if value is not None]
@@ -402,12 +467,18 @@ def _outgoing(
 
 def _deduplication(arguments: Mapping[str, Any]) -> dict[str, str]:
     """Return the header that identifies a message: by content, by the given id, or by a random id."""
-    by_content = flag("content_based_deduplication", arguments["content_based_deduplication"])
+    by_content = flag(
+        "content_based_deduplication", arguments["content_based_deduplication"]
+    )
     own_id = arguments["deduplication_id"]
     if not by_content:
         return {"Deduplication-Id": uuid.uuid4().hex if own_id is None else own_id}
     if own_id is not None:
-        raise invalid_header("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
+        raise invalid_header(
+            "Deduplication-Id",
+            "an id and content_based_deduplication=True",
+            "one of them",
+        )
     return {"Content-Based-Deduplication": "true"}
 
 
@@ -430,7 +501,10 @@ def _accepted(request: Request, response: Response, *, count: int) -> list[Publi
     if len(results) != count:
         got, expected = f"{len(results):,} results", f"an array of {count:,} results"
         raise_malformed(request, got=got, expected=expected)
-    return [_result(request, object_field(request, "result", result, required=True)) for result in results]
+    return [
+        _result(request, object_field(request, "result", result, required=True))
+        for result in results
+    ]
 
 
 def _result(request: Request, result: dict[str, Any]) -> Published:
@@ -441,7 +515,11 @@ def _result(request: Request, result: dict[str, Any]) -> Published:
 
 
 def start_run(
-    service: Service, url: str, body: Any = None, *, headers: Mapping[str, str] | None = None
+    service: Service,
+    url: str,
+    body: Any = None,
+    *,
+    headers: Mapping[str, str] | None = None,
 ) -> str:
     """Start a workflow run at an application's own workflow endpoint.
 
@@ -479,13 +557,21 @@ def start_run(
     toolkit.errors.InputError: starting a workflow run: got a url with user info; expected an http(s) URL ...
     """
     doing = "starting a workflow run"
-    instance("service", service, Service, "a Service", "Begin with it: start_run(connect(), url).")
+    instance(
+        "service",
+        service,
+        Service,
+        "a Service",
+        "Begin with it: start_run(connect(), url).",
+    )
     address = web_address("url", url, doing=doing)
     content, kind = content_of(body)
     sent = {"Content-Type": kind} if kind else {}
     for name, value in ({} if headers is None else mapping("headers", headers)).items():
         header_name(name)
-        sent = {known: text for known, text in sent.items() if known.lower() != name.lower()}
+        sent = {
+            known: text for known, text in sent.items() if known.lower() != name.lower()
+        }
         sent[header_name(name)] = header_value(name, value)
     parts = urlsplit(address)
     base = f"{parts.scheme}://{parts.netloc}"

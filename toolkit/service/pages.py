@@ -34,12 +34,19 @@ class Page:
     """One page of a listing. `rows` is a JSON array, undecoded."""
 
     rows: bytes = field(repr=False)
-    cursor: str | None  # cursor of the next page; None at the end (absent, null or empty)
+    cursor: (
+        str | None
+    )  # cursor of the next page; None at the end (absent, null or empty)
     size: int  # bytes of the body
     tries: int
-    sent_at: int | None = None  # Date of the response in Unix milliseconds, by the clock of the service
-    cut: tuple[memoryview, ...] = field(default=(), repr=False)  # JSON of dense vectors cut out of `rows`
-    numbers: Any = field(default=None, repr=False)  # numbers of these vectors if they have been read
+    # Date of the response in Unix milliseconds, by the clock of the service
+    sent_at: int | None = None
+    cut: tuple[memoryview, ...] = field(
+        default=(), repr=False
+    )  # JSON of dense vectors cut out of `rows`
+    numbers: Any = field(
+        default=None, repr=False
+    )  # numbers of these vectors if they have been read
 
     @property
     def is_empty(self) -> bool:
@@ -58,7 +65,9 @@ class _RangeResult(msgspec.Struct):
 
 _EMPTY: Final = re.compile(rb"\s*\[\s*\]")
 
-_HEAD: Final = re.compile(rb'\s*\{\s*"result"\s*:\s*\{\s*"nextCursor"\s*:\s*("(?:[^"\\]|\\.)*")')
+_HEAD: Final = re.compile(
+    rb'\s*\{\s*"result"\s*:\s*\{\s*"nextCursor"\s*:\s*("(?:[^"\\]|\\.)*")'
+)
 _LONGEST_HEAD: Final = 1 << 16
 _RANGE_ALONE: Final = len('{"result":{"nextCursor":,"vectors":}}')
 
@@ -69,7 +78,9 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 def failures_page(request: Request, response: Response) -> Page:
     """Return the page of a DLQ listing."""
-    return _page(request, response, envelope(request, response.body), "messages", "cursor")
+    return _page(
+        request, response, envelope(request, response.body), "messages", "cursor"
+    )
 
 
 def runs_page(request: Request, response: Response) -> Page:
@@ -125,7 +136,11 @@ def _exact_range(request: Request, response: Response, body: bytes) -> Page:
 def _result_member(request: Request, body: bytes) -> bytes:
     fields = envelope(request, body)
     if "result" not in fields:
-        raise_malformed(request, got=f"an object of {names(fields)}", expected="an object with 'result'")
+        raise_malformed(
+            request,
+            got=f"an object of {names(fields)}",
+            expected="an object with 'result'",
+        )
     return fields["result"]
 
 
@@ -145,7 +160,9 @@ def result_bytes(request: Request, response: Response) -> bytes:
     return _result_member(request, response.body)
 
 
-def result_arrays(request: Request, response: Response, count: int | None = None) -> list[bytes]:
+def result_arrays(
+    request: Request, response: Response, count: int | None = None
+) -> list[bytes]:
     """Return the JSON arrays under ``result``, undecoded: an array of `count` arrays, or a single array."""
     raw = result_bytes(request, response)
     arrays = [raw]
@@ -153,8 +170,14 @@ def result_arrays(request: Request, response: Response, count: int | None = None
         try:
             arrays = _elements(raw)
         except ValueError:
-            raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
-    if len(arrays) != (count or 1) or not all(array.lstrip().startswith(b"[") for array in arrays):
+            raise_malformed(
+                request,
+                got=f"{raw[:40]!r} under 'result'",
+                expected="an array of arrays",
+            )
+    if len(arrays) != (count or 1) or not all(
+        array.lstrip().startswith(b"[") for array in arrays
+    ):
         expected = "an array"
         if count is not None:
             expected = f"an array of {count} arrays"
@@ -172,14 +195,28 @@ def _elements(raw: bytes) -> list[bytes]:
         return [text.encode("utf-8", "surrogateescape") for text in texts]
 
 
-def _page(request: Request, response: Response, fields: Mapping[str, bytes], rows: str, cursor: str) -> Page:
+def _page(
+    request: Request,
+    response: Response,
+    fields: Mapping[str, bytes],
+    rows: str,
+    cursor: str,
+) -> Page:
     """Return a page from the members of an envelope. `rows` and `cursor` are the names of the members."""
     following = _cursor(request, fields, cursor)
     array = fields.get(rows)
     if array is None:
-        raise_malformed(request, got=f"an object of {names(fields)}", expected=f"an array under {rows!r}")
+        raise_malformed(
+            request,
+            got=f"an object of {names(fields)}",
+            expected=f"an array under {rows!r}",
+        )
     if not array.startswith(b"["):
-        raise_malformed(request, got=f"{rows!r} of {array[:40]!r}", expected=f"an array under {rows!r}")
+        raise_malformed(
+            request,
+            got=f"{rows!r} of {array[:40]!r}",
+            expected=f"an array under {rows!r}",
+        )
     return Page(
         rows=array,
         cursor=following,
@@ -194,17 +231,29 @@ def _cursor(request: Request, fields: Mapping[str, bytes], name: str) -> str | N
     try:
         cursor = read_json(fields.get(name, b"null"))
     except ValueError:
-        raise_malformed(request, got=f"{name!r} of text that is not JSON", expected="a string or null")
+        raise_malformed(
+            request,
+            got=f"{name!r} of text that is not JSON",
+            expected="a string or null",
+        )
     if not isinstance(cursor, str | None):
-        raise_malformed(request, got=f"{name!r} of {kind_of(cursor)}", expected="a string or null")
+        raise_malformed(
+            request, got=f"{name!r} of {kind_of(cursor)}", expected="a string or null"
+        )
     if not cursor:
         return None
     # a lone surrogate cannot be sent back in the next request
     if any("\ud800" <= letter <= "\udfff" for letter in cursor):
-        raise_malformed(request, got=f"{name!r} of bytes that are not UTF-8", expected="a string")
+        raise_malformed(
+            request, got=f"{name!r} of bytes that are not UTF-8", expected="a string"
+        )
     if len(cursor) > MOST_CURSOR:
         length = f"a cursor of {len(cursor):,} characters"
-        raise_malformed(request, got=length, expected=f"a cursor of at most {MOST_CURSOR:,} characters")
+        raise_malformed(
+            request,
+            got=length,
+            expected=f"a cursor of at most {MOST_CURSOR:,} characters",
+        )
     return cursor
 
 

@@ -25,12 +25,17 @@ _METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,200}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")
 _URL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})+")
-_MILLISECONDS_LOOK_LIKE: Final = 100_000_000_000  # as Unix seconds, this is the year 5138
+# as Unix seconds, this is the year 5138
+_MILLISECONDS_LOOK_LIKE: Final = 100_000_000_000
 
 
-def invalid_header(header: str, got: str, expected: str, next_step: str | None = None) -> InputError:
+def invalid_header(
+    header: str, got: str, expected: str, next_step: str | None = None
+) -> InputError:
     """Return the error for a header that cannot be made from an argument."""
-    return InputError(f"making the header {header}", got=got, expected=expected, next_step=next_step)
+    return InputError(
+        f"making the header {header}", got=got, expected=expected, next_step=next_step
+    )
 
 
 def content_of(body: Any) -> tuple[bytes | None, str | None]:
@@ -81,7 +86,10 @@ def _url_problem(url: Any, *, in_path: bool) -> str | None:
         ("@" in parts.netloc, "with user info"),
         (not host, "without a host"),
         # an HTTP library percent-encodes the brackets
-        (in_path and "[" in parts.netloc, "of an IPv6 address, which cannot be in a path: name its host"),
+        (
+            in_path and "[" in parts.netloc,
+            "of an IPv6 address, which cannot be in a path: name its host",
+        ),
         ("#" in url, "with a fragment, which is never sent"),
         (not _URL.fullmatch(url), "with characters that no URL contains"),
         # an HTTP library resolves them, and the request would go to another path of the service itself
@@ -96,14 +104,18 @@ def _url_problem(url: Any, *, in_path: bool) -> str | None:
 def header_name(name: Any) -> str:
     """Return a checked header name."""
     if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-        raise invalid_header(ascii(name)[:60], "characters that no header name contains", "a header name")
+        raise invalid_header(
+            ascii(name)[:60], "characters that no header name contains", "a header name"
+        )
     return name
 
 
 def header_value(name: str, value: Any) -> str:
     """Return a checked header value. An error never shows the value, because it may be a secret."""
     if not isinstance(value, str):
-        raise invalid_header(name, f"a value of the type {type(value).__name__}", "text")
+        raise invalid_header(
+            name, f"a value of the type {type(value).__name__}", "text"
+        )
     if not _HEADER_VALUE.fullmatch(value):
         raise invalid_header(
             name,
@@ -117,7 +129,9 @@ def header_value(name: str, value: Any) -> str:
 def forwarded(prefix: str, headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Headers under a forwarding prefix, checked."""
     if not isinstance(headers, Mapping):
-        raise invalid_header(f"{prefix}headers", type(headers).__name__, "a mapping of names to values")
+        raise invalid_header(
+            f"{prefix}headers", type(headers).__name__, "a mapping of names to values"
+        )
     return [
         (f"{prefix}{header_name(name)}", header_value(f"{prefix}{name}", value))
         for name, value in headers.items()
@@ -128,7 +142,9 @@ def count(header: str, value: Any, *, least: int = 0) -> str:
     """Return a whole number as header text."""
     number = plain(value)
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise invalid_header(header, repr(value)[:60], f"a whole number of {least} or more")
+        raise invalid_header(
+            header, repr(value)[:60], f"a whole number of {least} or more"
+        )
     return str(int(number))
 
 
@@ -178,7 +194,9 @@ def not_before_seconds(header: str, value: Any) -> str:
 
 def _seconds_rounded_up(value: Any, header: str) -> int:
     """Return Unix seconds, rounded up, because the message must not be delivered earlier."""
-    seconds = parse_time(value, exact=True, name=f"the header {header}, from not_before").timestamp()
+    seconds = parse_time(
+        value, exact=True, name=f"the header {header}, from not_before"
+    ).timestamp()
     # `parse_time` truncates to milliseconds
     if isinstance(value, datetime) and value.microsecond % 1000 > 0:
         seconds += 0.001
@@ -188,7 +206,9 @@ def _seconds_rounded_up(value: Any, header: str) -> int:
 def listed(header: str, values: Any) -> str | None:
     """Return strings as one header, separated by commas, or None without strings."""
     if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
-        raise invalid_header(header, type(values).__name__, "a string, or several strings")
+        raise invalid_header(
+            header, type(values).__name__, "a string, or several strings"
+        )
     items = [values] if isinstance(values, str) else list(values)
     for item in items:
         if not isinstance(item, str) or not item.strip() or "," in item:

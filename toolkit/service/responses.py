@@ -55,7 +55,8 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = field(default=None, repr=False)
-    repeatable: bool = True  # if False, the request is not retried once it may have arrived
+    # if False, the request is not retried once it may have arrived
+    repeatable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +69,17 @@ class Response:
     tries: int
 
 
-def raise_malformed(request: Request, *, got: str, expected: str, next_step: str | None = None) -> NoReturn:
+def raise_malformed(
+    request: Request, *, got: str, expected: str, next_step: str | None = None
+) -> NoReturn:
     """Raise a `MalformedResponseError`."""
     raise MalformedResponseError(
         request.doing,
         request=f"{request.method} {request.path.split('?', maxsplit=1)[0][:80]}",
         got=got,
         expected=expected,
-        next_step=next_step or "Is this the address of the service, and not of a proxy or a web page?",
+        next_step=next_step
+        or "Is this the address of the service, and not of a proxy or a web page?",
     )
 
 
@@ -87,7 +91,9 @@ def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
         return _exact_envelope(request, raw)
     # The opening brace, and 4 bytes per member: two quotes, a colon, and a comma or the closing brace. For
     # example, the 7 bytes of {"a":1} are 1 + (1 + 4 + 1) + 0 others.
-    known = 1 + sum(len(name.encode()) + 4 + len(value) for name, value in result.items())
+    known = 1 + sum(
+        len(name.encode()) + 4 + len(value) for name, value in result.items()
+    )
     # The decoder keeps the last of two members with the same name. The bytes that are not part of a known
     # member are punctuation. If they are too few for another member, no member was dropped.
     if len(raw) - known < SHORTEST:
@@ -113,14 +119,23 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
         got = kind_of(read_json(raw))
     except (ValueError, RecursionError):
         start = raw[:SHOWN].decode("utf-8", "replace")
-        got, expected = f"{len(raw):,} bytes that are not JSON, starting {start!r}", "JSON"
+        got, expected = (
+            f"{len(raw):,} bytes that are not JSON, starting {start!r}",
+            "JSON",
+        )
     raise_malformed(request, got=got, expected=expected)
 
 
 def _check_unique(request: Request, names: list[str]) -> None:
     if len(set(names)) < len(names):
-        repeated = next(name for index, name in enumerate(names) if name in names[:index])
-        raise_malformed(request, got=f"{repeated[:SHOWN]!r} twice in one object", expected="each name once")
+        repeated = next(
+            name for index, name in enumerate(names) if name in names[:index]
+        )
+        raise_malformed(
+            request,
+            got=f"{repeated[:SHOWN]!r} twice in one object",
+            expected="each name once",
+        )
 
 
 def read_body(request: Request, response: Response, kind: type = dict) -> Any:
@@ -143,17 +158,25 @@ def read_body(request: Request, response: Response, kind: type = dict) -> Any:
     return value
 
 
-def object_field(request: Request, name: str, value: Any, *, required: bool = False) -> dict[str, Any]:
+def object_field(
+    request: Request, name: str, value: Any, *, required: bool = False
+) -> dict[str, Any]:
     """Return the object under a name, or an empty object for null."""
     if value is None and not required:
         return {}
     if not isinstance(value, dict):
-        raise_malformed(request, got=f"{name!r} of {shown(value)}", expected="an object")
+        raise_malformed(
+            request, got=f"{name!r} of {shown(value)}", expected="an object"
+        )
     return value
 
 
 def count_field(
-    request: Request, name: str, *sources: dict[str, Any], most: int = (1 << 63) - 1, required: bool = False
+    request: Request,
+    name: str,
+    *sources: dict[str, Any],
+    most: int = (1 << 63) - 1,
+    required: bool = False,
 ) -> int:
     """Return the first number of the sources that is not absent, null or 0. 256.0 counts as 256."""
     values = [source[name] for source in sources if source.get(name) is not None]
@@ -183,7 +206,9 @@ def text_field(
 
     Own tokens in it are masked.
     """
-    result = next((source[name] for source in sources if source.get(name) not in (None, "")), "")
+    result = next(
+        (source[name] for source in sources if source.get(name) not in (None, "")), ""
+    )
     if not isinstance(result, str) or (required and not result):
         got = f"{name!r} of {shown(result)}" if result else f"no {name!r}"
         raise_malformed(request, got=got, expected="text", next_step=next_step)
@@ -199,10 +224,14 @@ MOST_SHOWN: Final = 500
 """Maximum number of characters of a response or address that an error shows."""
 
 _MAX_BURST_DELAY: Final = 60.0
-_MOST_DOUBLINGS: Final = 60  # 2.0 to a higher power could overflow; the longest delay is reached long before
+# 2.0 to a higher power could overflow; the longest delay is reached long before
+_MOST_DOUBLINGS: Final = 60
 _KINDS: Final[dict[int, tuple[type[ResponseError], str | None]]] = {
     400: (BadRequestError, None),
-    401: (AuthenticationError, "Check the token: connect() with a valid one, then call again."),
+    401: (
+        AuthenticationError,
+        "Check the token: connect() with a valid one, then call again.",
+    ),
     403: (AuthenticationError, "This token lacks the permission."),
     404: (NotFoundError, None),
     422: (UnprocessableError, None),
@@ -220,18 +249,28 @@ class RetryPolicy:
     longest_delay: float = 4.0
     most_bytes: int = 512 * 1024 * 1024  # largest response after decompression
 
-    def delay_before(self, try_number: int, error: ServiceError, random: Random) -> float:
+    def delay_before(
+        self, try_number: int, error: ServiceError, random: Random
+    ) -> float:
         """Return the seconds before a try (the second is 2): as the service demands, or by backoff."""
         if isinstance(error, ResponseError) and error.wait is not None:
             return error.wait
         # Exponential backoff with jitter: 0.25, 0.5, 1, 2, 4, 4, … s, each shortened at random, so that
         # clients which failed at the same time do not come back at the same time.
-        backoff = min(self.longest_delay, self.first_delay * 2.0 ** min(try_number - 2, _MOST_DOUBLINGS))
+        backoff = min(
+            self.longest_delay,
+            self.first_delay * 2.0 ** min(try_number - 2, _MOST_DOUBLINGS),
+        )
         return backoff * random.uniform(0.5, 1.0)
 
 
 def status_error(
-    response: Response, *, doing: str, request: str, redactor: Redactor, endpoint: Endpoint | None = None
+    response: Response,
+    *,
+    doing: str,
+    request: str,
+    redactor: Redactor,
+    endpoint: Endpoint | None = None,
 ) -> ServiceError:
     """Return the error for a response that is not a success, with the masked message of the service."""
     status, headers = response.status, response.headers
@@ -246,7 +285,10 @@ def status_error(
     message = redactor.text(_message(response.body))[:MOST_SHOWN]
     if status == 429:  # noqa: PLR2004 - the status for too many requests
         return _limit_error(doing, message, request, headers)
-    kind, next_step = _KINDS.get(status, (ServerError if status >= 500 else ResponseError, None))  # noqa: PLR2004
+    kind, next_step = _KINDS.get(
+        status,
+        (ServerError if status >= 500 else ResponseError, None),  # noqa: PLR2004
+    )
     if status == 401 and endpoint is not None and endpoint.region:  # noqa: PLR2004 - no valid token
         (other,) = (region for region in REGIONS if region != endpoint.region)
         next_step = (
@@ -254,10 +296,19 @@ def status_error(
             f"or, if it is one of {other}, connect(region={other!r})."
         )
     delay = retry_after(headers) if status == 503 else None  # noqa: PLR2004 - temporarily unavailable
-    return kind(doing, status=status, message=message, request=request, next_step=next_step, wait=delay)
+    return kind(
+        doing,
+        status=status,
+        message=message,
+        request=request,
+        next_step=next_step,
+        wait=delay,
+    )
 
 
-def _limit_error(doing: str, message: str, request: str, headers: Mapping[str, str]) -> RateLimitError:
+def _limit_error(
+    doing: str, message: str, request: str, headers: Mapping[str, str]
+) -> RateLimitError:
     delay, renewed = retry_after(headers), daily_reset(headers)
     if delay is None and renewed is not None:
         return DailyLimitError(
@@ -268,7 +319,12 @@ def _limit_error(doing: str, message: str, request: str, headers: Mapping[str, s
             next_step=f"The daily limit is used up; it is renewed at {renewed.isoformat()}. Call again then.",
         )
     return RateLimitError(
-        doing, status=429, message=message, request=request, wait=delay, limit=burst_limit(headers)
+        doing,
+        status=429,
+        message=message,
+        request=request,
+        wait=delay,
+        limit=burst_limit(headers),
     )
 
 
@@ -280,7 +336,9 @@ def _message(body: bytes) -> str:
         value = None
     if isinstance(value, dict) and isinstance(value.get("error"), str):
         return str(value["error"])
-    return " ".join(body[: 4 * MOST_SHOWN].decode("utf-8", "replace").split())[:MOST_SHOWN]
+    return " ".join(body[: 4 * MOST_SHOWN].decode("utf-8", "replace").split())[
+        :MOST_SHOWN
+    ]
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -298,7 +356,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return delay / 1000
     reset = headers.get("Burst-RateLimit-Reset", "").strip()
     if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", reset, re.ASCII):
-        return min(_MAX_BURST_DELAY, max(0.0, float(reset) - _server_ms(headers) / 1000))
+        return min(
+            _MAX_BURST_DELAY, max(0.0, float(reset) - _server_ms(headers) / 1000)
+        )
     return None
 
 

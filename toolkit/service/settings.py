@@ -41,15 +41,21 @@ DialectName = Literal["service", "upstash"]
 TokenLocation = Literal["header", "query"]
 EndpointName = Literal["queue", "vector"]
 _Close = Callable[[], None]
-_Regions = tuple[Region | None, Region | None]  # set by `region=` or TOOLKIT_REGION, and by QSTASH_REGION
+_Regions = tuple[
+    Region | None, Region | None
+]  # set by `region=` or TOOLKIT_REGION, and by QSTASH_REGION
 
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
 _DEFAULT_REGION: Final[Region] = "eu-central-1"
-MIN_SIGNING_KEY: Final = 32  # least characters of a signing key for HS256 (RFC 7518, section 3.2)
+# least characters of a signing key for HS256 (RFC 7518, section 3.2)
+MIN_SIGNING_KEY: Final = 32
 _PUBLIC_URL: Final = "https://qstash.upstash.io"
-_REGION_URLS: Final = {region: f"https://qstash-{region}.upstash.io" for region in REGIONS}
+_REGION_URLS: Final = {
+    region: f"https://qstash-{region}.upstash.io" for region in REGIONS
+}
 _REGION_OF_HOST: Final = {
-    urlsplit(url).hostname: region for region, url in ((_DEFAULT_REGION, _PUBLIC_URL), *_REGION_URLS.items())
+    urlsplit(url).hostname: region
+    for region, url in ((_DEFAULT_REGION, _PUBLIC_URL), *_REGION_URLS.items())
 }
 
 
@@ -186,7 +192,10 @@ class Service:
 
     def __repr__(self) -> str:
         endpoints = filter(None, (self.queue, self.vector))
-        shown = [f"{item.name}={self.redactor.url(item.url)!r} from {item.source}" for item in endpoints]
+        shown = [
+            f"{item.name}={self.redactor.url(item.url)!r} from {item.source}"
+            for item in endpoints
+        ]
         return f"Service({', '.join(shown)})"
 
 
@@ -228,7 +237,9 @@ def make_service(
     """Return a `Service` with a redactor that knows the tokens and signing keys of these endpoints."""
     endpoints = filter(None, (queue, vector))
     own_secrets = list(chain.from_iterable(endpoint.secrets for endpoint in endpoints))
-    return Service(queue, vector, Redactor(own=own_secrets, mask_personal=mask_personal), close)
+    return Service(
+        queue, vector, Redactor(own=own_secrets, mask_personal=mask_personal), close
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -308,13 +319,19 @@ def connect(
     env: Mapping[str, str] = os.environ
     if environ is not None:
         env = environ
-    ours = _region("region", region) or _region("TOOLKIT_REGION", env.get("TOOLKIT_REGION"))
+    ours = _region("region", region) or _region(
+        "TOOLKIT_REGION", env.get("TOOLKIT_REGION")
+    )
     theirs = _region("QSTASH_REGION", env.get("QSTASH_REGION"))
     own_dialect = cast("DialectName", env.get("TOOLKIT_DIALECT") or "service")
     _check_choice("dialect", dialect, tuple(DIALECTS))
     _check_choice("TOOLKIT_DIALECT", own_dialect, tuple(DIALECTS))
     _check_choice("token_in", token_in, get_args(TokenLocation))
-    keys = tuple(Secret(key) for key in (current_signing_key, next_signing_key) if key is not None)
+    keys = tuple(
+        Secret(key)
+        for key in (current_signing_key, next_signing_key)
+        if key is not None
+    )
     if keys and not queue_url:
         raise _settings_error(
             "signing keys without queue_url",
@@ -323,15 +340,24 @@ def connect(
         )
     queue = _from_arguments("queue", queue_url, queue_token)
     if queue is None:
-        queue = _from_environment("queue", env, (_Family("TOOLKIT_QUEUE"), *_public_queue(ours, theirs)))
+        queue = _from_environment(
+            "queue", env, (_Family("TOOLKIT_QUEUE"), *_public_queue(ours, theirs))
+        )
     vector = _from_arguments("vector", vector_url, vector_token)
     if vector is None:
-        families = (_Family("TOOLKIT_VECTOR"), _Family("UPSTASH_VECTOR_REST", "upstash"))
+        families = (
+            _Family("TOOLKIT_VECTOR"),
+            _Family("UPSTASH_VECTOR_REST", "upstash"),
+        )
         vector = _from_environment("vector", env, families)
     _check_configured(env, queue, vector, (ours, theirs))
     if queue is not None:
-        queue = replace(queue, token_in=token_in, signing_keys=keys or queue.signing_keys)
-    finished = partial(_finished, regions=(ours, theirs), dialect=dialect, own_dialect=own_dialect)
+        queue = replace(
+            queue, token_in=token_in, signing_keys=keys or queue.signing_keys
+        )
+    finished = partial(
+        _finished, regions=(ours, theirs), dialect=dialect, own_dialect=own_dialect
+    )
     return make_service(finished(queue), finished(vector), mask_personal=mask_personal)
 
 
@@ -353,7 +379,10 @@ def _check_types(arguments: Mapping[str, object]) -> None:
 
 
 def _check_configured(
-    env: Mapping[str, str], queue: Endpoint | None, vector: Endpoint | None, regions: _Regions
+    env: Mapping[str, str],
+    queue: Endpoint | None,
+    vector: Endpoint | None,
+    regions: _Regions,
 ) -> None:
     """Raise SettingsError if the queue of a region has no token, or if no endpoint is configured."""
     ours, theirs = regions
@@ -399,13 +428,17 @@ def _variable(region: Region) -> str:
     return region.upper().replace("-", "_")
 
 
-def _from_arguments(name: EndpointName, url: str | None, token: str | None) -> Endpoint | None:
+def _from_arguments(
+    name: EndpointName, url: str | None, token: str | None
+) -> Endpoint | None:
     if url is None and token is None:
         return None
     if not url or not token:
         raise SettingsError(
             f"connecting to the {_TITLES[name]}",
-            got=f"{name}_url without {name}_token" if url else f"{name}_token without {name}_url",
+            got=f"{name}_url without {name}_token"
+            if url
+            else f"{name}_token without {name}_url",
             expected="both from the same source",
             next_step=f"Give {name}_url= and {name}_token=; no token is sent to an address from elsewhere.",
         )
@@ -476,7 +509,9 @@ def _from_environment(
     return None
 
 
-def _missing_variable(name: EndpointName, *, present: str, missing: str) -> SettingsError:
+def _missing_variable(
+    name: EndpointName, *, present: str, missing: str
+) -> SettingsError:
     return SettingsError(
         f"connecting to the {_TITLES[name]}",
         got=f"{present} without {missing}",
@@ -485,7 +520,9 @@ def _missing_variable(name: EndpointName, *, present: str, missing: str) -> Sett
     )
 
 
-def _with_signing_keys(endpoint: Endpoint, family: _Family, env: Mapping[str, str]) -> Endpoint:
+def _with_signing_keys(
+    endpoint: Endpoint, family: _Family, env: Mapping[str, str]
+) -> Endpoint:
     """Return a queue with the signing keys of the family and of all regions."""
     # any region may deliver a callback
     regional_keys: list[tuple[Region, tuple[Secret, ...]]] = []
@@ -494,11 +531,16 @@ def _with_signing_keys(endpoint: Endpoint, family: _Family, env: Mapping[str, st
             keys = _qstash(region).keys(env)
             if keys:
                 regional_keys.append((region, keys))
-    return replace(endpoint, signing_keys=family.keys(env), regional_keys=tuple(regional_keys))
+    return replace(
+        endpoint, signing_keys=family.keys(env), regional_keys=tuple(regional_keys)
+    )
 
 
 def _finished(
-    endpoint: Endpoint | None, regions: _Regions, dialect: DialectName | None, own_dialect: DialectName
+    endpoint: Endpoint | None,
+    regions: _Regions,
+    dialect: DialectName | None,
+    own_dialect: DialectName,
 ) -> Endpoint | None:
     """Check the address and the keys, fill in the region, and set the dialect.
 
@@ -508,7 +550,11 @@ def _finished(
     if endpoint is None:
         return None
     ours, theirs = regions
-    url = endpoint.url.strip().replace("{region}", ours or theirs or _DEFAULT_REGION).rstrip("/")
+    url = (
+        endpoint.url.strip()
+        .replace("{region}", ours or theirs or _DEFAULT_REGION)
+        .rstrip("/")
+    )
     origin = f"of the {_TITLES[endpoint.name]} from {endpoint.source}"
     doing = f"reading the address {origin}"
     # the checks raise before the warning, so that an unusable address is not warned about
@@ -523,7 +569,11 @@ def _finished(
     finished = replace(endpoint, url=url, dialect=DIALECTS[dialect or implied_dialect])
     # QSTASH_REGION applies to the variables of the public service only
     wanted_region = ours or (theirs if is_public else None)
-    if finished.name == "queue" and wanted_region and finished.region not in (None, wanted_region):
+    if (
+        finished.name == "queue"
+        and wanted_region
+        and finished.region not in (None, wanted_region)
+    ):
         raise _settings_error(
             f"{finished.url}, the address of {finished.region}, from {finished.source}",
             "an address in the region",
@@ -540,11 +590,17 @@ def _checked_address(url: str, doing: str) -> SplitResult:
         _ = parts.port  # raises ValueError for a port that is not a number
     except ValueError:
         raise _not_an_address(url, doing) from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not _ADDRESS.fullmatch(url):
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or not _ADDRESS.fullmatch(url)
+    ):
         raise _not_an_address(url, doing)
     if parts.username or parts.password:
         raise _settings_error(
-            "an address with user info", "an address without user info: the token authenticates", doing=doing
+            "an address with user info",
+            "an address without user info: the token authenticates",
+            doing=doing,
         )
     return parts
 
@@ -554,7 +610,9 @@ def _not_an_address(url: str, doing: str) -> SettingsError:
     shown = "text that is no address"
     if "://" in url:
         shown = repr(Redactor(key=secrets.token_bytes(32)).url(url))
-    return _settings_error(shown, "an http(s) address of host, port and path only", doing=doing)
+    return _settings_error(
+        shown, "an http(s) address of host, port and path only", doing=doing
+    )
 
 
 def _check_secrets(endpoint: Endpoint, origin: str) -> None:
@@ -581,7 +639,9 @@ def _check_characters(endpoint: Endpoint, what: str, secret: Secret) -> None:
         source = f"{prefix}_TOKEN" if what == "token" else f"{prefix}_…_SIGNING_KEY"
     raise SettingsError(
         f"reading the {what} of the {_TITLES[endpoint.name]} from {source}",
-        got="white space or characters that no header can contain" if secret.reveal() else "an empty string",
+        got="white space or characters that no header can contain"
+        if secret.reveal()
+        else "an empty string",
         expected=f"only the {what}",
         next_step="Copy it again. The usual cause is a line end after it.",
     )
@@ -600,7 +660,10 @@ def start_local(*options: str, mask_personal: bool = False) -> Service:
     process.
     """
     token = secrets.token_urlsafe(32)
-    current_key, next_key = f"sig_{secrets.token_urlsafe(32)}", f"sig_{secrets.token_urlsafe(32)}"
+    current_key, next_key = (
+        f"sig_{secrets.token_urlsafe(32)}",
+        f"sig_{secrets.token_urlsafe(32)}",
+    )
     variables = {
         "TOOLKIT_SERVE_TOKEN": token,
         "TOOLKIT_SERVE_CURRENT_SIGNING_KEY": current_key,
@@ -609,6 +672,10 @@ def start_local(*options: str, mask_personal: bool = False) -> Service:
     address, close = start_service(*(options or ("--sample",)), variables=variables)
     dialect = DIALECTS["service"]
     keys = (Secret(current_key), Secret(next_key))
-    queue = Endpoint("queue", address, Secret(token), dialect, "local", signing_keys=keys)
-    vector = Endpoint("vector", f"{address}/vector/docs", Secret(token), dialect, "local")
+    queue = Endpoint(
+        "queue", address, Secret(token), dialect, "local", signing_keys=keys
+    )
+    vector = Endpoint(
+        "vector", f"{address}/vector/docs", Secret(token), dialect, "local"
+    )
     return make_service(queue, vector, close, mask_personal=mask_personal)

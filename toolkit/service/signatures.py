@@ -155,9 +155,13 @@ def verify_signature(
             next_step="Hand over the request's body before it is parsed.",
         )
     instance("seen", seen, ReplayGuard, "a ReplayGuard", optional=True)
-    keys = signing_keys(keys, region)  # replaced, so that a traceback with variables does not show plain ones
+    keys = signing_keys(
+        keys, region
+    )  # replaced, so that a traceback with variables does not show plain ones
     timestamp = _unix_seconds(now)
-    claims = verify_claims(signature, url=url, keys=keys, now=timestamp, leeway=leeway, issuer=issuer)
+    claims = verify_claims(
+        signature, url=url, keys=keys, now=timestamp, leeway=leeway, issuer=issuer
+    )
     if not _same_hash(claims["body"], bytes(body)):
         raise _invalid(
             "another body than the one signed",
@@ -187,8 +191,14 @@ def verify_claims(
     if not isinstance(url, str) or not url:
         raise InputError(_DOING, got=f"url={url!r}", expected="the published address")
     leeway = plain(leeway)
-    if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= _MOST_LEEWAY:
-        raise InputError(_DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds")
+    if (
+        isinstance(leeway, bool)
+        or not isinstance(leeway, int | float)
+        or not 0 <= leeway <= _MOST_LEEWAY
+    ):
+        raise InputError(
+            _DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds"
+        )
     issuer = text("issuer", issuer)
     _check_header(signature)
     claims = _signed_claims(signature, keys)
@@ -202,9 +212,13 @@ def verify_claims(
     return claims
 
 
-def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = None) -> tuple[Secret, ...]:
+def signing_keys(
+    keys: Sequence[Secret | str] | Service, region: str | None = None
+) -> tuple[Secret, ...]:
     """Return the keys as secrets. Raise if there are no keys, or if one is too short."""
-    secrets = _service_keys(keys, region) if isinstance(keys, Service) else _given_keys(keys)
+    secrets = (
+        _service_keys(keys, region) if isinstance(keys, Service) else _given_keys(keys)
+    )
     if not secrets or any(len(key.reveal()) < MIN_SIGNING_KEY for key in secrets):
         raise InputError(
             _DOING,
@@ -228,7 +242,12 @@ def _service_keys(service: Service, region: str | None) -> tuple[Secret, ...]:
 
 def _given_keys(keys: object) -> tuple[Secret, ...]:
     if isinstance(keys, str | Secret):
-        raise InputError(_DOING, got="one key", expected="a sequence of keys", next_step="Write keys=[key].")
+        raise InputError(
+            _DOING,
+            got="one key",
+            expected="a sequence of keys",
+            next_step="Write keys=[key].",
+        )
     if isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
         raise wrong("keys", keys, "a sequence of keys, or a Service")
     return tuple(key if isinstance(key, Secret) else Secret(_key(key)) for key in keys)
@@ -244,7 +263,9 @@ def region_in(headers: Iterable[tuple[str, str]]) -> str | None:
     return _one_value(headers, REGION_HEADERS)
 
 
-def _one_value(headers: Iterable[tuple[str, str]], names: tuple[str, ...]) -> str | None:
+def _one_value(
+    headers: Iterable[tuple[str, str]], names: tuple[str, ...]
+) -> str | None:
     values = {text for name, text in headers if normalise_header(name) in names}
     if len(values) == 1:
         return values.pop()
@@ -262,14 +283,20 @@ def _check_header(signature: Any) -> None:
         or not signature.isascii()
         or not 0 < len(signature) <= _MOST_CHARACTERS
     ):
-        raise _invalid("no text that could be a signature", f"a JWT of at most {_MOST_CHARACTERS} characters")
+        raise _invalid(
+            "no text that could be a signature",
+            f"a JWT of at most {_MOST_CHARACTERS} characters",
+        )
     try:
         header = jwt.get_unverified_header(signature)
     except (jwt.PyJWTError, RecursionError):
         header = {}
     # The sender must not choose the algorithm: "none" would need no key (algorithm confusion).
     if header != {"alg": "HS256", "typ": "JWT"}:
-        raise _invalid("no JWT of the fixed kind", "a header of alg HS256 and typ JWT, and nothing else")
+        raise _invalid(
+            "no JWT of the fixed kind",
+            "a header of alg HS256 and typ JWT, and nothing else",
+        )
 
 
 def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
@@ -278,7 +305,9 @@ def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
     payload: bytes | None = None
     for key in keys:
         try:
-            payload = jwt.PyJWS().decode_complete(signature, key.reveal(), algorithms=["HS256"])["payload"]
+            payload = jwt.PyJWS().decode_complete(
+                signature, key.reveal(), algorithms=["HS256"]
+            )["payload"]
         except jwt.PyJWTError:
             continue
         break
@@ -297,7 +326,9 @@ def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
     return claims
 
 
-def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway: float) -> None:
+def _check_claims(
+    claims: Mapping[str, Any], *, issuer: str, now: float, leeway: float
+) -> None:
     """Raise SignatureError if a claim is missing, has the wrong type or issuer, or is not valid now."""
     missing = [name for name in _REQUIRED if name not in claims]
     if missing:
@@ -325,7 +356,8 @@ def _check_lifetime(times: list[float], now: float, leeway: float) -> None:
     not_before = starts[0]
     if not not_before < expires <= min(starts) + _LONGEST_LIFE:
         raise _invalid(
-            f"a lifetime of {expires - not_before:,} s", f"more than 0, at most {_LONGEST_LIFE:,} s"
+            f"a lifetime of {expires - not_before:,} s",
+            f"more than 0, at most {_LONGEST_LIFE:,} s",
         )
     # the clocks of two machines can differ by `leeway`
     if now >= expires + leeway:
@@ -350,7 +382,9 @@ def _same_hash(claimed: str, body: bytes) -> bool:
 
 def _are_equal(claimed: str, expected: str) -> bool:
     """Compare two strings in constant time."""
-    return hmac.compare_digest(*(text.encode("utf-8", "surrogatepass") for text in (claimed, expected)))
+    return hmac.compare_digest(
+        *(text.encode("utf-8", "surrogatepass") for text in (claimed, expected))
+    )
 
 
 def _unix_seconds(now: float | datetime | None) -> float:
@@ -370,5 +404,7 @@ def _unix_seconds(now: float | datetime | None) -> float:
 def _key(key: object) -> str:
     """Return a key as a string. A value of another type is not shown."""
     if not isinstance(key, str):
-        raise InputError(_DOING, got=f"{type(key).__name__} in keys", expected="strings or Secrets")
+        raise InputError(
+            _DOING, got=f"{type(key).__name__} in keys", expected="strings or Secrets"
+        )
     return key

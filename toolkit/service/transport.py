@@ -52,7 +52,13 @@ from toolkit.service.connections import (
     UnknownEncodingError,
     decoded,
 )
-from toolkit.service.responses import MOST_SHOWN, Request, Response, RetryPolicy, status_error
+from toolkit.service.responses import (
+    MOST_SHOWN,
+    Request,
+    Response,
+    RetryPolicy,
+    status_error,
+)
 from toolkit.service.settings import Endpoint, Service, endpoint_of, is_loopback
 from toolkit.version import __version__
 
@@ -141,7 +147,9 @@ class Transport:
             logging.getLogger(name).addFilter(self._log_filter)
 
     @classmethod
-    def to(cls, service: Service, endpoint: Literal["queue", "vector"], **options: Any) -> Transport:
+    def to(
+        cls, service: Service, endpoint: Literal["queue", "vector"], **options: Any
+    ) -> Transport:
         """Return a transport to one endpoint of the service. `options` are passed to the class."""
         target = endpoint_of(service, endpoint)
         return cls(target.url, redactor=service.redactor, endpoint=target, **options)
@@ -168,7 +176,11 @@ class Transport:
         return self.fetch(request, lambda _, response: response, watch=watch)
 
     def fetch(
-        self, request: Request, read: Callable[[Request, Response], T], *, watch: Watch | None = None
+        self,
+        request: Request,
+        read: Callable[[Request, Response], T],
+        *,
+        watch: Watch | None = None,
     ) -> T:
         """Send a request and return the result of `read` for the response.
 
@@ -196,7 +208,9 @@ class Transport:
                 self._limiter.start()
             start, failure = self._monotonic(), None
             try:
-                outcome = self._exchange(request, number, watch, self.policy.total - spent)
+                outcome = self._exchange(
+                    request, number, watch, self.policy.total - spent
+                )
                 failure = None
                 if not isinstance(outcome, Response):
                     failure = outcome[0]
@@ -224,7 +238,14 @@ class Transport:
                 )
                 break
             retry = "%s Try %d of %d failed; the next one in %.1f s."
-            _LOG.info(retry, error, number, self.policy.tries, delay, extra={"delay": round(delay, 1)})
+            _LOG.info(
+                retry,
+                error,
+                number,
+                self.policy.tries,
+                delay,
+                extra={"delay": round(delay, 1)},
+            )
             self._sleep(delay)
         # without the frames it was made in: the token is a local value there
         raise error.with_traceback(None)
@@ -235,7 +256,10 @@ class Transport:
         """Try once. Return a response, or the error and True if the request may have arrived."""
         header_texts = chain.from_iterable(request.headers)
         if not all(map(_HEADER.fullmatch, header_texts)):
-            got, expected = "a header that cannot be sent", "no line ends or control characters in it"
+            got, expected = (
+                "a header that cannot be sent",
+                "no line ends or control characters in it",
+            )
             return self._error(ProtocolError, request, got, expected), False
         # the second value of each failure tells whether the service may have carried out the request
         self._connections.set_deadline(min(self.policy.deadline, left))
@@ -255,15 +279,25 @@ class Transport:
             received.close()
             received.release_conn()
         status, headers = received.status, received.headers
-        if not framed and status != _NO_CONTENT and (self._closed.is_set() or is_truncated(body)):
+        if (
+            not framed
+            and status != _NO_CONTENT
+            and (self._closed.is_set() or is_truncated(body))
+        ):
             # the HTTP library treats the end of the connection as the end of the response
-            return self._incomplete(request, f"status {status} and a truncated response"), True
+            return self._incomplete(
+                request, f"status {status} and a truncated response"
+            ), True
         response = Response(status=status, headers=headers, body=body, tries=number)
         if 200 <= status < 300:  # noqa: PLR2004 - the success statuses
             return response
         named = self._named(request)
         failure = status_error(
-            response, doing=request.doing, request=named, redactor=self._redactor, endpoint=self._endpoint
+            response,
+            doing=request.doing,
+            request=named,
+            redactor=self._redactor,
+            endpoint=self._endpoint,
         )
         return failure, True
 
@@ -276,7 +310,10 @@ class Transport:
             headers[name] = value
         if self._endpoint is not None:
             if self._endpoint.token_in == "query":  # noqa: S105 - a location, not a password
-                query = (*query, (self._endpoint.dialect.query_token, self._endpoint.token.reveal()))
+                query = (
+                    *query,
+                    (self._endpoint.dialect.query_token, self._endpoint.token.reveal()),
+                )
             else:
                 headers["Authorization"] = f"Bearer {self._endpoint.token.reveal()}"
         after = ""
@@ -291,12 +328,16 @@ class Transport:
             retries=False,
             redirect=False,
             assert_same_host=False,
-            timeout=urllib3.Timeout(connect=min(_CONNECT_TIMEOUT, self._connections.left), read=None),
+            timeout=urllib3.Timeout(
+                connect=min(_CONNECT_TIMEOUT, self._connections.left), read=None
+            ),
             preload_content=False,
             decode_content=False,
         )
 
-    def _read(self, request: Request, received: urllib3.BaseHTTPResponse, watch: Watch | None) -> bytes:
+    def _read(
+        self, request: Request, received: urllib3.BaseHTTPResponse, watch: Watch | None
+    ) -> bytes:
         """Return the decompressed body. It is complete if the framing of the response can show this."""
         encoding = received.headers.get("Content-Encoding", "")
         length, body = received.length_remaining, bytearray()
@@ -321,7 +362,9 @@ class Transport:
                         if plain:
                             break
         except CorruptError as error:
-            raise self._incomplete(request, f"a compressed response that is damaged ({error})") from None
+            raise self._incomplete(
+                request, f"a compressed response that is damaged ({error})"
+            ) from None
         except UnknownEncodingError as error:
             got = f"a response encoded as {str(error)[:40]!r}"
             raise self._error(ProtocolError, request, got, ACCEPTED) from None
@@ -332,7 +375,9 @@ class Transport:
             return bytes(body) + rest
         return rest
 
-    def _chunks(self, request: Request, received: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    def _chunks(
+        self, request: Request, received: urllib3.BaseHTTPResponse
+    ) -> Iterator[bytes]:
         while True:
             with self._reading(request):
                 chunk = received.read1(_CHUNK, decode_content=False)
@@ -355,12 +400,20 @@ class Transport:
         url = self.base_url
         try:
             with requests.Session() as session:
-                environment = session.merge_environment_settings(url, {}, None, None, None)
+                environment = session.merge_environment_settings(
+                    url, {}, None, None, None
+                )
             # a proxy of the environment is for other machines, not for this one
-            proxies = {} if is_loopback(urlsplit(url).hostname or "") else environment["proxies"]
+            proxies = (
+                {}
+                if is_loopback(urlsplit(url).hostname or "")
+                else environment["proxies"]
+            )
             adapter = HTTPAdapter(pool_connections=1, pool_maxsize=connections)
             first = requests.Request("GET", url).prepare()
-            pool = adapter.get_connection_with_tls_context(first, environment["verify"], proxies=proxies)
+            pool = adapter.get_connection_with_tls_context(
+                first, environment["verify"], proxies=proxies
+            )
             adapter.cert_verify(pool, first.url, environment["verify"], None)  # type: ignore[no-untyped-call]
         except (requests.RequestException, HTTPError, OSError) as error:
             reason = self._reason(error)
@@ -377,10 +430,19 @@ class Transport:
         return f"{request.method} {self._redactor.text(self.base_url + request.path)[:MOST_SHOWN]}"
 
     def _error(
-        self, kind: type[E], request: Request, got: str, expected: str, next_step: str | None = None
+        self,
+        kind: type[E],
+        request: Request,
+        got: str,
+        expected: str,
+        next_step: str | None = None,
     ) -> E:
         return kind(
-            request.doing, request=self._named(request), got=got, expected=expected, next_step=next_step
+            request.doing,
+            request=self._named(request),
+            got=got,
+            expected=expected,
+            next_step=next_step,
         )
 
     def _unreached(self, request: Request, error: BaseException) -> ServiceError:
@@ -390,29 +452,58 @@ class Transport:
             # nothing was sent, and retrying does not change a certificate
             next_step = "If the service has an authority of its own, name its file in REQUESTS_CA_BUNDLE."
             return self._error(
-                ProtocolError, request, reason, "a certificate that is trusted here", next_step
+                ProtocolError,
+                request,
+                reason,
+                "a certificate that is trusted here",
+                next_step,
             )
         if self._connections.overdue and not self._closed.is_set():
             got = f"no end of the response within {self._connections.allowed:,.0f} s"
             next_step = "Ask for fewer rows a page, or raise the deadline."
-            return self._error(DeadlineError, request, got, "the complete response in that time", next_step)
+            return self._error(
+                DeadlineError,
+                request,
+                got,
+                "the complete response in that time",
+                next_step,
+            )
         proxy = self._pool.proxy
-        if isinstance(error, ProxyError) and proxy is not None and not self._closed.is_set():
-            got = f"{reason}, from the proxy {self._redactor.url(proxy.url)[:MOST_SHOWN]}"
+        if (
+            isinstance(error, ProxyError)
+            and proxy is not None
+            and not self._closed.is_set()
+        ):
+            got = (
+                f"{reason}, from the proxy {self._redactor.url(proxy.url)[:MOST_SHOWN]}"
+            )
             next_step = "Check the proxy, and HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment."
-            return self._error(TransportError, request, got, "a connection through the proxy", next_step)
+            return self._error(
+                TransportError,
+                request,
+                got,
+                "a connection through the proxy",
+                next_step,
+            )
         return self._incomplete(request, reason)
 
     def _incomplete(self, request: Request, got: str) -> TransportError:
         if self._closed.is_set():
-            got, next_step = "a closed transport", "It was closed or interrupted: call again."
+            got, next_step = (
+                "a closed transport",
+                "It was closed or interrupted: call again.",
+            )
         else:
             next_step = "Check that the address is right and the service is up."
-        return self._error(TransportError, request, got, "a complete response", next_step)
+        return self._error(
+            TransportError, request, got, "a complete response", next_step
+        )
 
     def _too_large(self, request: Request) -> ProtocolError:
         got = f"a response of more than {self.policy.most_bytes:,} bytes after decompression"
-        return self._error(ProtocolError, request, got, "at most that", "Ask for fewer rows a page.")
+        return self._error(
+            ProtocolError, request, got, "at most that", "Ask for fewer rows a page."
+        )
 
     def _reason(self, error: BaseException) -> str:
         """Return the innermost cause as text.
@@ -428,7 +519,9 @@ class Transport:
             if not inner:
                 break
             error = inner[0]
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = (
+            f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        )
         return self._redactor.text(text)[:MOST_SHOWN]
 
 
@@ -440,7 +533,10 @@ class _LogFilter(logging.Filter):
         self._redactor = redactor
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = _QUERY.sub("?[masked]", self._redactor.text(record.getMessage())), ()
+        record.msg, record.args = (
+            _QUERY.sub("?[masked]", self._redactor.text(record.getMessage())),
+            (),
+        )
         # the log would repeat the message of an exception, which can contain text of the service
         record.exc_info = record.exc_text = None
         return True

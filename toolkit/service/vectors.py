@@ -31,7 +31,8 @@ from toolkit.service.transport import Transport, Watch
 PREFIX_LIMIT: Final = 1000
 """Vectors a fetch by prefix returns at most (the specification's limit)."""
 
-_MOST_DIMENSIONS: Final = 1 << 20  # far beyond any index; memory is planned by this number
+# far beyond any index; memory is planned by this number
+_MOST_DIMENSIONS: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +139,13 @@ def read_info(transport: Transport) -> IndexInfo:
 
 
 def _info(request: Request, response: Response) -> IndexInfo:
-    value = object_field(request, "result", read_body(request, response).get("result"), required=True)
-    dense, sparse = (object_field(request, name, value.get(name)) for name in ("denseIndex", "sparseIndex"))
+    value = object_field(
+        request, "result", read_body(request, response).get("result"), required=True
+    )
+    dense, sparse = (
+        object_field(request, name, value.get(name))
+        for name in ("denseIndex", "sparseIndex")
+    )
     spaces = object_field(request, "namespaces", value.get("namespaces"))
     kind = "SPARSE"
     if dense and sparse:
@@ -148,13 +154,19 @@ def _info(request: Request, response: Response) -> IndexInfo:
         kind = "DENSE"
     return IndexInfo(
         kind=(text_field(request, "indexType", value) or kind).upper(),
-        dimension=count_field(request, "dimension", value, dense, most=_MOST_DIMENSIONS),
+        dimension=count_field(
+            request, "dimension", value, dense, most=_MOST_DIMENSIONS
+        ),
         similarity=text_field(request, "similarityFunction", value, dense),
         model=text_field(request, "embeddingModel", value, dense, sparse),
         vector_count=count_field(request, "vectorCount", value),
         pending_count=count_field(request, "pendingVectorCount", value),
         namespaces={
-            name: count_field(request, "vectorCount", object_field(request, f"namespace {name[:40]}", counts))
+            name: count_field(
+                request,
+                "vectorCount",
+                object_field(request, f"namespace {name[:40]}", counts),
+            )
             for name, counts in spaces.items()
         },
     )
@@ -191,7 +203,9 @@ def _names(request: Request, response: Response) -> list[str]:
     value = read_body(request, response).get("result")
     expected = "an array of names under 'result'"
     if not isinstance(value, list):
-        raise_malformed(request, got=f"{kind_of(value)} under 'result'", expected=expected)
+        raise_malformed(
+            request, got=f"{kind_of(value)} under 'result'", expected=expected
+        )
     for item in value:
         if not isinstance(item, str):
             got = f"{kind_of(item)} among the names under 'result'"
@@ -213,8 +227,12 @@ def list_page(
 
     `cursor` is ``"0"`` for the first page, `watch` is documented in `Transport.fetch`.
     """
-    body = {"cursor": cursor, "limit": limit, **parts.wire} | ({"prefix": prefix} if prefix else {})
-    request = index_request(f"reading vectors of {namespace_title(namespace)}", "range", namespace, body)
+    body = {"cursor": cursor, "limit": limit, **parts.wire} | (
+        {"prefix": prefix} if prefix else {}
+    )
+    request = index_request(
+        f"reading vectors of {namespace_title(namespace)}", "range", namespace, body
+    )
     return transport.fetch(request, range_page, watch=watch)
 
 
@@ -228,7 +246,9 @@ def fetch_bytes(
 ) -> bytes:
     """Return vectors by id (null for missing ids) or by prefix, as a raw JSON array."""
     body = ({"prefix": prefix} if ids is None else {"ids": list(ids)}) | parts.wire
-    request = index_request(f"fetching vectors of {namespace_title(namespace)}", "fetch", namespace, body)
+    request = index_request(
+        f"fetching vectors of {namespace_title(namespace)}", "fetch", namespace, body
+    )
     return transport.fetch(request, result_arrays)[0]
 
 
@@ -237,11 +257,15 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
     responses = [b"" for _ in queries]
     groups = defaultdict[tuple[str, str], list[int]](list)
     for index, query in enumerate(queries):
-        groups["query" if query.data is None else "query-data", query.namespace].append(index)
+        groups["query" if query.data is None else "query-data", query.namespace].append(
+            index
+        )
     for (operation, namespace), indices in groups.items():
         bodies = [wire_query(queries[index]) for index in indices]
         body, count = (bodies, len(bodies)) if len(bodies) > 1 else (bodies[0], None)
-        request = index_request(f"querying {namespace_title(namespace)}", operation, namespace, body)
+        request = index_request(
+            f"querying {namespace_title(namespace)}", operation, namespace, body
+        )
         lists = transport.fetch(request, partial(result_arrays, count=count))
         for index, hits in zip(indices, lists, strict=True):
             responses[index] = hits
@@ -269,7 +293,13 @@ def wire_query(query: VectorQuery) -> dict[str, Any]:
 
 
 def index_request(
-    doing: str, operation: str, namespace: str, body: Any = None, *, method: str = "POST", **options: Any
+    doing: str,
+    operation: str,
+    namespace: str,
+    body: Any = None,
+    *,
+    method: str = "POST",
+    **options: Any,
 ) -> Request:
     """Return the request of an operation.
 

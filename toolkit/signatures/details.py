@@ -19,7 +19,9 @@ MOST_TEXT: Final = 1_000
 _MOST_OBJECTS: Final = 200
 """JSON objects of a body that are searched for a field. Markers stand near the top of an error."""
 
-_REFUSED_IF_TRUE: Final = frozenset({"nonretryable", "nonretriable", "notretryable", "donotretry", "noretry"})
+_REFUSED_IF_TRUE: Final = frozenset(
+    {"nonretryable", "nonretriable", "notretryable", "donotretry", "noretry"}
+)
 _REFUSED_IF_FALSE: Final = frozenset(
     {"retryable", "retriable", "isretryable", "isretriable", "canretry", "shouldretry"}
 )

@@ -35,12 +35,16 @@ _MOST_KIND_WORDS: Final = 4
 """Words of a message that names the kind of an error."""
 
 _WORD: Final = re.compile(r"[a-z]+")
-_EMPTY_WORDS: Final = frozenset({"http", "status", "error", "errors", "code", "exception", "report"})
+_EMPTY_WORDS: Final = frozenset(
+    {"http", "status", "error", "errors", "code", "exception", "report"}
+)
 
 
 def _without_empty_words(message: str) -> str:
     """Return the letters of a message without words such as "error" or "HTTP"."""
-    return "".join(word for word in _WORD.findall(message.lower()) if word not in _EMPTY_WORDS)
+    return "".join(
+        word for word in _WORD.findall(message.lower()) if word not in _EMPTY_WORDS
+    )
 
 
 _GENERAL_PHRASES: Final = (
@@ -68,11 +72,25 @@ _GENERAL: Final = frozenset({"", *map(_without_empty_words, _GENERAL_PHRASES)})
 """Messages that state no more than that something failed, without signs, digits and empty words."""
 _LONGEST_GENERAL: Final = 80
 _START: Final = re.compile(r"[^A-Za-z]{0,20}([A-Za-z]+)")
-_STARTS: Final = _EMPTY_WORDS | {_WORD.findall(phrase.lower())[0] for phrase in _GENERAL_PHRASES}
+_STARTS: Final = _EMPTY_WORDS | {
+    _WORD.findall(phrase.lower())[0] for phrase in _GENERAL_PHRASES
+}
 """First words of these messages."""
 
 _NO_NAMES: Final = frozenset(
-    {"fail", "failed", "failure", "status", "rfc", "ok", "false", "true", "object", "blank", "about:blank"}
+    {
+        "fail",
+        "failed",
+        "failure",
+        "status",
+        "rfc",
+        "ok",
+        "false",
+        "true",
+        "object",
+        "blank",
+        "about:blank",
+    }
 )
 """Types and codes that name nothing."""
 _HTTP_STATUS: Final = re.compile(r"[1-5]\d\d")
@@ -192,8 +210,12 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
             line = f"{line}: {', '.join(names[:_MOST_NAMES])}"
         return line
     # a name that the message repeats adds nothing, for example "no_user" before "no_user: no such user"
-    unsaid_names = [name for name in names if not any(name in message for message in messages)]
-    kinds = unsaid_names or [message for message in specific[1:] if _is_kind(message, specific[0])]
+    unsaid_names = [
+        name for name in names if not any(name in message for message in messages)
+    ]
+    kinds = unsaid_names or [
+        message for message in specific[1:] if _is_kind(message, specific[0])
+    ]
     return ": ".join([*kinds[:1], specific[0]])
 
 
@@ -205,13 +227,20 @@ def _is_kind(message: str, statement: str) -> bool:
     few_words = message.count(" ") < _MOST_KIND_WORDS
     # messages of a list, for example of a validation, are of similar length and state different errors
     is_shorter = 2 * len(message) <= len(statement)
-    return few_words and is_shorter and message[:1].isalpha() and message.lower() not in statement.lower()
+    return (
+        few_words
+        and is_shorter
+        and message[:1].isalpha()
+        and message.lower() not in statement.lower()
+    )
 
 
 def _is_general(message: str) -> bool:
     """Return whether a message states no more than that something failed, such as "500 Internal Error"."""
     start = _START.match(message)
-    if len(message) > _LONGEST_GENERAL or (start is not None and start[1].lower() not in _STARTS):
+    if len(message) > _LONGEST_GENERAL or (
+        start is not None and start[1].lower() not in _STARTS
+    ):
         return False  # as most messages, which would take ten times as long
     return _without_empty_words(message) in _GENERAL
 
@@ -219,7 +248,11 @@ def _is_general(message: str) -> bool:
 @lru_cache(maxsize=1 << 12)
 def _is_name(fact: str) -> bool:
     """Return whether a fact names an error: not an HTTP status, a place, an address or an empty word."""
-    if _HTTP_STATUS.fullmatch(fact) or fact.startswith(("at ", "in ", "status ")) or "://" in fact:
+    if (
+        _HTTP_STATUS.fullmatch(fact)
+        or fact.startswith(("at ", "in ", "status "))
+        or "://" in fact
+    ):
         return False
     return fact.lower() not in _NO_NAMES and fact not in LANGUAGES and fact != "<url>"
 

@@ -43,11 +43,22 @@ _CAUSE_KEYS: Final = tuple(
     applicationfailureinfo extensions modelstate
     """.split()  # noqa: SIM905 - a list of words
 )
-_FIELDS_KEYS: Final = frozenset({"error", "errors", "detail", "details", "failure", "failures", "modelstate"})
+_FIELDS_KEYS: Final = frozenset(
+    {"error", "errors", "detail", "details", "failure", "failures", "modelstate"}
+)
 """Keys that may contain an object from the fields of an input to the errors of each."""
-_NO_CAUSE_AS_TEXT: Final = frozenset({"detail", "details", "body", "response", "data", "source"})
+_NO_CAUSE_AS_TEXT: Final = frozenset(
+    {"detail", "details", "body", "response", "data", "source"}
+)
 """Keys whose value is no cause if it is a string next to a message."""
-_STACK_KEYS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
+_STACK_KEYS: Final = (
+    "stack",
+    "stacktrace",
+    "stack_trace",
+    "trace",
+    "traceback",
+    "backtrace",
+)
 
 
 _TYPE_NAME: Final = re.compile(r"[A-Za-z_][\w.:\\$\-]{1,80}")
@@ -100,7 +111,9 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
         if isinstance(value, dict):
             keys = sorted(value)[:_MOST_KEYS]
         return Document("json", ("keys", *keys))
-    return Document("json", tuple(dict.fromkeys(found.facts)), tuple(dict.fromkeys(found.messages)))
+    return Document(
+        "json", tuple(dict.fromkeys(found.facts)), tuple(dict.fromkeys(found.messages))
+    )
 
 
 def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
@@ -119,7 +132,9 @@ def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
     return found
 
 
-def _find_nested(value: Any, read: Callable[[str], Document], depth: int) -> _Findings | None:
+def _find_nested(
+    value: Any, read: Callable[[str], Document], depth: int
+) -> _Findings | None:
     """Return the first error with a message below keys that are not in the tables, or None."""
     if not depth or not isinstance(value, dict):
         return None
@@ -242,10 +257,14 @@ def _shape_of(keys: tuple[str, ...]) -> _Shape:
         return tuple(spelled[key] for key in table if key in spelled)
 
     causes = tuple(
-        (spelled[key], key in _FIELDS_KEYS, key in _NO_CAUSE_AS_TEXT) for key in _CAUSE_KEYS if key in spelled
+        (spelled[key], key in _FIELDS_KEYS, key in _NO_CAUSE_AS_TEXT)
+        for key in _CAUSE_KEYS
+        if key in spelled
     )
     file = None
-    if "line" in spelled:  # otherwise, a file is an input rather than the place of an error
+    if (
+        "line" in spelled
+    ):  # otherwise, a file is an input rather than the place of an error
         file = spelled.get("file")
     return _Shape(
         present(_FACT_KEYS),
@@ -297,7 +316,9 @@ class _Findings:
         elif isinstance(value, dict):
             self._add_object(value, depth, is_by_field=is_by_field)
 
-    def _add_object(self, value: dict[str, Any], depth: int, *, is_by_field: bool) -> None:
+    def _add_object(
+        self, value: dict[str, Any], depth: int, *, is_by_field: bool
+    ) -> None:
         """Add the parts of an object by key: facts, the stack, the message, then the causes."""
         shape = _shape_of(tuple(value)[:_MOST_MEMBERS])
         self._add_facts(value, shape)
@@ -336,7 +357,11 @@ class _Findings:
         if shape.error is None:
             return None
         name = value[shape.error]
-        if not isinstance(name, str) or name in STATUS_PHRASES or not _TYPE_NAME.fullmatch(name):
+        if (
+            not isinstance(name, str)
+            or name in STATUS_PHRASES
+            or not _TYPE_NAME.fullmatch(name)
+        ):
             return None
         self.facts.append(name)
         return name
@@ -360,7 +385,11 @@ class _Findings:
             if isinstance(message, str) and message.strip():
                 self._add_text(message)
                 return message
-            if isinstance(message, list) and message and all(isinstance(item, str) for item in message):
+            if (
+                isinstance(message, list)
+                and message
+                and all(isinstance(item, str) for item in message)
+            ):
                 for item in message[:_MOST_ITEMS]:
                     self._add_text(item)
                 return message
@@ -441,4 +470,6 @@ def _nonempty_strings(value: object) -> list[str]:
     """Return the first strings of a list that are not blank."""
     if not isinstance(value, list):
         return []
-    return [item for item in value[:_MOST_ITEMS] if isinstance(item, str) and item.strip()]
+    return [
+        item for item in value[:_MOST_ITEMS] if isinstance(item, str) and item.strip()
+    ]

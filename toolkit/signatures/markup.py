@@ -17,7 +17,9 @@ from toolkit.signatures.document import Document, shortened
 _PAGE_TAGS: Final = ("<html", "<!doctype", "<h1", "<title", "<body")
 _TAG: Final = re.compile(r"<[^<>]{0,300}>")
 _LINE_BREAK: Final = re.compile(r"<br\s*/?>", re.IGNORECASE)
-_UNSEEN: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+_UNSEEN: Final = re.compile(
+    r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE
+)
 _MOST_PAGE: Final = 200
 """Characters of a page without title and headings."""
 _FAULT_PART: Final = re.compile(
@@ -52,7 +54,9 @@ def _read_page(text: str, lowered: str, read: Callable[[str], Document]) -> Docu
         trace = read(exception)
         if trace.kind == "trace":
             return trace
-    headings = [shortened(_element(text, lowered, tag)) for tag in ("title", "h1", "h2")]
+    headings = [
+        shortened(_element(text, lowered, tag)) for tag in ("title", "h1", "h2")
+    ]
     messages = [heading for heading in dict.fromkeys(headings) if heading][:2]
     if exception:
         messages.append(shortened(exception))
@@ -65,9 +69,8 @@ def _read_page(text: str, lowered: str, read: Callable[[str], Document]) -> Docu
 def _element(text: str, lowered: str, tag: str) -> str:
     """Return the text of the first element of a kind, found without backtracking: pages can be hostile."""
     if len(lowered) != len(text):
-        return (
-            ""  # a few letters change their length in lower case: places in one are not places in the other
-        )
+        # a few letters change their length in lower case: places in one are not places in the other
+        return ""
     start = lowered.find(f"<{tag}")
     if start < 0:
         return ""
@@ -95,4 +98,6 @@ def _read_fault(text: str) -> Document | None:
             messages.append(content)
     if not messages:
         return None
-    return Document("message", tuple(codes[:_MOST_PARTS]), tuple(messages[:_MOST_PARTS]))
+    return Document(
+        "message", tuple(codes[:_MOST_PARTS]), tuple(messages[:_MOST_PARTS])
+    )

@@ -33,7 +33,9 @@ PLACEHOLDER: Final = re.compile(
 _MONTH: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _DAY: Final = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
 _CLOCK: Final = (
-    r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp][Mm]\b)?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?"
+    r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"  # 03:10 or 03:10:59.123
+    r"(?: ?[AaPp][Mm]\b)?"
+    r"(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?"
 )
 
 # A number after one of these words names a kind of failure.
@@ -62,10 +64,14 @@ _NAMED_CODE: Final = re.compile(
     r"|ERR|CVE|RFC|EC|LNK|JDBC|HHH|HV|AMQ|XX)-?\d{3,6}(?:[A-Z]\d+)?$"
 )
 
-CODE: Final = re.compile(r"(?:(?!\w{9})[A-Z]{1,8}\d{2,5}[A-Z]?|[A-Z]{1,8}[-_.]\d{1,5}|\d{2}[A-Z\d]{3})")
+CODE: Final = re.compile(
+    r"(?:(?!\w{9})[A-Z]{1,8}\d{2,5}[A-Z]?|[A-Z]{1,8}[-_.]\d{1,5}|\d{2}[A-Z\d]{3})"
+)
 """A code of an error: capitals and up to five digits, such as `E11000`, or a state of SQL: `40P01`."""
 
-_BRACKETED_CODE: Final = re.compile(rf"(?=.\d*[A-Z])(?:\[{CODE.pattern}\]|\({CODE.pattern}\))[:.,;]?")
+_BRACKETED_CODE: Final = re.compile(
+    rf"(?=.\d*[A-Z])(?:\[{CODE.pattern}\]|\({CODE.pattern}\))[:.,;]?"
+)
 """A code with a letter in brackets, for example "[42P01]" before a message or "(P2024)" after it."""
 
 _TIMES: Final = re.compile(
@@ -76,7 +82,9 @@ _TIMES: Final = re.compile(
     rf"|(?<![\w.:\[]){_CLOCK}(?![\w:])"
 )
 # each time contains one of these, which are found much faster than times
-_OF_TIMES: Final = re.compile(r"\d[-/.:]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec")
+_OF_TIMES: Final = re.compile(
+    r"\d[-/.:]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+)
 _NO_VALUE: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}]*[.]*")
 
 _NO_VALUES: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}\s]*[.]*")
@@ -119,7 +127,9 @@ _VALUES: Final = re.compile(
     re.VERBOSE,
 )
 
-_NUMBER: Final = re.compile(r"^[+\-#]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:[.,]\d+)*(?:[eE][+\-]?\d+)?%?$")
+_NUMBER: Final = re.compile(
+    r"^[+\-#]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:[.,]\d+)*(?:[eE][+\-]?\d+)?%?$"
+)
 _QUANTITY: Final = re.compile(
     r"^[+\-]?\d+(?:[.,]\d+)*(ns|us|µs|μs|ms|msecs?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d"
     r"|days?|h\d+m(?:\d+s)?|m\d+(?:\.\d+)?s"
@@ -136,20 +146,29 @@ _TYPE_AFTER: Final = re.compile(
     r"\.(?:\w+\.)*[A-Z][A-Za-z]*(?:Error|Exception|Warning|Violation|Timeout|Fault|Refused|Failed|Failure"
     r"|NotFound|Exhausted|Denied|Closed|Aborted|Conflict|Full|Invalid|Interrupt)\b"
 )
-_PHRASES: Final = {str(status.value): re.sub(r"[^a-z]", "", status.phrase.lower()) for status in HTTPStatus}
+_PHRASES: Final = {
+    str(status.value): re.sub(r"[^a-z]", "", status.phrase.lower())
+    for status in HTTPStatus
+}
 _VERSION: Final = re.compile(r"^v?\d+(?:\.\d+)+(?:[-+.]\w+)*$")
 _DURATION_AFTER: Final = re.compile(
     r"<num> (?:ns|[uµμ]s|ms|msecs?|milliseconds?|s|secs?|seconds?|mins?|minutes?|hours?|days?)\b"
 )
 _SIZE_AFTER: Final = re.compile(r"<num> (?:bytes?|[kKMGT]?i?B)\b")
 _LIST: Final = re.compile(r"(<\w+>)(?:(?:, ?|; ?| ?\| ?| )\1)+")
-_MIXED: Final = re.compile(r"<(?:num|hex|id)>(?:(?:, ?|; ?| ?\| ?| |##)<(?:num|hex|id)>)+")
-_BOOL: Final = re.compile(r"(?:(?<=[=:])|(?<= )(?=\w+$))( ?)(?:true|false|True|False)(?![\w.])")
+_MIXED: Final = re.compile(
+    r"<(?:num|hex|id)>(?:(?:, ?|; ?| ?\| ?| |##)<(?:num|hex|id)>)+"
+)
+_BOOL: Final = re.compile(
+    r"(?:(?<=[=:])|(?<= )(?=\w+$))( ?)(?:true|false|True|False)(?![\w.])"
+)
 _BELOW: Final = re.compile(r"(?<!\S)[<>]=?(?=\d)")
 _AGAIN: Final = re.compile(r"<size> \(<size>\)")  # in another unit
 _LONG_TIME: Final = re.compile(r"<duration>(?:,? (?:<time>|<duration>))+")
 _QUOTED_PAIR: Final = re.compile(r"(?<![\w.])(\w[\w.\-]*=)(\"[^\"<]{0,200}\")")
-_PAIRED: Final = re.compile(r"(?<![\w.])(\w[\w.\-]*=)(?!<)(\"[^\"]*\"|'[^']*'|[^\s,;&)\]}]+)")
+_PAIRED: Final = re.compile(
+    r"(?<![\w.])(\w[\w.\-]*=)(?!<)(\"[^\"]*\"|'[^']*'|[^\s,;&)\]}]+)"
+)
 _KEPT_KEYS: Final = re.compile(
     r"(?i)(?:^|[._-])(?:err(?:or)?s?|code|errno|status|state|reason|cause|type|kind|exception|level"
     r"|severity|result|op|operation|method|action|phase|step)=$"
@@ -170,7 +189,9 @@ _REFUSED_KEY: Final = re.compile(
 _LEADING_CODE: Final = re.compile(r"[A-Z]{2,10}-\d{3,5}[:,]?")
 """A code of the application's own at the start of a message, for example "PAY-1001 payment refused"."""
 _SPACE: Final = re.compile(r"\s+")
-_CONNECTED: Final = frozenset(("ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "tcp"))
+_CONNECTED: Final = frozenset(
+    ("ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "tcp")
+)
 """Words that the address of a server follows, as Node and Go write them."""
 _ADDRESSES: Final = frozenset(("url", "ip", "host", "peer"))
 
@@ -275,7 +296,9 @@ def _pair(found: re.Match[str]) -> str:
     return f"{found[1]}<value>"
 
 
-_SPACELESS: Final = re.compile(r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_SPACELESS: Final = re.compile(
+    r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
 """Letters of scripts without spaces, such as Chinese, Japanese, Thai and Korean: a sentence is one word."""
 _VALUE_IN_SENTENCE: Final = re.compile(
     r"(?:[A-Za-z0-9_]+[.,\-])*[A-Za-z0-9_]*\d(?:[A-Za-z0-9_]*[.,\-])*[A-Za-z0-9_]*"

@@ -67,14 +67,20 @@ def _of_trace(trace: StackTrace) -> Document:
         if inner is not None and inner.messages:
             details = inner.facts
             message = ", ".join(inner.messages)
-    return Document("trace", (trace.language, *types, *details, f"at {trace.frame}"), (shortened(message),))
+    return Document(
+        "trace",
+        (trace.language, *types, *details, f"at {trace.frame}"),
+        (shortened(message),),
+    )
 
 
 def _read_events(text: str) -> Document | None:
     """Read server-sent events. The last event with data states the error."""
     if text[0] not in "edir" or not _EVENT_FIELD.match(text):
         return None
-    data = [line for line in _EVENT_DATA.findall(text) if line.strip() not in ("", "[DONE]")]
+    data = [
+        line for line in _EVENT_DATA.findall(text) if line.strip() not in ("", "[DONE]")
+    ]
     if not data:
         return None
     return read_document(data[-1])

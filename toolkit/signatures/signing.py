@@ -66,12 +66,17 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
         raise wrong("texts", texts, "an iterable of strings")
     listed: list[Any] = list(texts)
     for text in listed:
-        if not isinstance(text, str) and not (pd.api.types.is_scalar(text) and pd.isna(text)):
+        if not isinstance(text, str) and not (
+            pd.api.types.is_scalar(text) and pd.isna(text)
+        ):
             raise wrong("texts", text, "strings or None")
     texts_or_none = [text if isinstance(text, str) else None for text in listed]
     signatures = sign(texts_or_none)
     # many messages share few kinds, so an id is computed once per kind
-    kinds = {text: (one.document.kind, one.facts, one.templates) for text, one in signatures.items()}
+    kinds = {
+        text: (one.document.kind, one.facts, one.templates)
+        for text, one in signatures.items()
+    }
     ids = {kind: signature_id(*kind) for kind in set(kinds.values())}
     return [ids[kinds[text]] for text in texts_or_none]
 
@@ -94,7 +99,10 @@ class Learned(msgspec.Struct, frozen=True):
         assigned: dict[str, str] = {}
         for one in listed:
             assigned |= zip(one.document.messages, one.templates, strict=True)
-        templates = (*self.templates, *sorted(set(assigned.values()) - set(self.templates)))
+        templates = (
+            *self.templates,
+            *sorted(set(assigned.values()) - set(self.templates)),
+        )
         known = KnownTemplates(templates, self.exceptions)
         # messages that another, earlier template covers: they would change their id
         others = {
@@ -129,7 +137,9 @@ def _names_the_fault(document: Document) -> bool:
     if document.kind != "trace":
         return False
     types, messages = document.facts[1:-1], document.messages
-    return any(map(_NAMING_TYPES.search, types)) or any(map(_CLASS_NAME.search, messages))
+    return any(map(_NAMING_TYPES.search, types)) or any(
+        map(_CLASS_NAME.search, messages)
+    )
 
 
 class Signature(NamedTuple):
@@ -188,7 +198,11 @@ def _templates(documents: Iterable[Document], learned: Learned) -> dict[str, str
     if learned.templates:
         known = KnownTemplates(learned.templates, learned.exceptions)
         found = {message: known.find(message) for message in messages}
-        templates |= {message: template for message, template in found.items() if template is not None}
+        templates |= {
+            message: template
+            for message, template in found.items()
+            if template is not None
+        }
     return templates
 
 
@@ -234,7 +248,9 @@ def _frames_by_error(
 
 
 def _with_frame(
-    facts: tuple[str, ...], messages: tuple[str, ...], frames: dict[tuple[str, ...], str]
+    facts: tuple[str, ...],
+    messages: tuple[str, ...],
+    frames: dict[tuple[str, ...], str],
 ) -> tuple[str, ...]:
     """Return the facts of a trace. If the code is minified, a unique frame of the same error is used."""
     if facts[-1:] != (NO_FRAME,):
@@ -244,5 +260,7 @@ def _with_frame(
 
 def signature_id(kind: str, facts: tuple[str, ...], templates: tuple[str, ...]) -> str:
     """Return the id of a kind of failure. It begins with the version of the rules."""
-    content = "\x00".join([kind, *map(without_kinds, facts), "\x01", *map(without_kinds, templates)])
+    content = "\x00".join(
+        [kind, *map(without_kinds, facts), "\x01", *map(without_kinds, templates)]
+    )
     return f"s{RULES_VERSION}-{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"

@@ -118,7 +118,9 @@ def learn(messages: Iterable[str]) -> dict[str, str]:
     {'no such user <value> here'}
     """
     sentences = {message: split_sentence(message) for message in set(messages)}
-    plain_words = {message: _plain_words(sentence) for message, sentence in sentences.items()}
+    plain_words = {
+        message: _plain_words(sentence) for message, sentence in sentences.items()
+    }
     # by glue: the words of each message, and their template, which is the words themselves at first
     shapes: defaultdict[_Words, dict[_Words, _Words]] = defaultdict(dict)
     for message, words in sorted(plain_words.items()):
@@ -164,9 +166,9 @@ class KnownTemplates:
         self._exceptions = exceptions
         self._by_words: dict[tuple[_Words, _Words], str] = {}
         # by glue, by the positions of values, by all other words: the first template that was learned
-        self._by_places: defaultdict[_Words, defaultdict[tuple[int, ...], dict[_Words, tuple[int, str]]]] = (
-            defaultdict(lambda: defaultdict(dict))
-        )
+        self._by_places: defaultdict[
+            _Words, defaultdict[tuple[int, ...], dict[_Words, tuple[int, str]]]
+        ] = defaultdict(lambda: defaultdict(dict))
         for order, template in enumerate(templates):
             sentence = split_sentence(template)
             words = _plain_words(sentence)
@@ -174,7 +176,9 @@ class KnownTemplates:
             places = _places_of_values(sentence.words)
             if places:
                 others = _without(words, places)
-                self._by_places[sentence.glue][places].setdefault(others, (order, template))
+                self._by_places[sentence.glue][places].setdefault(
+                    others, (order, template)
+                )
 
     def find(self, message: str) -> str | None:
         """Return the template of a message: an equal one, else the first learned one that covers it."""
@@ -197,7 +201,9 @@ class KnownTemplates:
                 covering.append(template)
         if not covering:
             return None
-        _, first = min(covering)  # each comes with a number, the smallest for the template learned first
+        _, first = min(
+            covering
+        )  # each comes with a number, the smallest for the template learned first
         return first
 
 
@@ -209,7 +215,9 @@ def _without(words: Sequence[str], places: Iterable[int]) -> _Words:
     """
     others = list(words)
     for place in places:
-        others[place] = value_at(words[place])[len(VALUE) :]  # the sign of a key, else nothing
+        others[place] = value_at(words[place])[
+            len(VALUE) :
+        ]  # the sign of a key, else nothing
     return tuple(others)
 
 
@@ -219,7 +227,9 @@ def _generalise(templates: dict[_Words, _Words], glue: _Words) -> None:
         rows = {words: _Row(words, glue) for words in set(templates.values())}
         if not _make_round([rows[words] for words in sorted(rows)]):
             return
-        learned = _covered({words: tuple(row.words) for words, row in rows.items()}, glue)
+        learned = _covered(
+            {words: tuple(row.words) for words, row in rows.items()}, glue
+        )
         for words, template in templates.items():
             templates[words] = learned[template]
 
@@ -253,7 +263,9 @@ class _Table:
         self.rows = rows
         self.word_count = len(rows[0].words)
         self._shared: dict[int, list[int]] = {}
-        self.columns = [Counter(column) for column in zip(*(row.words for row in rows), strict=True)]
+        self.columns = [
+            Counter(column) for column in zip(*(row.words for row in rows), strict=True)
+        ]
 
     def alike(self, least: int, *, rows_with_word: int = 2) -> list[_Row]:
         """Return the rows that have at least `least` words that `rows_with_word` rows have at the same place.
@@ -265,7 +277,11 @@ class _Table:
         that two rows have ("user", "gone"), and the third has none.
         """
         shared_words = self._shared_words(rows_with_word)
-        return [row for row, shared in zip(self.rows, shared_words, strict=True) if shared >= least]
+        return [
+            row
+            for row, shared in zip(self.rows, shared_words, strict=True)
+            if shared >= least
+        ]
 
     def _shared_words(self, rows_with_word: int) -> list[int]:
         """Return for each row how many words `rows_with_word` rows have at the same place."""
@@ -278,7 +294,9 @@ class _Table:
         for place, counts in enumerate(self.columns):
             if len(counts) == len(self.rows):
                 continue  # every word occurs once
-            frequent = {word for word, count in counts.items() if count >= rows_with_word}
+            frequent = {
+                word for word, count in counts.items() if count >= rows_with_word
+            }
             for number, row in enumerate(self.rows):
                 if row.words[place] in frequent:
                     shared_words[number] += 1
@@ -303,7 +321,9 @@ def _by_frequency(table: _Table) -> bool:
         least = TUNING.plain_words
         if _letters(skeleton) >= TUNING.agreement:
             least = TUNING.plain_words_in_agreement
-        if len(members) >= least and all(_differ(members, place, least) for place in places):
+        if len(members) >= least and all(
+            _differ(members, place, least) for place in places
+        ):
             changed = True
             _make_values(members, places)
     return changed
@@ -313,7 +333,9 @@ _GAP: Final = "\0"
 """A word of a skeleton that is left out. No message contains it."""
 
 
-def _skeleton(words: Sequence[str], columns: list[Counter[str]], most_words: int) -> _Words | None:
+def _skeleton(
+    words: Sequence[str], columns: list[Counter[str]], most_words: int
+) -> _Words | None:
     """Return the frequent words of a message, with gaps for the others; None without gaps or agreement.
 
     A word is frequent if it occurs at least half as often as the usual word of the message, whose count
@@ -359,7 +381,11 @@ def _repeated_names(rows: list[_Row]) -> bool:
     changed = False
     for (places, others), members in alike.items():
         different = {row.words[places[0]] for row in members}
-        if len(different) > 1 and _letters(others) > 1 and not all(map(is_value, different)):
+        if (
+            len(different) > 1
+            and _letters(others) > 1
+            and not all(map(is_value, different))
+        ):
             changed = True
             _make_values(members, places)
     return changed
@@ -463,7 +489,9 @@ def _is_place_of_values(rows: list[_Row], place: int, kind: int) -> bool:
     return needed is not None and len(different) >= needed
 
 
-def _needed_words(words: Sequence[str], place: int, kind: int, *, has_value: bool) -> int | None:
+def _needed_words(
+    words: Sequence[str], place: int, kind: int, *, has_value: bool
+) -> int | None:
     """Return how many different words make a place a value; None if no number does.
 
     `has_value` tells that another message has a value at the place already.

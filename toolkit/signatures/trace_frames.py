@@ -57,7 +57,9 @@ _LIBRARY_NAMES: Final = re.compile(
     r"|^(?:process|Module|Object\.Module|Function\.Module|new Promise|Promise|Array|JSON|Timeout"
     r"|Immediate|Generator)(?:\.|$)"
 )
-_RUNTIME_NAMES: Final = re.compile(r"^(?:java|javax|jdk|sun|com\.sun|kotlin|scala|groovy|System|Microsoft)\.")
+_RUNTIME_NAMES: Final = re.compile(
+    r"^(?:java|javax|jdk|sun|com\.sun|kotlin|scala|groovy|System|Microsoft)\."
+)
 """The language itself. It throws on behalf of every program, so it is the last choice for a frame."""
 _TEST_NAMES: Final = re.compile(
     r"^(?:junit|org\.junit|org\.testng|_pytest|pluggy|unittest)\b|\.(?:junit|testng)\."
@@ -86,10 +88,14 @@ _GENERATED: Final = re.compile(
     r"|#<Class:0x[0-9a-f]+>"
 )
 _DOTS: Final = re.compile(r"\.{2,}|(?:::){2,}|\$+(?=\.|$)|[.:$#]+$|^[.:$#]+")
-_MINIFIED: Final = re.compile(r"^(?:\w{1,2}|[a-z]\.\w{1,2}|\w{1,2}\.\w{1,2}|Object\.\w{1,2})$")
+_MINIFIED: Final = re.compile(
+    r"^(?:\w{1,2}|[a-z]\.\w{1,2}|\w{1,2}\.\w{1,2}|Object\.\w{1,2})$"
+)
 _LONG_LINE: Final = 300
 """Nobody writes longer lines by hand: a frame at a later column is minified code."""
-_HASHED: Final = re.compile(r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|chunk|prod)$", re.IGNORECASE)
+_HASHED: Final = re.compile(
+    r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|chunk|prod)$", re.IGNORECASE
+)
 _EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min)$")
 _SHORT: Final = 300
 """Characters of a name that is cached. Longer names would fill the memory."""
@@ -120,7 +126,9 @@ def stable_name(name: str) -> str:
     >>> stable_name("Base64.decode"), stable_name("Worker$48213.run")
     ('Base64.decode', 'Worker$<num>.run')
     """
-    function, bracket, code = name.partition(" [")  # the code of an error, such as [P2002], stays
+    function, bracket, code = name.partition(
+        " ["
+    )  # the code of an error, such as [P2002], stays
     return _BUILD_DIGITS.sub("<num>", function) + bracket + code
 
 
@@ -163,7 +171,10 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         """True if the function has another name in the next build."""
         if self.column is None or not _MINIFIED.match(plain_name(self.function)):
             return False
-        return self.column >= _LONG_LINE or _HASHED.search(_EXTENSION.sub("", self.path)) is not None
+        return (
+            self.column >= _LONG_LINE
+            or _HASHED.search(_EXTENSION.sub("", self.path)) is not None
+        )
 
 
 class StackTrace(msgspec.Struct, frozen=True):
@@ -233,7 +244,9 @@ def _own(frames: Iterable[Frame]) -> list[Frame]:
 
 def _first_application(frames: list[Frame], language: str) -> str:
     """Return the qualified function nearest to the error that the application owns, else the best owner."""
-    nearest = next((frame for frame in frames if _owner_of(frame) is Owner.APPLICATION), None)
+    nearest = next(
+        (frame for frame in frames if _owner_of(frame) is Owner.APPLICATION), None
+    )
     if nearest is not None and not nearest.minified:
         name = _named(nearest, language)
         if name:
@@ -262,7 +275,9 @@ def frequent(counts: Counter[str]) -> str:
     'children'
     """
     most = max(counts.values(), default=0)
-    return min((name for name, count in counts.items() if 2 * count >= most), default="")
+    return min(
+        (name for name, count in counts.items() if 2 * count >= most), default=""
+    )
 
 
 def _named(frame: Frame, language: str) -> str:
@@ -284,10 +299,14 @@ _WRAPPERS: Final = re.compile(
     r"|UndeclaredThrowableException|(?:Nested)?ServletException|ExceptionInInitializerError"
     r"|PrivilegedActionException|AggregateException|TargetInvocationException|(?:Base)?ExceptionGroup)$"
 )
-_GENERAL: Final = re.compile(r"(?:^|\.)(?:Runtime)?(?:Exception|Error)$|(?:^|\.)Throwable$")
+_GENERAL: Final = re.compile(
+    r"(?:^|\.)(?:Runtime)?(?:Exception|Error)$|(?:^|\.)Throwable$"
+)
 
 
-def _without_wrappers(errors: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+def _without_wrappers(
+    errors: tuple[tuple[str, str], ...],
+) -> tuple[tuple[str, str], ...]:
     """Return the errors of a chain without exceptions that only carry another one.
 
     Executors and reflection wrap exceptions. If the same fault also occurs without a wrapper, both get one
@@ -302,11 +321,15 @@ def _without_wrappers(errors: tuple[tuple[str, str], ...]) -> tuple[tuple[str, s
         return bool(_WRAPPERS.search(kind) or repeats_cause)
 
     last = len(errors) - 1
-    carried = [error for number, error in enumerate(errors[:last]) if not wraps_another(number)]
+    carried = [
+        error for number, error in enumerate(errors[:last]) if not wraps_another(number)
+    ]
     return (*carried, *errors[last:])
 
 
-def trace_of(language: str, errors: Iterable[tuple[str, str]], frames: list[Frame]) -> StackTrace:
+def trace_of(
+    language: str, errors: Iterable[tuple[str, str]], frames: list[Frame]
+) -> StackTrace:
     """Return the trace of a chain of errors, the root cause last, and the frames of the root cause."""
     chain = tuple(dict.fromkeys(errors))
     if len(chain) > 1:

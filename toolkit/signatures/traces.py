@@ -82,7 +82,8 @@ def _line_after(lines: list[str], number: int) -> str:
 
 
 _TYPED: Final = re.compile(
-    r"^((?:[A-Za-z_$][\w$]*[.:\\]{1,2})*[A-Za-z_$][\w$]*)(?: \[[\w.]+\])?(?:: ?(.*))?$", re.DOTALL
+    r"^((?:[A-Za-z_$][\w$]*[.:\\]{1,2})*[A-Za-z_$][\w$]*)(?: \[[\w.]+\])?(?:: ?(.*))?$",
+    re.DOTALL,
 )
 
 
@@ -104,7 +105,9 @@ def _python(lines: list[str]) -> StackTrace | None:
 
     Members of a group are printed after it and between bars, for example `  | ValueError: no price`.
     """
-    chain: list[tuple[tuple[str, str], list[Frame]]] = []  # each error with the frames, in printed order
+    chain: list[
+        tuple[tuple[str, str], list[Frame]]
+    ] = []  # each error with the frames, in printed order
     frames: list[Frame] = []
     is_in_trace = is_group = False
     plain_lines = [_without_bar(line) for line in lines]
@@ -130,7 +133,9 @@ def _python(lines: list[str]) -> StackTrace | None:
             is_in_trace = False
     if not chain:
         return None
-    if not is_group:  # the root cause is printed first, but the members of a group are printed last
+    if (
+        not is_group
+    ):  # the root cause is printed first, but the members of a group are printed last
         chain.reverse()
     _, frames_of_cause = chain[-1]
     return trace_of("python", [error for error, _ in chain], frames_of_cause)
@@ -149,7 +154,9 @@ _AFTER_MESSAGE: Final = (" ", "\t", "Traceback", "During", "The above", "|", "+"
 
 def _message_lines(first: str, following: list[str]) -> str:
     """Return the line of an error with the following lines of the message."""
-    more = takewhile(lambda line: line.strip(" -") and not line.startswith(_AFTER_MESSAGE), following)
+    more = takewhile(
+        lambda line: line.strip(" -") and not line.startswith(_AFTER_MESSAGE), following
+    )
     return " ".join([first, *more])
 
 
@@ -161,7 +168,9 @@ _JS_FRAME: Final = re.compile(
 _JS_USUAL: Final = re.compile(
     r"^\s+at (?:async )?(?!async )([\w$.<>]+) \((?![a-z\-]+:\d+:\d+\)$)([^()\s]*):\d+:(\d+)\)$"
 )
-_JS_GECKO: Final = re.compile(r"^([^@\s(]*)@((?:https?|file|webpack|resource):[^\s]*?)(?::\d+)?(?::(\d+))?$")
+_JS_GECKO: Final = re.compile(
+    r"^([^@\s(]*)@((?:https?|file|webpack|resource):[^\s]*?)(?::\d+)?(?::(\d+))?$"
+)
 _JS_CAUSE: Final = re.compile(r"^\s*(?:\[cause\]|\[errors\]|Caused by):? ?\[?(.*)$")
 _JS_ERROR: Final = re.compile(
     r"^(?:error: )?(?:Uncaught (?:\(in promise\) )?)?((?:[A-Z][\w$]*\.)*[A-Z][\w$]*(?:Error|Exception"
@@ -272,14 +281,18 @@ def _js_error(line: str, message_lines: list[str]) -> tuple[str, str] | None:
     return kind, message
 
 
-_JAVA_FRAME: Final = re.compile(r"^\s*at (?:[\w.\-@]+/(?:[\w.\-@]*/)?)?([\w.$<>\-]+)\(([^()]*)\)")
+_JAVA_FRAME: Final = re.compile(
+    r"^\s*at (?:[\w.\-@]+/(?:[\w.\-@]*/)?)?([\w.$<>\-]+)\(([^()]*)\)"
+)
 _JAVA_HEAD: Final = re.compile(
     r"^(?:Exception in thread \"[^\"]*\" |Caused by: |\s*Suppressed: |Wrapped by: |.*?\s)??"
     r"((?:[a-z_][\w]*\.)+[A-Z$][\w$]*|[A-Z]\w*(?:Exception|Error|Throwable))(?:: (.*))?$"
 )
 
 
-_JAVA_OMITTED: Final = re.compile(r"^\s*\.\.\. ([1-9]\d{0,5}) (?:more|common frames omitted)")
+_JAVA_OMITTED: Final = re.compile(
+    r"^\s*\.\.\. ([1-9]\d{0,5}) (?:more|common frames omitted)"
+)
 
 
 def _java(lines: list[str]) -> StackTrace | None:
@@ -343,7 +356,9 @@ def _java_frame(line: str) -> Frame | None:
     return Frame(found[1])
 
 
-_NET_FRAME: Final = re.compile(r"^\s+at ([^()]+)\((?:.*\)|(?>.*?\) in ).*:line \d+)\s*$")
+_NET_FRAME: Final = re.compile(
+    r"^\s+at ([^()]+)\((?:.*\)|(?>.*?\) in ).*:line \d+)\s*$"
+)
 _NET_HEAD: Final = re.compile(
     r"^(?:Unhandled exception\.? ?"
     r"|\s*---> (?:\(Inner Exception #\d+\) )?)?((?:[A-Z]\w*\.)*[A-Z]\w*(?:Exception"
@@ -384,7 +399,12 @@ _GO_PANIC: Final = re.compile(r"^(?:panic|fatal error): (.*?)(?: \[recovered\].*
 _GO_FRAME: Final = re.compile(r"^((?:[\w.\-]+/)*[\w\-]+\.[\w.()*\[\]\-{}]+)\(.*\)$")
 
 
-_GO_PANICKING: Final = ("panic(", "runtime.gopanic", "runtime.panic", "runtime.sigpanic")
+_GO_PANICKING: Final = (
+    "panic(",
+    "runtime.gopanic",
+    "runtime.panic",
+    "runtime.sigpanic",
+)
 """Beginnings of frames of the runtime that panics. The frames above are deferred functions."""
 
 
@@ -406,7 +426,9 @@ def _go(lines: list[str]) -> StackTrace | None:
         elif line.endswith(")"):
             found = _GO_FRAME.match(line.removeprefix("created by "))
             if found:
-                frames.append(Frame(found[1].rsplit("/", 1)[-1], _line_after(lines, number)))
+                frames.append(
+                    Frame(found[1].rsplit("/", 1)[-1], _line_after(lines, number))
+                )
     if frames and not errors:
         errors = [("panic", "")]
     return trace_of("go", errors, frames)
@@ -463,7 +485,9 @@ _PHP_HEAD: Final = re.compile(
     r"(?:PHP )?(?:Fatal|Parse|Recoverable fatal)? ?(?:error: +)?(?:Uncaught )?((?:\w+\\)*\w*(?:Error"
     r"|Exception)\w*):? (.*?) in (\S+?)(?::\d+| on line \d+)"
 )
-_PHP_FRAME: Final = re.compile(r"^#\d+ (?:(\S.*?)\(\d+\)|(\[internal function\]|\{main\})):? ?(.*)$")
+_PHP_FRAME: Final = re.compile(
+    r"^#\d+ (?:(\S.*?)\(\d+\)|(\[internal function\]|\{main\})):? ?(.*)$"
+)
 
 
 def _php(lines: list[str]) -> StackTrace | None:
@@ -489,7 +513,9 @@ def _php(lines: list[str]) -> StackTrace | None:
 _RUST_PANIC: Final = re.compile(
     r"^thread '[^']*' (?:\(\d+\) )?panicked at (?:'(.*)', )?(.*?)(?::\d+)?(?::\d+)?:?$"
 )
-_RUST_FRAME: Final = re.compile(r"^\s*+\d+: +(?:0x[0-9a-f]+ - )?(\S.*?)(?:::h[0-9a-f]{16})?$")
+_RUST_FRAME: Final = re.compile(
+    r"^\s*+\d+: +(?:0x[0-9a-f]+ - )?(\S.*?)(?:::h[0-9a-f]{16})?$"
+)
 
 
 def _rust(lines: list[str]) -> StackTrace | None:
@@ -513,7 +539,9 @@ def _rust(lines: list[str]) -> StackTrace | None:
         elif errors:
             found = _RUST_FRAME.match(line)
             if found:
-                frames.append(Frame(found[1], _line_after(lines, number).removeprefix("at ")))
+                frames.append(
+                    Frame(found[1], _line_after(lines, number).removeprefix("at "))
+                )
     if not frames and source:
         frames = [Frame("", source)]
     trace = trace_of("rust", errors, frames)
@@ -530,16 +558,23 @@ _UNDEFINED: Final = re.compile(r"^\S+:\d+(?::\d+)?: runtime error: (.*)$")
 _LEAK: Final = re.compile(r"^(?:Direct|Indirect) leak of ")
 _NATIVE_FRAME: Final = re.compile(r"^ *#(\d+) +0x[0-9a-f]+ +(?:in +)?(.*)$")
 _VALGRIND: Final = re.compile(r"^==\d+== {0,3}(\S.*)$")
-_VALGRIND_FRAME: Final = re.compile(r"^==\d+== {4,}(?:at|by) 0x[0-9A-Fa-f]+: (.+?)(?: \(([^()]*)\))?$")
+_VALGRIND_FRAME: Final = re.compile(
+    r"^==\d+== {4,}(?:at|by) 0x[0-9A-Fa-f]+: (.+?)(?: \(([^()]*)\))?$"
+)
 _DETAILS: Final = re.compile(
-    r" (?:on|in|of|at|for|by|\(pc|attempting|parameters?|requested)\b.*| \(.*|: .*|[0-9]+$", re.DOTALL
+    r" (?:on|in|of|at|for|by|\(pc|attempting|parameters?|requested)\b.*| \(.*|: .*|[0-9]+$",
+    re.DOTALL,
 )
 _VALGRIND_ERROR: Final = re.compile(
     r"(?:Invalid|Conditional|Use of|Source and|Mismatched|Syscall|Process terminating|Argument)"
 )
 _VALUES: Final = re.compile(r"'[^']*'|0x[0-9a-f]+|[-+]?\d[\d.e+\-]*")
-_CLONES: Final = re.compile(r"(?:\.(?:isra|part|constprop|cold|llvm|lto_priv)(?:\.\d+)?)+$")
-_NATIVE_PATH: Final = re.compile(r" (\(?/[^ ]*|\(?[\w.\-]+\+0x[0-9a-f]+\)|[\w./\-]+:\d+(?::\d+)?)(?: .*)?$")
+_CLONES: Final = re.compile(
+    r"(?:\.(?:isra|part|constprop|cold|llvm|lto_priv)(?:\.\d+)?)+$"
+)
+_NATIVE_PATH: Final = re.compile(
+    r" (\(?/[^ ]*|\(?[\w.\-]+\+0x[0-9a-f]+\)|[\w./\-]+:\d+(?::\d+)?)(?: .*)?$"
+)
 _NATIVE_RUNTIME: Final = re.compile(
     r"^(?:__(?:asan|interceptor|sanitizer|ubsan|msan|tsan|lsan|hwasan|libc|GI|memcpy|memset|strlen|str|mem"
     r"|assert|isoc99|vfprintf|overflow|fortify)\w*|_?(?:mem|str|wcs|w?mem)[a-z]*(?:_\w+)?|[vfsnw]*printf(?:_\w+)?"
@@ -576,7 +611,11 @@ def _native(lines: list[str]) -> StackTrace | None:
                 break
             frames.append(frame)
         elif frames:
-            if not line.strip() or not line.startswith(("    ", "==")) or _VALGRIND.match(line):
+            if (
+                not line.strip()
+                or not line.startswith(("    ", "=="))
+                or _VALGRIND.match(line)
+            ):
                 break
         else:
             named_kind = _native_error(line)
@@ -687,12 +726,24 @@ _AT: Final = r"^[^\S\n]*\sat "
 _SIGNS: Final = [
     (word, re.compile(pattern, re.MULTILINE), parse)
     for words, pattern, parse in (
-        (["Sanitizer"], r"\b(?:Address|Leak|Memory|Thread|UndefinedBehavior|HWAddress)Sanitizer\b", _native),
+        (
+            ["Sanitizer"],
+            r"\b(?:Address|Leak|Memory|Thread|UndefinedBehavior|HWAddress)Sanitizer\b",
+            _native,
+        ),
         (["libFuzzer"], r"==\d+== ?ERROR: libFuzzer", _native),
         ([": runtime error: "], r"^\S+:\d+:\d+: runtime error: ", _native),
         (["at 0x"], r"^==\d+== +at 0x[0-9A-Fa-f]+: ", _native),
-        (["Traceback (most recent call last)"], r"Traceback \(most recent call last\)", _python),
-        (["panic: ", "fatal error: ", "goroutine "], r"^(?:panic: |fatal error: )|^goroutine \d+ \[", _go),
+        (
+            ["Traceback (most recent call last)"],
+            r"Traceback \(most recent call last\)",
+            _python,
+        ),
+        (
+            ["panic: ", "fatal error: ", "goroutine "],
+            r"^(?:panic: |fatal error: )|^goroutine \d+ \[",
+            _go,
+        ),
         (["panicked at "], r"^thread '[^']*' (?:\(\d+\) )?panicked at ", _rust),
         (["#0 "], r"^#0 .*(?:\(\d+\)|\{main\}|\[internal function\])", _php),
         ([":in `", ":in '"], r":\d+:in [`']", _ruby),
@@ -710,7 +761,11 @@ _SIGNS: Final = [
             _java,
         ),
         (["at "], _AT + r".*(?::\d+:\d+\)?|\((?:<anonymous>|native)\))$", _javascript),
-        (["@http", "@file:", "@webpack:"], r"^[^@\s]*@(?:https?|file|webpack):\S+:\d+", _javascript),
+        (
+            ["@http", "@file:", "@webpack:"],
+            r"^[^@\s]*@(?:https?|file|webpack):\S+:\d+",
+            _javascript,
+        ),
         (["at "], _AT + r"(?:[A-Z]\w*\.)+[\w<>`]+\(", _dotnet),
     )
     for word in words

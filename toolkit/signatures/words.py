@@ -61,7 +61,9 @@ _TOKEN: Final = re.compile(
 _PHRASES: Final = frozenset({"double", "single", "round", "square", "curly"})
 _REQUEST_LINE: Final = re.compile(r"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) ")
 _FULL_STOPS: Final = ".!?"
-_ID_KEY: Final = re.compile(r"(?:[a-z0-9_.\-](?:Id|ID|id)|(?:^|[_.\-])(?:id|ID|uuid))[=:]$")
+_ID_KEY: Final = re.compile(
+    r"(?:[a-z0-9_.\-](?:Id|ID|id)|(?:^|[_.\-])(?:id|ID|uuid))[=:]$"
+)
 _NAME_KEY: Final = re.compile(
     r"(?:name|topic|host|user|queue|bucket|namespace|table|index|file|path|url|uri|server|client|addr|address)"
     r"[=:]$",
@@ -74,7 +76,9 @@ _STATES_FAILURE: Final = re.compile(
     r"|^[A-Z][A-Z_]{2,}$"
     r"|\w://"  # the kind of service of an address
 )
-_DOTTED_KEY: Final = re.compile(r"[a-z][a-z0-9_\-]*(?:\.[a-z0-9_\-]+){2,}(?<!error)(?<!exception)")
+_DOTTED_KEY: Final = re.compile(
+    r"[a-z][a-z0-9_\-]*(?:\.[a-z0-9_\-]+){2,}(?<!error)(?<!exception)"
+)
 """A setting such as `db.pool.timeout-ms`, which names no failure even if a part of it could."""
 _CUES: Final = frozenset(
     """
@@ -237,7 +241,8 @@ def kinds_of_words(words: Sequence[str], glue: Sequence[str]) -> tuple[int, ...]
     """
     before = ("", *words)
     return tuple(
-        word_kind(word, key, opening[-1:]) for word, key, opening in zip(words, before, glue, strict=False)
+        word_kind(word, key, opening[-1:])
+        for word, key, opening in zip(words, before, glue, strict=False)
     )
 
 

@@ -29,7 +29,9 @@ from toolkit.loading.accounts import Account
 
 ROTATED: Final = "the token is not the one of the last sync"
 REBOUND: Final = "the snapshot was bound to this token with rebind=True"
-UNBOUND: Final = "the account is not known: no stored entry is in the queue any more, and no other"
+UNBOUND: Final = (
+    "the account is not known: no stored entry is in the queue any more, and no other"
+)
 
 _SAME_SHARE: Final = 0.1
 """Share of the smaller of both sets (stored, in the queue) that shows the same queue. Ids contain a time in
@@ -64,7 +66,9 @@ class SeenEntries:
     @property
     def show_same_queue(self) -> bool:
         """Return whether enough stored entries are in the queue to show that it is the same one."""
-        return self.again > 0 and self.again >= _SAME_SHARE * min(self.loaded, max(self.retained, 1))
+        return self.again > 0 and self.again >= _SAME_SHARE * min(
+            self.loaded, max(self.retained, 1)
+        )
 
 
 def tag_of(account: Account | None) -> AccountTag | None:
@@ -121,7 +125,9 @@ def _note_of(seen: SeenEntries) -> str:
     return f"{ROTATED}; accepted, as {seen.again:,} of {seen.retained:,} stored entries are in the queue"
 
 
-def _refusal(seen: SeenEntries, *, snapshot: str, rotated: bool) -> SnapshotBindingError:
+def _refusal(
+    seen: SeenEntries, *, snapshot: str, rotated: bool
+) -> SnapshotBindingError:
     reader = "a token that the snapshot does not know"
     if rotated:
         reader = "another token than at the last sync"

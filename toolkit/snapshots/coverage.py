@@ -34,7 +34,11 @@ _MOST_GAPS: Final = 500
 _SHORTEST_PAUSE: Final = timedelta(days=1)
 """A queue that keeps entries for less than a day needs more than one sync a day anyway."""
 
-_UNITS: Final = (("day", timedelta(days=1)), ("hour", timedelta(hours=1)), ("minute", timedelta(minutes=1)))
+_UNITS: Final = (
+    ("day", timedelta(days=1)),
+    ("hour", timedelta(hours=1)),
+    ("minute", timedelta(minutes=1)),
+)
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +93,9 @@ def extended(
     gaps = before.gaps
     if gap:
         gaps = _limited((*gaps, gap))
-    return msgspec.structs.replace(before, kept_seconds=kept.total_seconds(), gaps=gaps), gap
+    return msgspec.structs.replace(
+        before, kept_seconds=kept.total_seconds(), gaps=gaps
+    ), gap
 
 
 def with_pause(before: tuple[Pause, ...], sync: SyncTimes) -> tuple[Pause, ...]:
@@ -107,7 +113,9 @@ def overdue_note(gap: Gap, began: datetime) -> str:
     """Return the note of the receipt of the sync that found a gap."""
     start, _ = gap.bounds
     missing = "are missing" if gap.is_certain else "may be missing"
-    return f"{OVERDUE}{_age(began - start)} ago; entries that expired in between {missing}"
+    return (
+        f"{OVERDUE}{_age(began - start)} ago; entries that expired in between {missing}"
+    )
 
 
 def _gap(sync: SyncTimes, kept: timedelta, retention: timedelta | None) -> Gap | None:

@@ -23,7 +23,13 @@ import pyarrow.parquet as pq
 
 from toolkit.base.errors import SnapshotDamagedError, SnapshotError
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile, Manifest, PendingFile
+from toolkit.snapshots.manifest import (
+    SCHEMA_VERSION,
+    Kind,
+    ListedFile,
+    Manifest,
+    PendingFile,
+)
 from toolkit.snapshots.store import HashingFile, SnapshotStore, digest
 from toolkit.tables import schemas
 from toolkit.tables.failure_times import bounded_times
@@ -86,7 +92,13 @@ class Part:
     """A data file that is written as `draft`; the commit renames it to `path`. Rows are written in groups."""
 
     def __init__(
-        self, store: SnapshotStore, path: str, schema: pa.Schema, kind: Kind, *, group_bytes: int
+        self,
+        store: SnapshotStore,
+        path: str,
+        schema: pa.Schema,
+        kind: Kind,
+        *,
+        group_bytes: int,
     ) -> None:
         self.path = path
         self.draft = store.draft_of(path)
@@ -125,14 +137,24 @@ class Part:
         if self._finished is None:
             self._write_group()
             # The file itself states how complete the load was, for readers that open it without the manifest.
-            facts = {"kind": self._kind, "schema_version": SCHEMA_VERSION, "receipt": receipt}
-            self._parquet.add_key_value_metadata({"toolkit": json.dumps(facts, sort_keys=True)})
+            facts = {
+                "kind": self._kind,
+                "schema_version": SCHEMA_VERSION,
+                "receipt": receipt,
+            }
+            self._parquet.add_key_value_metadata(
+                {"toolkit": json.dumps(facts, sort_keys=True)}
+            )
             self._parquet.close()
             self._file.sync()
             size, sha256 = self._file.bytes, self._file.sha256
             check_written(self._store, self.draft, rows=self.rows, sha256=sha256)
             self._finished = PendingFile(
-                path=self.draft, name=self.path, rows=self.rows, bytes=size, sha256=sha256
+                path=self.draft,
+                name=self.path,
+                rows=self.rows,
+                bytes=size,
+                sha256=sha256,
             )
             self._open.close()
         return self._finished
@@ -140,7 +162,8 @@ class Part:
     def close(self) -> None:
         """Close the encoder and the file without writing another byte."""
         self._file.discard()
-        self._parquet.is_open = False  # otherwise it would write the footer when it is garbage-collected
+        # otherwise it would write the footer when it is garbage-collected
+        self._parquet.is_open = False
         self._open.close()
 
     def _write_group(self) -> None:
@@ -202,7 +225,8 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         # For example, 1,000 rows in a column of 1 MB: one of the strings could be the whole megabyte, so a
         # row counts as 1 MB, although the mean is 1 KB.
         largest_width: float = width + sum(
-            column.total_uncompressed_size * column.num_values / rows for column in strings
+            column.total_uncompressed_size * column.num_values / rows
+            for column in strings
         )
         if rows * largest_width <= _FEW_BATCHES * BATCH_BYTES:
             return max(1, math.floor(BATCH_BYTES / largest_width))
@@ -212,7 +236,11 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
             if "." in column.path_in_schema:
                 largest = min(_NESTED_TEXT, column.total_uncompressed_size)
                 width += largest * column.num_values / rows
-        plain = [column.path_in_schema for column in strings if "." not in column.path_in_schema]
+        plain = [
+            column.path_in_schema
+            for column in strings
+            if "." not in column.path_in_schema
+        ]
         width += self._longest(number, plain)
         check_memory(
             "reading a row of a data file",
@@ -229,8 +257,12 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         """
         if not names:
             return 0
-        as_dictionaries = pq.ParquetFile(self._file, metadata=self.metadata, read_dictionary=names)
-        row = next(as_dictionaries.iter_batches(1, row_groups=[number], columns=names), None)
+        as_dictionaries = pq.ParquetFile(
+            self._file, metadata=self.metadata, read_dictionary=names
+        )
+        row = next(
+            as_dictionaries.iter_batches(1, row_groups=[number], columns=names), None
+        )
         if row is None:
             return 0
         longest = 0
@@ -322,7 +354,9 @@ def problem_of(store: SnapshotStore, listed: ListedFile) -> str:
 
 
 @contextmanager
-def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema | None) -> Iterator[DataFile]:
+def open_data_file(
+    store: SnapshotStore, listed: ListedFile, schema: pa.Schema | None
+) -> Iterator[DataFile]:
     """Open a data file. Raise SnapshotDamagedError if bytes, rows or columns differ from the manifest."""
     with open_checked(store, listed) as file:
         try:
@@ -336,18 +370,28 @@ def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema |
 
 
 def check_data_file(
-    store: SnapshotStore, listed: ListedFile, rows: int, actual: pa.Schema, expected: pa.Schema | None
+    store: SnapshotStore,
+    listed: ListedFile,
+    rows: int,
+    actual: pa.Schema,
+    expected: pa.Schema | None,
 ) -> None:
     """Raise SnapshotDamagedError if rows or columns differ from the manifest, and for extension types."""
     if rows != listed.rows:
         raise damage_error(store, listed, f"{rows:,} rows", f"{listed.rows:,} rows")
     if extension := extension_column(actual):
-        raise damage_error(store, listed, f"the extension type of {extension!r}", "plain Arrow types")
+        raise damage_error(
+            store, listed, f"the extension type of {extension!r}", "plain Arrow types"
+        )
     if expected is not None and not actual.equals(expected, check_metadata=False):
-        raise damage_error(store, listed, "other columns or types", "the columns of the first file")
+        raise damage_error(
+            store, listed, "other columns or types", "the columns of the first file"
+        )
 
 
-def stored_failures(store: SnapshotStore, manifest: Manifest, listed: ListedFile) -> Iterator[pa.Table]:
+def stored_failures(
+    store: SnapshotStore, manifest: Manifest, listed: ListedFile
+) -> Iterator[pa.Table]:
     """Yield the rows of a file of failures with the current columns; raises as `open_data_file`."""
     if not manifest.is_older:
         with open_data_file(store, listed, STORED_FAILURES) as parquet:
@@ -372,21 +416,30 @@ def _current_failures(rows: pa.Table) -> pa.Table:
         rows[name].combine_chunks()
         for name in (schemas.FAILED_AT, "created_at", FIRST_SEEN_AT, "max_retries")
     )
-    times = bounded_times(stated, created_at, first_seen_at, lambda: max_retries)._asdict()
+    times = bounded_times(
+        stated, created_at, first_seen_at, lambda: max_retries
+    )._asdict()
     for name, values in times.items():
         position = rows.schema.get_field_index(name)
         rows = rows.set_column(position, rows.schema.field(name), values)
     return rows
 
 
-def damage_error(store: SnapshotStore, listed: ListedFile, got: str, expected: str) -> SnapshotDamagedError:
+def damage_error(
+    store: SnapshotStore, listed: ListedFile, got: str, expected: str
+) -> SnapshotDamagedError:
     """Return the error for a listed file that differs from the manifest."""
     return SnapshotDamagedError(
-        f"reading {listed.path!r} of the snapshot {store}", got=got, expected=expected, next_step=RESTORE
+        f"reading {listed.path!r} of the snapshot {store}",
+        got=got,
+        expected=expected,
+        next_step=RESTORE,
     )
 
 
-def missing_file_error(store: SnapshotStore, error: FileNotFoundError) -> SnapshotDamagedError:
+def missing_file_error(
+    store: SnapshotStore, error: FileNotFoundError
+) -> SnapshotDamagedError:
     """Return the error for a file that the manifest lists and the store does not have."""
     return SnapshotDamagedError(
         f"reading the snapshot {store}",
@@ -396,11 +449,15 @@ def missing_file_error(store: SnapshotStore, error: FileNotFoundError) -> Snapsh
     )
 
 
-def check_written(store: SnapshotStore, name: str, *, sha256: str, rows: int | None = None) -> None:
+def check_written(
+    store: SnapshotStore, name: str, *, sha256: str, rows: int | None = None
+) -> None:
     """Read a new file again. Raise SnapshotError if the disk returns other bytes than were written."""
     with store.open(name) as file:
         checksum, _ = digest(file)
-        if checksum == sha256 and (rows is None or pq.read_metadata(file).num_rows == rows):
+        if checksum == sha256 and (
+            rows is None or pq.read_metadata(file).num_rows == rows
+        ):
             return
     raise SnapshotError(
         f"writing the snapshot {store}",
@@ -417,7 +474,9 @@ def extension_column(parent: pa.Schema | pa.DataType) -> str | None:
     """
     count = len(parent) if isinstance(parent, pa.Schema) else parent.num_fields
     for field in map(parent.field, range(count)):
-        if isinstance(field.type, pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or {}):
+        if isinstance(field.type, pa.BaseExtensionType) or b"ARROW:extension:name" in (
+            field.metadata or {}
+        ):
             return str(field.name)
         if inner := extension_column(field.type):
             return inner
@@ -491,18 +550,28 @@ def _current(name: str, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
     """Return the current columns that replace a column; `gone_between` has become two columns."""
     kind = column.type
     if name == "gone_between":
-        times = [pc.struct_field(column, part) for part in ("last_seen", "first_missed")]
+        times = [
+            pc.struct_field(column, part) for part in ("last_seen", "first_missed")
+        ]
         return [time.cast(schemas.TIME) for time in times]
     if name in _RENAMED:
         return [_as_strings(column, lambda content: base64.b64encode(content).decode())]
     if pa.types.is_map(kind):
-        return [_as_strings(column, lambda headers: msgspec.json.encode(dict(headers)).decode())]
+        return [
+            _as_strings(
+                column, lambda headers: msgspec.json.encode(dict(headers)).decode()
+            )
+        ]
     if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
         return [_as_strings(column, lambda labels: labels_json(labels, None))]
     return [column]
 
 
-def _as_strings(column: pa.ChunkedArray, convert: Callable[[Any], str | None]) -> pa.ChunkedArray:
+def _as_strings(
+    column: pa.ChunkedArray, convert: Callable[[Any], str | None]
+) -> pa.ChunkedArray:
     """Convert the values of a column to strings; null values stay null."""
-    strings = [None if value is None else convert(value) for value in column.to_pylist()]
+    strings = [
+        None if value is None else convert(value) for value in column.to_pylist()
+    ]
     return pa.chunked_array([pa.array(strings, pa.string())])

@@ -124,22 +124,31 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def is_older(self) -> bool:
         """Return whether it was written in an older schema version, or signed by older rules."""
-        return self.schema_version < SCHEMA_VERSION or self.learned.rules_version != RULES_VERSION
+        return (
+            self.schema_version < SCHEMA_VERSION
+            or self.learned.rules_version != RULES_VERSION
+        )
 
 
 class PendingFile(ListedFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file before the commit: a data file that will be called `name`, or a file of a checkpoint ("")."""
 
-    path: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{PENDING_NAME}|{_DRAFT_NAME}|{DATA_NAME})\Z")]
+    path: Annotated[
+        str, msgspec.Meta(pattern=rf"\A(?:{PENDING_NAME}|{_DRAFT_NAME}|{DATA_NAME})\Z")
+    ]
     name: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{DATA_NAME})?\Z")] = ""
 
     @property
     def as_listed(self) -> ListedFile:
         """Return the file as the manifest lists it after the commit."""
-        return ListedFile(path=self.name, rows=self.rows, bytes=self.bytes, sha256=self.sha256)
+        return ListedFile(
+            path=self.name, rows=self.rows, bytes=self.bytes, sha256=self.sha256
+        )
 
 
-class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredCheckpoint(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """The progress of a load into the snapshot of a `generation`.
 
     `identities` are the ids of the rows that the load has yielded (16 bytes each), `files` are the pending
@@ -174,14 +183,17 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def names(self) -> frozenset[str]:
         """Return the names of the checkpoint and of all files of it."""
-        finished = (file.name for file in self.files if file.name)  # a stopped commit may have named some
+        # a stopped commit may have named some
+        finished = (file.name for file in self.files if file.name)
         return frozenset((CHECKPOINT, *(file.path for file in self.listed), *finished))
 
     def mismatch_reason(self, *, expected: dict[str, Any], now: datetime) -> str:
         """Return why a load of `expected` (some of the attributes) cannot resume from it; "" if it can."""
         if self.schema_version != SCHEMA_VERSION:
             return "of another version of the toolkit"
-        if any(getattr(self, name) != value for name, value in as_stored(expected).items()):
+        if any(
+            getattr(self, name) != value for name, value in as_stored(expected).items()
+        ):
             return "of another service or scope"
         age = now - datetime.fromisoformat(self.written_at)
         if age > MOST_AGE:
@@ -206,7 +218,9 @@ def kept_receipts(receipts: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any],
 def repairs(receipts: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     """Return the descriptions of repairs in receipts."""
     notes = chain.from_iterable(receipt.get("notes") or () for receipt in receipts)
-    return tuple(note.removeprefix(REPAIRED) for note in notes if note.startswith(REPAIRED))
+    return tuple(
+        note.removeprefix(REPAIRED) for note in notes if note.startswith(REPAIRED)
+    )
 
 
 def stored_retention(receipts: Sequence[dict[str, Any]]) -> timedelta | None:
@@ -227,7 +241,9 @@ def stored_pauses(receipts: Sequence[dict[str, Any]]) -> tuple[Pause, ...]:
     return ()
 
 
-def with_receipt(receipts: tuple[dict[str, Any], ...], receipt: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+def with_receipt(
+    receipts: tuple[dict[str, Any], ...], receipt: dict[str, Any]
+) -> tuple[dict[str, Any], ...]:
     """Return the receipts with another one.
 
     The manifest has gaps once, in its coverage, and pauses once, in the latest receipt that names them.
@@ -267,7 +283,9 @@ def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
     try:
         envelope = _ENVELOPE.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(doing, f"{len(content):,} bytes that are not a manifest ({error})") from None
+        raise _damaged(
+            doing, f"{len(content):,} bytes that are not a manifest ({error})"
+        ) from None
     if hashlib.sha256(bytes(envelope.manifest)).hexdigest() != envelope.sha256:
         raise _damaged(doing, "JSON that does not match the hash in the file")
     try:
@@ -282,7 +300,12 @@ def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
             )
         manifest = _MANIFEST.decode(envelope.manifest)
         _check(manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError) as error:
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        InputError,
+        RecursionError,
+    ) as error:
         raise _damaged(doing, f"an inconsistent manifest ({error})") from None
     return manifest
 
@@ -300,10 +323,20 @@ def _check(manifest: Manifest) -> None:
     paths = Counter(file.path for file in manifest.listed)
     repeated = [path for path, count in paths.items() if count > 1]
     if repeated:
-        raise InputError("reading a manifest", got=f"{min(repeated)} twice", expected="unique names of files")
+        raise InputError(
+            "reading a manifest",
+            got=f"{min(repeated)} twice",
+            expected="unique names of files",
+        )
     columns = manifest.scope.get("columns", [])
-    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-        raise InputError("reading a manifest", got=f"the columns {columns!r:.80}", expected="a list of names")
+    if not isinstance(columns, list) or not all(
+        isinstance(name, str) for name in columns
+    ):
+        raise InputError(
+            "reading a manifest",
+            got=f"the columns {columns!r:.80}",
+            expected="a list of names",
+        )
 
 
 def _damaged(doing: str, got: str) -> SnapshotDamagedError:
@@ -370,7 +403,9 @@ class _Position(msgspec.Struct, frozen=True):
     passes: _Count = msgspec.field(name="pass", default=1)
     alone: bool = False
     done: list[tuple[int | None, int | None]] = []
-    open: list[tuple[int | None, int | None, str | None, _Count, _Count, bool, bool, _Count]] = []
+    open: list[
+        tuple[int | None, int | None, str | None, _Count, _Count, bool, bool, _Count]
+    ] = []
     ranges: list[tuple[str, str | None, _Count, str | None, _Count, _Count]] = []
 
 

@@ -26,9 +26,26 @@ from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch
 from toolkit.secrets.redaction import Redactor
 from toolkit.snapshots.binding import AccountTag, SeenEntries, bound_accounts
-from toolkit.snapshots.coverage import Coverage, SyncTimes, extended, overdue_note, with_pause
-from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
-from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint, stored_pauses, stored_retention
+from toolkit.snapshots.coverage import (
+    Coverage,
+    SyncTimes,
+    extended,
+    overdue_note,
+    with_pause,
+)
+from toolkit.snapshots.data_files import (
+    PART_BYTES,
+    STORED_FAILURES,
+    Part,
+    read_checked,
+    stored_failures,
+)
+from toolkit.snapshots.manifest import (
+    ListedFile,
+    StoredCheckpoint,
+    stored_pauses,
+    stored_retention,
+)
 from toolkit.snapshots.resumable import Spool
 from toolkit.snapshots.row_index import (
     ENTRY,
@@ -49,7 +66,13 @@ from toolkit.snapshots.row_index import (
 from toolkit.snapshots.transaction import Transaction
 from toolkit.tables.freshness import stated_retention
 from toolkit.tables.receipt import Receipt
-from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
+from toolkit.tables.schemas import (
+    FAILURES,
+    FIRST_SEEN_AT,
+    GONE_AFTER,
+    GONE_BEFORE,
+    TIME,
+)
 from toolkit.tables.signed_rows import BodyReader, with_signatures
 
 SMALL_BYTES: Final = PART_BYTES // 4  # files below this are merged
@@ -118,7 +141,9 @@ class RowComparison:
         if checkpoint.seen:
             # One bit per stored row. The bits fit the index because a checkpoint
             # belongs to one generation of the snapshot.
-            bits = np.frombuffer(read_checked(self._transaction.store, checkpoint.seen), dtype=np.uint8)
+            bits = np.frombuffer(
+                read_checked(self._transaction.store, checkpoint.seen), dtype=np.uint8
+            )
             self._seen = np.unpackbits(bits, count=len(self._index)).astype(bool)
         self.rows = sum(file.rows for file in checkpoint.identities)
 
@@ -137,7 +162,9 @@ class RowComparison:
         known = positions >= 0
         # `batch.stored` are entries whose bytes were equal to the stored
         # ones, so that they were not decoded at all.
-        seen = np.concatenate([positions[known], self._index.find(as_ids(b"".join(batch.stored)))])
+        seen = np.concatenate(
+            [positions[known], self._index.find(as_ids(b"".join(batch.stored)))]
+        )
         if (seen < 0).any() or self._seen[seen].any() or repeated(seen):
             raise self._repeated_error()
         different = ~known
@@ -155,7 +182,12 @@ class RowComparison:
         entries, positions = self._compared(table)
         versions = self._latest_versions()
         different = np.zeros(len(entries), dtype=bool)
-        rows = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
+        rows = zip(
+            entries["id"].tolist(),
+            entries["content"].tolist(),
+            positions.tolist(),
+            strict=True,
+        )
         for row, (entry_id, content, position) in enumerate(rows):
             before = versions.get(entry_id)
             if before is None and position >= 0:
@@ -177,7 +209,12 @@ class RowComparison:
         return self._versions
 
     def _keep(
-        self, rows: _SpooledRows, table: pa.Table, entries: Entries, positions: Positions, chosen: Mask
+        self,
+        rows: _SpooledRows,
+        table: pa.Table,
+        entries: Entries,
+        positions: Positions,
+        chosen: Mask,
     ) -> None:
         kept = table.filter(pa.array(chosen))
         self._learn_oldest(kept)
@@ -197,8 +234,14 @@ class RowComparison:
     def save(self) -> dict[str, Any]:
         """Write the kept rows, and the marks of seen rows, to disk."""
         bits = np.packbits(self._seen).tobytes()
-        seen = self._transaction.pending_file("bin", len(self._index), lambda file: file.write(bits))
-        return {"files": self._first.spool.save(), "later": self._later.spool.save(), "seen": seen}
+        seen = self._transaction.pending_file(
+            "bin", len(self._index), lambda file: file.write(bits)
+        )
+        return {
+            "files": self._first.spool.save(),
+            "later": self._later.spool.save(),
+            "seen": seen,
+        }
 
     def commit(self, receipt: Receipt, binding: Binding) -> dict[str, Any]:
         """Mark missing entries as gone, if the load was complete, write everything, and commit.
@@ -229,17 +272,30 @@ class RowComparison:
         chosen[known] &= self._differs(entries["content"][known], positions[known])
         if changed := len(np.unique(entries["id"][first:])):
             duplicates = max(0, receipt.duplicates - changed)
-            receipt = replace(receipt, changed=receipt.changed + changed, duplicates=duplicates)
+            receipt = replace(
+                receipt, changed=receipt.changed + changed, duplicates=duplicates
+            )
         replaced = np.zeros(len(self._index), dtype=bool)
         replaced[positions[chosen & known]] = True
         # An interrupted load has not listed everything, so nothing can be
         # concluded from entries that it did not see.
         gone = ~self._seen & ~self._index.entries["gone"] & receipt.complete
         new = _NewRows(entries, chosen, ~known, (self._first.spool, self._later.spool))
-        writer = _DayWriter(self._transaction, self._index, replaced, gone, new, receipt, accounts, coverage)
+        writer = _DayWriter(
+            self._transaction,
+            self._index,
+            replaced,
+            gone,
+            new,
+            receipt,
+            accounts,
+            coverage,
+        )
         return writer.commit(self._now)
 
-    def _bound_accounts(self, binding: Binding, first: int) -> tuple[tuple[AccountTag, ...], str]:
+    def _bound_accounts(
+        self, binding: Binding, first: int
+    ) -> tuple[tuple[AccountTag, ...], str]:
         """Return the accounts to store and a note. If the account is refused, remove the checkpoint."""
         before = self._transaction.previous
         try:
@@ -258,17 +314,23 @@ class RowComparison:
     def _seen_entries(self, first: int) -> SeenEntries:
         """Compare the load with the stored entries. The first rows kept are of different entries."""
         stored = self._index.entries
-        new = self._first.entries.whole()["id"][:first][self._first.positions.whole()[:first] < 0]
+        new = self._first.entries.whole()["id"][:first][
+            self._first.positions.whole()[:first] < 0
+        ]
         retained = int((~stored["gone"]).sum())
         again = int((self._seen & ~stored["gone"]).sum())
         loaded = int(self._seen.sum()) + len(new)
-        if self._missing is not None:  # rows that a repair did not find are also stored entries
+        if (
+            self._missing is not None
+        ):  # rows that a repair did not find are also stored entries
             lost = self._missing.entries
             retained += int((~lost["gone"]).sum())
             again += int(np.isin(new, lost["id"]).sum())
         return SeenEntries(loaded=loaded, retained=retained, again=again)
 
-    def _covered(self, receipt: Receipt, retention: timedelta | None) -> tuple[Receipt, Coverage | None]:
+    def _covered(
+        self, receipt: Receipt, retention: timedelta | None
+    ) -> tuple[Receipt, Coverage | None]:
         """Return the receipt with the gaps and pauses of the snapshot, and the coverage after this load."""
         before = self._transaction.previous
         coverage = before.coverage if before else None
@@ -278,7 +340,9 @@ class RowComparison:
             coverage, gap = extended(coverage, sync, retention)
             pauses = with_pause(pauses, sync)
             if gap:
-                receipt = replace(receipt, notes=(*receipt.notes, overdue_note(gap, sync.began)))
+                receipt = replace(
+                    receipt, notes=(*receipt.notes, overdue_note(gap, sync.began))
+                )
         gaps = coverage.gaps if coverage else ()
         return replace(receipt, gaps=gaps, pauses=pauses), coverage
 
@@ -301,7 +365,9 @@ class RowComparison:
             overlaps=bool(len(first_seen)),
         )
 
-    def _compared(self, table: pa.Table, batch: Batch | None = None) -> tuple[Entries, Positions]:
+    def _compared(
+        self, table: pa.Table, batch: Batch | None = None
+    ) -> tuple[Entries, Positions]:
         """Return the index entry of each row, and the position of the stored row; -1 for new rows."""
         if batch is None:
             ids = as_ids(b"".join(identities(table, KEY)))
@@ -312,19 +378,29 @@ class RowComparison:
         positions = self._index.find(ids)
         entries = new_entries(ids, failure_fingerprints(table), wire, self._now)
         known = positions >= 0
-        entries["first_seen"][known] = self._index.entries["first_seen"][positions[known]]
+        entries["first_seen"][known] = self._index.entries["first_seen"][
+            positions[known]
+        ]
         if self._missing is not None:
             lost = self._missing.find(ids)
-            entries["first_seen"][lost >= 0] = self._missing.entries["first_seen"][lost[lost >= 0]]
+            entries["first_seen"][lost >= 0] = self._missing.entries["first_seen"][
+                lost[lost >= 0]
+            ]
         return entries, positions
 
     def add_unread(self, checkpoint: StoredCheckpoint) -> None:
         """Keep the rows of an interrupted load that this load did not yield: they may exist nowhere else."""
         kept_ids = self.ids
-        for file in reversed((*checkpoint.files, *checkpoint.later)):  # the latest version of a row first
-            for _, table in reversed(list(Spool(self._transaction, FAILURES, (file,)).tables())):
+        for file in reversed(
+            (*checkpoint.files, *checkpoint.later)
+        ):  # the latest version of a row first
+            for _, table in reversed(
+                list(Spool(self._transaction, FAILURES, (file,)).tables())
+            ):
                 entries, positions = self._compared(table)
-                wanted = _last_of_each(entries["id"]) & ~np.isin(entries["id"], kept_ids)
+                wanted = _last_of_each(entries["id"]) & ~np.isin(
+                    entries["id"], kept_ids
+                )
                 wanted[positions >= 0] &= ~self._seen[positions[positions >= 0]]
                 if wanted.any():
                     self._keep(self._first, table, entries, positions, wanted)
@@ -334,12 +410,16 @@ class RowComparison:
     @property
     def ids(self) -> Ids:
         """Return the ids of the kept rows."""
-        return np.concatenate([self._first.entries.whole()["id"], self._later.entries.whole()["id"]])
+        return np.concatenate(
+            [self._first.entries.whole()["id"], self._later.entries.whole()["id"]]
+        )
 
     def _differs(self, content: Ids, positions: Positions) -> Mask:
         """Return whether rows differ from the stored ones, or exist again after being marked gone."""
         before = self._index.entries
-        different: Mask = (before["content"][positions] != content) | before["gone"][positions]
+        different: Mask = (before["content"][positions] != content) | before["gone"][
+            positions
+        ]
         return different
 
     def _repeated_error(self) -> SnapshotError:
@@ -389,7 +469,11 @@ class _NewRows(NamedTuple):
             count = spool.rows
             for first, table in spool.tables(chosen[start : start + count]):
                 rows = slice(start + first, start + first + table.num_rows)
-                picked, entries, added = chosen[rows], self.entries[rows], self.added[rows]
+                picked, entries, added = (
+                    chosen[rows],
+                    self.entries[rows],
+                    self.added[rows],
+                )
                 if picked.all():  # views: a first load has millions of rows
                     yield table, entries, added
                 elif picked.any():
@@ -413,7 +497,9 @@ class _NewFile(NamedTuple):
 
     def rows_of(self, kind: int) -> FileRows:
         """Return the rows of one kind, for example those that were added."""
-        rows = np.flatnonzero(np.concatenate([np.zeros(0, np.uint8), *self.kinds]) == kind)
+        rows = np.flatnonzero(
+            np.concatenate([np.zeros(0, np.uint8), *self.kinds]) == kind
+        )
         if len(rows) == self.part.rows:
             return FileRows(self.part.path, len(rows), None)
         return FileRows(self.part.path, len(rows), rows)
@@ -447,7 +533,10 @@ class _DayWriter:
         files = self._files()
         days = (self.new.entries["first_seen"] // DAY_MS).astype(np.int32)
         # Rows are in the folder of the day when they were first seen. A changed row stays in its day.
-        new_days = {day_of(int(day) * DAY_MS): int(day) for day in np.unique(days[self.new.chosen])}
+        new_days = {
+            day_of(int(day) * DAY_MS): int(day)
+            for day in np.unique(days[self.new.chosen])
+        }
         for day in sorted({*files, *new_days}):
             chosen = None
             if day in new_days:
@@ -457,7 +546,11 @@ class _DayWriter:
         if not self.written and not self.kept:
             self._add_empty_file(today)
         result: dict[str, Any] = {"receipt": self.receipt, "rows": self._commit()}
-        for name, kind in (("added_rows", _ADDED), ("changed_rows", _CHANGED), ("gone_rows", _GONE)):
+        for name, kind in (
+            ("added_rows", _ADDED),
+            ("changed_rows", _CHANGED),
+            ("gone_rows", _GONE),
+        ):
             rows = (file.rows_of(kind) for file in self.written)
             result[name] = tuple(file_rows for file_rows in rows if file_rows.rows)
         return result
@@ -465,7 +558,9 @@ class _DayWriter:
     def _add_empty_file(self, today: str) -> None:
         """Keep or begin a file without rows, so that any reader can open the folder."""
         if self.before and not self.older:
-            self.kept += [_StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]]
+            self.kept += [
+                _StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]
+            ]
         if not self.kept:
             self._new_part(today)
 
@@ -516,7 +611,9 @@ class _DayWriter:
                 files.setdefault(listed.day, []).append(_StoredFile(listed, rows))
         return files
 
-    def _write_day(self, day: str, files: list[_StoredFile], chosen: Mask | None, *, most: int) -> None:
+    def _write_day(
+        self, day: str, files: list[_StoredFile], chosen: Mask | None, *, most: int
+    ) -> None:
         """Write the files of a day that changed, merge small ones, and add the chosen new rows."""
         changed = self.replaced | self.gone
         touched = [self.older or bool(changed[file.rows].any()) for file in files]
@@ -540,7 +637,12 @@ class _DayWriter:
         for table, entries, added in self.new.tables(chosen):
             first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
             gone_times = [pa.nulls(len(entries), TIME)] * 2
-            columns = [*table.columns, first_seen, *gone_times, pa.nulls(len(entries), pa.string())]
+            columns = [
+                *table.columns,
+                first_seen,
+                *gone_times,
+                pa.nulls(len(entries), pa.string()),
+            ]
             rows = pa.Table.from_arrays(columns, schema=STORED_FAILURES)
             self._write(day, first, rows, entries, np.where(added, _ADDED, _CHANGED))
 
@@ -553,13 +655,22 @@ class _DayWriter:
             rows = slice(start, start := start + table.num_rows)
             stays, gone = ~self.replaced[rows], self.gone[rows]
             if stays.any():
-                marked = _mark(table, gone, self.before.complete_at, self.receipt.ended_at)
+                marked = _mark(
+                    table, gone, self.before.complete_at, self.receipt.ended_at
+                )
                 entries = self.index.entries[rows][stays].copy()
                 entries["gone"] |= gone[stays]
                 kinds = np.where(gone[stays], _GONE, _STAYS)
                 self._write(day, first, marked.filter(pa.array(stays)), entries, kinds)
 
-    def _write(self, day: str, first: int, rows: pa.Table, entries: Entries, kinds: npt.NDArray[Any]) -> None:
+    def _write(
+        self,
+        day: str,
+        first: int,
+        rows: pa.Table,
+        entries: Entries,
+        kinds: npt.NDArray[Any],
+    ) -> None:
         """Add rows to the last file of this day. The number of the first new file of the day is `first`."""
         if len(self.written) == first or self.written[-1].part.bytes >= PART_BYTES:
             self._new_part(day)
@@ -569,15 +680,21 @@ class _DayWriter:
         self.written[-1].kinds.append(kinds.astype(np.uint8))
 
     def _new_part(self, day: str) -> None:
-        self.written.append(_NewFile(self.transaction.new_part(STORED_FAILURES, day=day), [], []))
+        self.written.append(
+            _NewFile(self.transaction.new_part(STORED_FAILURES, day=day), [], [])
+        )
 
 
-def _mark(table: pa.Table, gone: Mask, complete_at: str | None, missed_at: str) -> pa.Table:
+def _mark(
+    table: pa.Table, gone: Mask, complete_at: str | None, missed_at: str
+) -> pa.Table:
     """Set the times between which gone rows left the queue."""
     # The entry was there at the last complete load, or, if it is newer than that, when it was first seen.
     last_seen = table.column(FIRST_SEEN_AT).combine_chunks().cast(pa.int64())
     if complete_at:
-        last_seen = pc.max_element_wise(last_seen, milliseconds(datetime.fromisoformat(complete_at)))
+        last_seen = pc.max_element_wise(
+            last_seen, milliseconds(datetime.fromisoformat(complete_at))
+        )
     missed = milliseconds(datetime.fromisoformat(missed_at))
     first_missed = pa.repeat(pa.scalar(missed, pa.int64()), len(table))
     for name, times in ((GONE_AFTER, last_seen), (GONE_BEFORE, first_missed)):

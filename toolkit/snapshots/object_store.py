@@ -17,7 +17,14 @@ from typing import Any, BinaryIO, ClassVar, Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import (
+    FileInfo,
+    FileSelector,
+    FileSystem,
+    FileType,
+    LocalFileSystem,
+    SubTreeFileSystem,
+)
 
 from toolkit.base.arguments import text as checked_text
 from toolkit.base.arguments import wrong
@@ -31,7 +38,10 @@ _LONGEST: Final = 4_000  # characters of a path
 
 
 def open_store(
-    path: str | os.PathLike[str], filesystem: FileSystem | None = None, *, step: Step = no_step
+    path: str | os.PathLike[str],
+    filesystem: FileSystem | None = None,
+    *,
+    step: Step = no_step,
 ) -> SnapshotStore:
     """Return the store of a snapshot: a local folder, or a prefix in an object store."""
     text = _path_text(path)
@@ -62,7 +72,11 @@ def _path_text(path: object) -> str:
         raise wrong("path", path, "a path, or an address such as s3://bucket/prefix")
     text = checked_text("path", os.fspath(path), empty=False)
     if "\0" in text or len(text) > _LONGEST:
-        raise wrong("path", text, f"a path without null bytes, of at most {_LONGEST:,} characters")
+        raise wrong(
+            "path",
+            text,
+            f"a path without null bytes, of at most {_LONGEST:,} characters",
+        )
     return text
 
 
@@ -75,7 +89,9 @@ class ObjectSnapshotStore(SnapshotStore):
         "If there was a snapshot, it is complete, in the old or in the new version."
     )
 
-    def __init__(self, path: str, filesystem: FileSystem, *, step: Step = no_step) -> None:
+    def __init__(
+        self, path: str, filesystem: FileSystem, *, step: Step = no_step
+    ) -> None:
         self.filesystem = filesystem
         self._root = _plain(path)
         self._step = step
@@ -92,7 +108,9 @@ class ObjectSnapshotStore(SnapshotStore):
 
     def names(self) -> Iterator[str]:
         """Yield the relative keys of all objects under the prefix."""
-        yield from (info.path.removeprefix(f"{self._root}/") for info in self._listing())
+        yield from (
+            info.path.removeprefix(f"{self._root}/") for info in self._listing()
+        )
 
     def open(self, name: str) -> BinaryIO:
         """Open a copy of an object, so that the bytes that were checked are the bytes that are read."""
@@ -151,7 +169,11 @@ class ObjectSnapshotStore(SnapshotStore):
         if forget is not None:  # fsspec caches listings, also of objects deleted since
             forget()
         selector = FileSelector(self._root, recursive=True, allow_not_found=True)
-        yield from (info for info in self.filesystem.get_file_info(selector) if info.type == FileType.File)
+        yield from (
+            info
+            for info in self.filesystem.get_file_info(selector)
+            if info.type == FileType.File
+        )
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[HashingFile]:
@@ -244,7 +266,9 @@ def _from_address(address: str) -> tuple[FileSystem, str]:
     # In `scheme://user:password@host`, the last @ ends the password, which may contain other ones.
     user, at_sign, _ = rest.rpartition("@")
     has_password = bool(at_sign) and ":" in user
-    if has_password or any(is_secret_name(key) for key, _ in parse_qsl(urlsplit(address).query)):
+    if has_password or any(
+        is_secret_name(key) for key, _ in parse_qsl(urlsplit(address).query)
+    ):
         raise InputError(
             "opening a snapshot",
             got=f"an address {scheme}://… with a secret",
@@ -274,6 +298,8 @@ def _plain(path: str) -> str:
     plain = path.strip("/")
     if {"", ".", ".."} & set(plain.split("/")) or "\0" in plain:
         raise InputError(
-            "opening a snapshot", got=repr(path), expected="bucket and prefix, such as 'bucket/failures'"
+            "opening a snapshot",
+            got=repr(path),
+            expected="bucket and prefix, such as 'bucket/failures'",
         )
     return plain

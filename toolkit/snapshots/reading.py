@@ -31,7 +31,14 @@ from toolkit.snapshots.data_files import (
     missing_file_error,
     open_data_file,
 )
-from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs, stored_pauses
+from toolkit.snapshots.manifest import (
+    Kind,
+    ListedFile,
+    Manifest,
+    read_manifest,
+    repairs,
+    stored_pauses,
+)
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
@@ -53,7 +60,10 @@ _LONGEST: Final = 300  # characters of another error that an error shows
 
 
 def read_snapshot(
-    path: str | os.PathLike[str], *, filesystem: FileSystem | None = None, memory_limit: float | None = None
+    path: str | os.PathLike[str],
+    *,
+    filesystem: FileSystem | None = None,
+    memory_limit: float | None = None,
 ) -> pd.DataFrame:
     """Read a snapshot as a frame. Every byte is checked against the hash stored when it was written.
 
@@ -92,7 +102,9 @@ def read_snapshot(
     toolkit.errors.SnapshotError: opening the snapshot ...nowhere: got no manifest; expected a snapshot. ...
     """
     store = open_store(path, filesystem)
-    limit = arguments.positive("memory_limit", memory_limit, optional="the free memory", finite=False)
+    limit = arguments.positive(
+        "memory_limit", memory_limit, optional="the free memory", finite=False
+    )
     if limit is None:
         limit = available_memory()
 
@@ -122,14 +134,20 @@ def read_snapshot(
         table = pa.concat_tables(tables)
         if manifest.is_older:
             table = current_columns(table, manifest.kind)
-        if manifest.kind == "frame" and SIGNATURE not in manifest.scope.get("columns", [SIGNATURE]):
-            table = table.drop_columns([name for name in table.column_names if name == SIGNATURE])
+        if manifest.kind == "frame" and SIGNATURE not in manifest.scope.get(
+            "columns", [SIGNATURE]
+        ):
+            table = table.drop_columns(
+                [name for name in table.column_names if name == SIGNATURE]
+            )
         return to_frame(table, _receipt(manifest))
 
     return _consistent(store, read)
 
 
-def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None = None) -> ds.Dataset:
+def scan_snapshot(
+    path: str | os.PathLike[str], *, filesystem: FileSystem | None = None
+) -> ds.Dataset:
     """Open a snapshot as a dataset. Columns and rows are read on demand, in batches.
 
     Names, sizes, rows and columns of all files are checked at once; pages are checked by their checksums when
@@ -182,7 +200,9 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
             filesystem=store.filesystem,
             schema=schema,
             format=ds.ParquetFileFormat(
-                default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+                default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+                    page_checksum_verification=True
+                )
             ),
         )
 
@@ -337,7 +357,9 @@ def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
     """Read one generation. If a commit removed a file meanwhile, read the next generation."""
     with (
         store.os_errors_named("reading"),
-        memory_errors_named(f"reading the snapshot {store}", next_step=f"{_IN_BATCHES}."),
+        memory_errors_named(
+            f"reading the snapshot {store}", next_step=f"{_IN_BATCHES}."
+        ),
     ):
         manifest = _current(store)
         for _ in range(_ATTEMPTS):
@@ -351,11 +373,19 @@ def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
                     raise missing_file_error(store, error) from None
             except (ToolkitError, MemoryError):
                 raise
-            except (*UNFIT, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
+            except (
+                *UNFIT,
+                KeyError,
+                AttributeError,
+                ArithmeticError,
+                RuntimeError,
+            ) as error:
                 # a file that was edited and listed again can contain anything
                 raise SnapshotDamagedError(
                     f"reading the snapshot {store}",
-                    got=f"columns that no toolkit wrote ({type(error).__name__}: {error})"[:_LONGEST],
+                    got=f"columns that no toolkit wrote ({type(error).__name__}: {error})"[
+                        :_LONGEST
+                    ],
                     expected="the columns of a snapshot",
                     next_step=RESTORE,
                 ) from error
@@ -379,33 +409,45 @@ def _current(store: SnapshotStore) -> Manifest:
     return manifest
 
 
-def _rewritten(store: SnapshotStore, manifest: Manifest, schema: pa.Schema) -> ds.Dataset:
+def _rewritten(
+    store: SnapshotStore, manifest: Manifest, schema: pa.Schema
+) -> ds.Dataset:
     """Write the rows of an older version with the current columns to files, removed when Python ends."""
     target = tempfile.mkdtemp(prefix="toolkit-snapshot-")
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     for number, listed in enumerate(manifest.files):
         with (
             open_data_file(store, listed, None) as parquet,
-            pq.ParquetWriter(f"{target}/{number:06d}.parquet", schema, compression="zstd") as written,
+            pq.ParquetWriter(
+                f"{target}/{number:06d}.parquet", schema, compression="zstd"
+            ) as written,
         ):
             for table in parquet.tables():
                 written.write_table(current_columns(table, manifest.kind))
     return ds.dataset(target, schema=schema, format="parquet")
 
 
-def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema | None) -> pa.Schema:
+def _schema_of_file(
+    store: SnapshotStore, listed: ListedFile, first: pa.Schema | None
+) -> pa.Schema:
     """Read the columns of a data file from the end of it. Raise if they differ from the `first` file."""
     with store.open_partial(listed.path) as file:
         size = file.seek(0, os.SEEK_END)
         if size != listed.bytes:
-            raise damage_error(store, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes")
+            raise damage_error(
+                store, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes"
+            )
         try:
             metadata = pq.read_metadata(file)
             check_metadata(metadata)
             schema = metadata.schema.to_arrow_schema().remove_metadata()
         except (*UNFIT, OSError) as error:
             raise damage_error(store, listed, str(error), "a Parquet file") from None
-    if first is None or metadata.num_rows != listed.rows or not schema.equals(first, check_metadata=True):
+    if (
+        first is None
+        or metadata.num_rows != listed.rows
+        or not schema.equals(first, check_metadata=True)
+    ):
         # only then, because a snapshot of a year has hundreds of files
         check_data_file(store, listed, metadata.num_rows, schema, first)
     return first or schema
@@ -414,16 +456,25 @@ def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema |
 def _facts(manifest: Manifest) -> bytes:
     """Return the metadata of a dataset: the latest receipt, and the words that signatures have learned."""
     receipt = _receipt(manifest)
-    facts = {"receipt": receipt.to_dict() if receipt else None, "learned": manifest.learned}
+    facts = {
+        "receipt": receipt.to_dict() if receipt else None,
+        "learned": manifest.learned,
+    }
     return msgspec.json.encode(facts)
 
 
-def _age_problem(receipt: Receipt | None, now: Clock, max_age: str | timedelta | None) -> str:
+def _age_problem(
+    receipt: Receipt | None, now: Clock, max_age: str | timedelta | None
+) -> str:
     """Return the problem with the age of a snapshot; "" if it is fresh, or if the age does not matter.
 
     The age matters if `max_age` is given, or if the snapshot is synced regularly.
     """
-    is_synced = receipt is not None and receipt.syncs is not None and receipt.syncs.every_seconds is not None
+    is_synced = (
+        receipt is not None
+        and receipt.syncs is not None
+        and receipt.syncs.every_seconds is not None
+    )
     if max_age is None and not is_synced:
         return ""
     return freshness(receipt, now, max_age).problem
@@ -436,4 +487,6 @@ def _receipt(manifest: Manifest) -> Receipt | None:
     gaps = manifest.coverage.gaps if manifest.coverage else ()
     syncs = None if manifest.kind == "frame" else syncs_of(manifest)
     pauses = stored_pauses(manifest.receipts)
-    return replace(Receipt.from_dict(manifest.receipts[-1]), gaps=gaps, pauses=pauses, syncs=syncs)
+    return replace(
+        Receipt.from_dict(manifest.receipts[-1]), gaps=gaps, pauses=pauses, syncs=syncs
+    )

@@ -53,7 +53,13 @@ _BATCH_ROWS: Final = 1_000
 _MOST_BYTES: Final = 4 * PART_BYTES
 """Size of a file up to which bytes after the end are removed in memory. Longer files are read as they are."""
 
-_READ_ERRORS: Final = (pa.ArrowException, OSError, SnapshotDamagedError, ValueError, KeyError)
+_READ_ERRORS: Final = (
+    pa.ArrowException,
+    OSError,
+    SnapshotDamagedError,
+    ValueError,
+    KeyError,
+)
 """A damaged file can raise any of these, at any point."""
 
 
@@ -70,16 +76,26 @@ class Repair:
         The checkpoint of an interrupted load of the same scope, however old.
     """
 
-    def __init__(self, transaction: Transaction, before: Manifest, lost: tuple[Damage, ...]) -> None:
+    def __init__(
+        self, transaction: Transaction, before: Manifest, lost: tuple[Damage, ...]
+    ) -> None:
         self._transaction = transaction
         self._store = transaction.store
         self._before = before
         self._lost = lost
         self._lost_paths = {damage.listed.path for damage in lost}
-        self._lost_rows = sum(damage.listed.rows for damage in lost if not damage.is_index)
-        self._damaged = [damage.listed.path for damage in lost if damage.present and not damage.is_index]
+        self._lost_rows = sum(
+            damage.listed.rows for damage in lost if not damage.is_index
+        )
+        self._damaged = [
+            damage.listed.path
+            for damage in lost
+            if damage.present and not damage.is_index
+        ]
         self._leftovers = transaction.leftovers()
-        self._kept_as = [self._keep(damage.listed.path) for damage in lost if damage.present]
+        self._kept_as = [
+            self._keep(damage.listed.path) for damage in lost if damage.present
+        ]
         self._recovered_rows = 0
         self.index, self.missing = self._recover_all()
         self.checkpoint = self._fitting_checkpoint()
@@ -111,7 +127,9 @@ class Repair:
             return parts
         is_back = np.isin(self.missing.entries["id"], ids)
         parts.append(f"{int(is_back.sum()):,} were added again from the queue")
-        parts.append(f"{int((~is_back).sum()):,} stayed lost{_times(self.missing.entries[~is_back])}")
+        parts.append(
+            f"{int((~is_back).sum()):,} stayed lost{_times(self.missing.entries[~is_back])}"
+        )
         return parts
 
     def rows_lost(self, ids: Ids) -> int:
@@ -147,7 +165,9 @@ class Repair:
                 files.append(listed)
                 entries.append(intact[listed.path])
                 continue
-            search = _LostFile(listed, stored.get(listed.path), known_ids, self._transaction)
+            search = _LostFile(
+                listed, stored.get(listed.path), known_ids, self._transaction
+            )
             self._search(search)
             if search.part is not None:
                 files.append(self._transaction.publish(search.part))
@@ -157,13 +177,19 @@ class Repair:
             missing.append(search.missing())
         index = RowIndex(concat_entries(entries).copy())
         index.has_learned = True  # an index that has learned is written
-        self._transaction.previous = msgspec.structs.replace(self._before, files=tuple(files), index=None)
+        self._transaction.previous = msgspec.structs.replace(
+            self._before, files=tuple(files), index=None
+        )
         return index, RowIndex(concat_entries(missing))
 
     def _stored_entries(self) -> dict[str, Entries]:
         """Return the entries of every file by path, as the index lists them; empty if the index is lost."""
         before = self._before
-        if before.index is None or before.index.path in self._lost_paths or before.is_older:
+        if (
+            before.index is None
+            or before.index.path in self._lost_paths
+            or before.is_older
+        ):
             return {}
         entries = read_index(self._store, before).entries
         return {listed.path: entries[rows] for listed, rows in before.slices}
@@ -208,8 +234,12 @@ class Repair:
             for row_group in range(parquet.num_row_groups):
                 # the groups after a damaged one can be intact
                 with suppress(*_READ_ERRORS):
-                    for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, row_groups=[row_group]):
-                        rows = self._with_current_columns(pa.Table.from_batches([batch]))
+                    for batch in parquet.iter_batches(
+                        batch_size=_BATCH_ROWS, row_groups=[row_group]
+                    ):
+                        rows = self._with_current_columns(
+                            pa.Table.from_batches([batch])
+                        )
                         if rows.schema.equals(STORED_FAILURES):
                             yield rows
 
@@ -220,13 +250,19 @@ class Repair:
             return data_files.current_columns(rows, "failures")
         return rows
 
-    def _without_bytes_after_end(self, path: str, file: BinaryIO) -> BinaryIO | pa.BufferReader:
+    def _without_bytes_after_end(
+        self, path: str, file: BinaryIO
+    ) -> BinaryIO | pa.BufferReader:
         """Return a file without bytes after the listed size: some file systems add zeros in a crash."""
         actual_size = file.seek(0, os.SEEK_END)
         file.seek(0)
         for damage in self._lost:
             listed_size = damage.listed.bytes
-            if damage.listed.path == path and listed_size <= _MOST_BYTES and actual_size > listed_size:
+            if (
+                damage.listed.path == path
+                and listed_size <= _MOST_BYTES
+                and actual_size > listed_size
+            ):
                 return pa.BufferReader(file.read(listed_size))
         return file
 
@@ -235,7 +271,11 @@ class Repair:
         checkpoint = self._transaction.checkpoint
         if checkpoint is None:
             return None
-        expected = {"kind": "failures", "source": self._before.source, "scope": self._before.scope}
+        expected = {
+            "kind": "failures",
+            "source": self._before.source,
+            "scope": self._before.scope,
+        }
         # compared with its own time, so that the age does not matter
         written_at = datetime.fromisoformat(checkpoint.written_at)
         if checkpoint.mismatch_reason(expected=expected, now=written_at):
@@ -255,7 +295,11 @@ class _LostFile:
     """
 
     def __init__(
-        self, listed: ListedFile, stored: Entries | None, known_ids: Ids, transaction: Transaction
+        self,
+        listed: ListedFile,
+        stored: Entries | None,
+        known_ids: Ids,
+        transaction: Transaction,
     ) -> None:
         self.listed = listed
         self.wanted = None if stored is None else RowIndex(stored)
@@ -311,8 +355,12 @@ def _times(entries: Entries) -> str:
     """
     if not len(entries):
         return ""
-    first = from_milliseconds(int(entries["first_seen"].min())).isoformat(timespec="seconds")
-    last = from_milliseconds(int(entries["first_seen"].max())).isoformat(timespec="seconds")
+    first = from_milliseconds(int(entries["first_seen"].min())).isoformat(
+        timespec="seconds"
+    )
+    last = from_milliseconds(int(entries["first_seen"].max())).isoformat(
+        timespec="seconds"
+    )
     if first == last:
         return f" (first seen {first})"
     return f" (first seen {first} to {last})"

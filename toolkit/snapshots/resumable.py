@@ -24,7 +24,12 @@ from toolkit.loading.identities import Identities, IsStored
 from toolkit.loading.load import Batch, Checkpoint, Load, join_batches
 from toolkit.snapshots.binding import any_is_there, may_be_other, tag_of
 from toolkit.snapshots.data_files import damage_error, problem_of, read_checked
-from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
+from toolkit.snapshots.manifest import (
+    CHECKPOINT_VERSION,
+    SCHEMA_VERSION,
+    PendingFile,
+    StoredCheckpoint,
+)
 from toolkit.snapshots.row_index import WIDTH, Mask
 from toolkit.snapshots.store import HashingFile
 from toolkit.snapshots.transaction import Transaction
@@ -40,7 +45,10 @@ class Spool:
     """Tables in order of arrival, numbered by their rows; `files` were written by an earlier run."""
 
     def __init__(
-        self, transaction: Transaction, schema: pa.Schema, files: tuple[PendingFile, ...] = ()
+        self,
+        transaction: Transaction,
+        schema: pa.Schema,
+        files: tuple[PendingFile, ...] = (),
     ) -> None:
         self.files = files
         self._transaction = transaction
@@ -51,7 +59,9 @@ class Spool:
     @property
     def rows(self) -> int:
         """Return the number of rows."""
-        return sum(file.rows for file in self.files) + sum(int(table.num_rows) for table in self._waiting)
+        return sum(file.rows for file in self.files) + sum(
+            int(table.num_rows) for table in self._waiting
+        )
 
     def add(self, table: pa.Table) -> None:
         """Add the rows of a table."""
@@ -65,7 +75,11 @@ class Spool:
         if self._waiting:
             waiting = sum(table.num_rows for table in self._waiting)
             written = self._transaction.pending_file("arrow", waiting, self._write)
-            self.files, self._waiting, self._waiting_bytes = (*self.files, written), [], 0
+            self.files, self._waiting, self._waiting_bytes = (
+                (*self.files, written),
+                [],
+                0,
+            )
         return self.files
 
     def _write(self, file: HashingFile) -> None:
@@ -98,10 +112,17 @@ class Spool:
             try:
                 with closing(pa.ipc.open_stream(file)) as stream:
                     if not stream.schema.equals(self._schema):
-                        raise damage_error(store, listed, "other columns or types", "the columns of the load")
+                        raise damage_error(
+                            store,
+                            listed,
+                            "other columns or types",
+                            "the columns of the load",
+                        )
                     yield from stream
             except (pa.ArrowException, OSError) as error:
-                raise damage_error(store, listed, str(error), "an Arrow stream") from None
+                raise damage_error(
+                    store, listed, str(error), "an Arrow stream"
+                ) from None
 
 
 class RowSink(Protocol):
@@ -128,7 +149,9 @@ class ResumableLoad:
     seen.
     """
 
-    def __init__(self, transaction: Transaction, load: Load, *, checkpoints: bool = True) -> None:
+    def __init__(
+        self, transaction: Transaction, load: Load, *, checkpoints: bool = True
+    ) -> None:
         self._transaction = transaction
         self._options = transaction.options
         self._load = load
@@ -148,7 +171,9 @@ class ResumableLoad:
             self._identities = self.checkpoint.identities
             self._resume = Checkpoint(
                 position=self.checkpoint.position,
-                identities=b"".join(read_checked(transaction.store, file) for file in self._identities),
+                identities=b"".join(
+                    read_checked(transaction.store, file) for file in self._identities
+                ),
                 receipt=self.checkpoint.counts,
             )
 
@@ -156,7 +181,9 @@ class ResumableLoad:
         """Read the load to the end, and return the receipt, with a note if a checkpoint was not used."""
         with delayed_signals() as delayed:
             try:
-                with closing(self._load.batches(resume=self._resume, is_stored=is_stored)) as batches:
+                with closing(
+                    self._load.batches(resume=self._resume, is_stored=is_stored)
+                ) as batches:
                     for batch in batches:
                         with delayed:
                             self._add(sink, batch)
@@ -172,7 +199,8 @@ class ResumableLoad:
                         self._save(sink)
                 raise
         receipt = self._load.receipt
-        self._load.state.rows = Identities()  # the commit needs the memory, and nothing asks for them again
+        # the commit needs the memory, and nothing asks for them again
+        self._load.state.rows = Identities()
         if self._note:
             return replace(receipt, notes=(*receipt.notes, self._note))
         return receipt
@@ -206,15 +234,22 @@ class ResumableLoad:
         checkpoint = self._load.checkpoint()
         # The checkpoint would skip entries that it counts as read. If the sink does not have exactly these
         # rows, resuming from it would lose the difference.
-        same = self._added == self._load.batches_yielded and len(checkpoint.identities) == WIDTH * sink.rows
+        same = (
+            self._added == self._load.batches_yielded
+            and len(checkpoint.identities) == WIDTH * sink.rows
+        )
         if not same or not sink.rows or not self._checkpoints:
             return
         self._busy = True
         # Only the ids since the last checkpoint are written, so that a load of hours
         # does not write all ids every 30 seconds.
-        new = checkpoint.identities[WIDTH * sum(file.rows for file in self._identities) :]
+        new = checkpoint.identities[
+            WIDTH * sum(file.rows for file in self._identities) :
+        ]
         if new:
-            written = self._transaction.pending_file("bin", len(new) // WIDTH, lambda file: file.write(new))
+            written = self._transaction.pending_file(
+                "bin", len(new) // WIDTH, lambda file: file.write(new)
+            )
             self._identities += (written,)
         self.checkpoint = StoredCheckpoint(
             version=CHECKPOINT_VERSION,
@@ -237,7 +272,12 @@ class ResumableLoad:
     def _binding(self) -> dict[str, Any]:
         """Return the attributes that a checkpoint needs so that this load can resume from it."""
         plan, kind = self._load.plan, self._transaction.kind
-        return {"kind": kind, "source": plan.source, "scope": plan.scope, "columns": str(plan.schema)}
+        return {
+            "kind": kind,
+            "source": plan.source,
+            "scope": plan.scope,
+            "columns": str(plan.schema),
+        }
 
     def _fitting(self) -> StoredCheckpoint | None:
         """Return the checkpoint of an interrupted load if this load can resume from it, or remove it."""
@@ -256,7 +296,9 @@ class ResumableLoad:
 
     def _mismatch(self, checkpoint: StoredCheckpoint, located: StoredCheckpoint) -> str:
         """Return the reason why the load cannot resume from a checkpoint; "" if it can."""
-        problem = checkpoint.mismatch_reason(expected=self._binding, now=self._options.clock())
+        problem = checkpoint.mismatch_reason(
+            expected=self._binding, now=self._options.clock()
+        )
         if problem:
             return problem
         if any(problem_of(self._transaction.store, file) for file in located.listed):
@@ -272,7 +314,9 @@ class ResumableLoad:
             return False
         for file in reversed(checkpoint.files):
             dlq_ids: list[str] = []
-            for _, table in Spool(self._transaction, self._load.plan.schema, (file,)).tables():
+            for _, table in Spool(
+                self._transaction, self._load.plan.schema, (file,)
+            ).tables():
                 dlq_ids += table["dlq_id"].to_pylist()
             # The service does not know a masked id, so only other ids can be requested.
             unmasked = [dlq_id for dlq_id in dlq_ids if not MASK.search(dlq_id)]
@@ -295,7 +339,9 @@ def _handled(handlers: Mapping[int, _Handler]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {
+        number: signal.signal(number, handler) for number, handler in handlers.items()
+    }
     try:
         yield
     finally:
@@ -306,9 +352,14 @@ def _handled(handlers: Mapping[int, _Handler]) -> Iterator[None]:
 @contextmanager
 def delayed_signals() -> Iterator[DelayedSignals]:
     """Handle Ctrl-C and SIGTERM during the block; ``with delayed:`` delays them until an inner block ends."""
-    handlers = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {
+        int(number): signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     # `getsignal` returns a constant, not a function, for a signal that is ignored or has the default action.
-    delayed = DelayedSignals({number: handler for number, handler in handlers.items() if callable(handler)})
+    delayed = DelayedSignals(
+        {number: handler for number, handler in handlers.items() if callable(handler)}
+    )
     with _handled(dict.fromkeys(delayed.handlers, delayed.received)):
         yield delayed
 

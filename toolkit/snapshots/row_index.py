@@ -28,14 +28,28 @@ from toolkit.base.errors import SnapshotDamagedError
 from toolkit.base.times import from_milliseconds
 from toolkit.loading.identities import identities
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.snapshots.data_files import RESTORE, damage_error, open_checked, read_checked, stored_failures
+from toolkit.snapshots.data_files import (
+    RESTORE,
+    damage_error,
+    open_checked,
+    read_checked,
+    stored_failures,
+)
 from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.tables.schemas import FAILED_AT, FAILURES, FIRST_SEEN_AT, GONE_BEFORE, STATED_FAILED_AT
+from toolkit.tables.schemas import (
+    FAILED_AT,
+    FAILURES,
+    FIRST_SEEN_AT,
+    GONE_BEFORE,
+    STATED_FAILED_AT,
+)
 
 KEY: Final = ("dlq_id",)  # the columns that identify failures
 
-_SENT: Final = [name for name in FAILURES.names if name not in (FAILED_AT, STATED_FAILED_AT)]
+_SENT: Final = [
+    name for name in FAILURES.names if name not in (FAILED_AT, STATED_FAILED_AT)
+]
 WIDTH: Final = 16
 """Bytes of a fingerprint: among 10⁹ rows, the probability of any two equal ones is under 10⁻²⁰."""
 
@@ -102,7 +116,9 @@ class RowIndex:
         if not len(self):
             return rows
         begins = np.searchsorted(self._sorted, _beginnings(ids))
-        for further in range(self._runs):  # more than one if ids have the same beginning
+        for further in range(
+            self._runs
+        ):  # more than one if ids have the same beginning
             # `searchsorted` returns the length of the array for an id after the last one.
             positions = self._order[np.minimum(begins + further, len(self) - 1)]
             here = self.entries["id"][positions] == ids
@@ -203,7 +219,10 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
     times = index.entries["first_seen"]
     if ((times < 0) | (times > _LATEST)).any():
         raise damage_error(
-            store, listed, "times outside of the years 1970 to 9999", "the times that were written"
+            store,
+            listed,
+            "times outside of the years 1970 to 9999",
+            "the times that were written",
         )
     return index
 
@@ -215,7 +234,9 @@ def _index_of_rows(store: SnapshotStore, manifest: Manifest) -> RowIndex:
             pass
     entries = []
     for listed in manifest.files:
-        entries += [entries_of(rows) for rows in stored_failures(store, manifest, listed)]
+        entries += [
+            entries_of(rows) for rows in stored_failures(store, manifest, listed)
+        ]
     return RowIndex(concat_entries(entries))
 
 
@@ -232,7 +253,9 @@ def entries_of(rows: pa.Table) -> Entries:
     """Return the entries of stored rows, without the digests of their raw bytes."""
     ids = as_ids(b"".join(identities(rows, KEY)))
     first_seen = rows[FIRST_SEEN_AT].cast(pa.int64()).to_numpy()
-    entries = new_entries(ids, failure_fingerprints(rows), np.zeros_like(ids), first_seen)
+    entries = new_entries(
+        ids, failure_fingerprints(rows), np.zeros_like(ids), first_seen
+    )
     entries["gone"] = rows[GONE_BEFORE].is_valid().to_numpy()
     return entries
 
@@ -278,12 +301,17 @@ def _digests(batch: pa.RecordBatch) -> list[bytes]:
     fixed = _flat(np.hstack([column.fixed for column in columns]))
     texts = list(chain.from_iterable(column.texts for column in columns))
     parts = [
-        pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(batch), [None, pa.py_buffer(offsets), data])
+        pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(batch), [None, pa.py_buffer(offsets), data]
+        )
         for offsets, data in (fixed, *texts)
     ]
     rows = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     data = memoryview(rows.buffers()[2])
-    return [sha256(data[start:end]).digest() for start, end in pairwise(_offsets(rows, np.int64).tolist())]
+    return [
+        sha256(data[start:end]).digest()
+        for start, end in pairwise(_offsets(rows, np.int64).tolist())
+    ]
 
 
 def _encoded(array: pa.Array) -> _Encoded:
@@ -312,7 +340,10 @@ def _strings(present: npt.NDArray[np.uint8], array: pa.Array) -> _Encoded:
         array = pc.fill_null(array, "" if pa.types.is_string(array.type) else b"")
     offsets = _offsets(array, np.int32)
     data = array.buffers()[2] or pa.py_buffer(b"")
-    return _Encoded(np.hstack([present, _bytes(np.diff(offsets))]), [(offsets.astype(np.int64), data)])
+    return _Encoded(
+        np.hstack([present, _bytes(np.diff(offsets))]),
+        [(offsets.astype(np.int64), data)],
+    )
 
 
 def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray) -> _Encoded:
@@ -321,25 +352,35 @@ def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray) -> _Encoded:
     # In Arrow, a null list may still have items in the buffer. They must not
     # count, as they are not part of the value.
     if np.diff(offsets)[present[:, 0] == 0].any():
-        array = array.take(pa.array(np.arange(len(array))))  # removes items of rows that are null
+        array = array.take(
+            pa.array(np.arange(len(array)))
+        )  # removes items of rows that are null
         offsets = np.asarray(array.offsets, dtype=np.int64)
     items = _encoded(array.values.slice(offsets[0], offsets[-1] - offsets[0]))
     offsets -= offsets[0]
     # The items of a row follow each other in the buffer, so the bytes of a
     # row begin where its first item begins.
-    texts = [(begins[offsets], data) for begins, data in (_flat(items.fixed), *items.texts)]
+    texts = [
+        (begins[offsets], data) for begins, data in (_flat(items.fixed), *items.texts)
+    ]
     return _Encoded(np.hstack([present, _bytes(np.diff(offsets))]), texts)
 
 
 def _flat(fixed: npt.NDArray[np.uint8]) -> tuple[Positions, pa.Buffer]:
     """Return a matrix of bytes as strings, one per row: the offsets and the buffer."""
     count, width = fixed.shape
-    return np.arange(count + 1, dtype=np.int64) * width, pa.py_buffer(np.ascontiguousarray(fixed))
+    return np.arange(count + 1, dtype=np.int64) * width, pa.py_buffer(
+        np.ascontiguousarray(fixed)
+    )
 
 
 def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Return the bytes of values in memory, one row per value."""
-    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.dtype.itemsize)
+    return (
+        np.ascontiguousarray(values)
+        .view(np.uint8)
+        .reshape(len(values), values.dtype.itemsize)
+    )
 
 
 def _offsets(array: pa.Array, kind: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
@@ -347,4 +388,6 @@ def _offsets(array: pa.Array, kind: type[np.signedinteger[Any]]) -> npt.NDArray[
     buffer = array.buffers()[1]
     if not len(array) or buffer is None:
         return np.zeros(1, dtype=kind)
-    return np.frombuffer(buffer, dtype=kind)[array.offset : array.offset + len(array) + 1]
+    return np.frombuffer(buffer, dtype=kind)[
+        array.offset : array.offset + len(array) + 1
+    ]

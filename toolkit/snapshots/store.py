@@ -20,7 +20,12 @@ from typing import BinaryIO, ClassVar, Final, NamedTuple
 
 from pyarrow.fs import FileSystem, LocalFileSystem
 
-from toolkit.base.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
+from toolkit.base.errors import (
+    InputError,
+    SnapshotDamagedError,
+    SnapshotError,
+    SnapshotLockedError,
+)
 from toolkit.base.private_files import hold, sync_folder
 from toolkit.loading.memory import available_memory, check_memory
 
@@ -34,9 +39,12 @@ _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
 _LONGEST_LOCK: Final = 20  # bytes: a lock contains the number of a process
-_DECODED: Final = 4  # about how many bytes of memory a byte of JSON takes while it is decoded
+# about how many bytes of memory a byte of JSON takes while it is decoded
+_DECODED: Final = 4
 
-_COMPLETE: Final = "If there was a snapshot, it is complete, in the old or in the new version."
+_COMPLETE: Final = (
+    "If there was a snapshot, it is complete, in the old or in the new version."
+)
 _FULL: Final = f"Make room on the disk, or in the quota of this user. {_COMPLETE}"
 _FORBIDDEN: Final = f"Let this user read and write the folder. {_COMPLETE}"
 _UNREADABLE: Final = "Let this user read the folder and the files in it."
@@ -172,7 +180,9 @@ class SnapshotStore:
 
     def make(self) -> None:
         """Make the folder, for this user only, if it is missing."""
-        missing = [part for part in (self.path, *self.path.parents) if not part.exists()]
+        missing = [
+            part for part in (self.path, *self.path.parents) if not part.exists()
+        ]
         for part in reversed(missing):
             self._step("make folder")
             part.mkdir(mode=0o700, exist_ok=True)
@@ -216,11 +226,15 @@ class SnapshotStore:
         with self._place("") as inside:
             for name in names:
                 try:
-                    status = os.stat(inside.path / name, dir_fd=inside.handle, follow_symlinks=False)
+                    status = os.stat(
+                        inside.path / name, dir_fd=inside.handle, follow_symlinks=False
+                    )
                 except FileNotFoundError:
                     continue
                 except NotADirectoryError:
-                    states[name] = FileState(0, 0, "inside something that is not a folder")
+                    states[name] = FileState(
+                        0, 0, "inside something that is not a folder"
+                    )
                     continue
                 states[name] = _state_of(status)
         return states
@@ -272,7 +286,9 @@ class SnapshotStore:
         self._step("rename")
         with self._place(new) as inside:
             before = inside.path.with_name(old.rpartition("/")[2])
-            os.replace(before, inside.path, src_dir_fd=inside.handle, dst_dir_fd=inside.handle)
+            os.replace(
+                before, inside.path, src_dir_fd=inside.handle, dst_dir_fd=inside.handle
+            )
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
@@ -330,7 +346,9 @@ class SnapshotStore:
                     next_step="Wait until it is done, then call again.",
                 )
             # a hard link to another file, or a file with other content, is locked and not written
-            is_lock_file = len(content) < _LONGEST_LOCK and (process.isdigit() or not content)
+            is_lock_file = len(content) < _LONGEST_LOCK and (
+                process.isdigit() or not content
+            )
             if is_lock_file and os.fstat(descriptor).st_nlink == 1:
                 file.seek(0)
                 file.truncate(0)
@@ -363,7 +381,9 @@ class SnapshotStore:
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for depth, part in enumerate(folders, 1):
-                inner = self._open_folder(handle, part, "/".join(folders[:depth]), make=make)
+                inner = self._open_folder(
+                    handle, part, "/".join(folders[:depth]), make=make
+                )
                 os.close(handle)
                 handle = inner
             yield _Place(Path(last), handle)
@@ -378,7 +398,9 @@ class SnapshotStore:
             if make:
                 path.mkdir(mode=0o700, exist_ok=True)
             if path.is_symlink() or (path.exists() and not path.is_dir()):
-                raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder")
+                raise self._not_a_file(
+                    "/".join(folders[:depth]), "a link or a file", "a folder"
+                )
         return path
 
     def _open_folder(self, parent: int, part: str, name: str, *, make: bool) -> int:
@@ -387,13 +409,17 @@ class SnapshotStore:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o700, dir_fd=parent)
         try:
-            return os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+            return os.open(
+                part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent
+            )
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
                 raise self._not_a_file(name, "a link or a file", "a folder") from None
             raise
 
-    def _not_a_file(self, name: str, got: str, expected: str = "a regular file") -> SnapshotDamagedError:
+    def _not_a_file(
+        self, name: str, got: str, expected: str = "a regular file"
+    ) -> SnapshotDamagedError:
         return SnapshotDamagedError(
             f"opening {name!r} of the snapshot {self}",
             got=got,
@@ -410,7 +436,11 @@ class SnapshotStore:
             next_step = _NEXT_STEPS.get(error.errno or 0, self._next_step)
             if next_step is _FORBIDDEN and doing != WRITING:
                 next_step = _UNREADABLE
-            file = f" ({Path(error.filename).name})" if isinstance(error.filename, str) else ""
+            file = (
+                f" ({Path(error.filename).name})"
+                if isinstance(error.filename, str)
+                else ""
+            )
             raise SnapshotError(
                 f"{doing} the snapshot {self}",
                 got=f"{type(error).__name__}: {error.strerror or error}{file}",
@@ -421,7 +451,9 @@ class SnapshotStore:
 def _local_folder(text: object) -> Path:
     """Return the absolute path of a local folder. Raise if it is a file or cannot be a folder."""
     if not isinstance(text, str) or not text or "://" in text or "\0" in text:
-        raise InputError("opening a snapshot", got=repr(text), expected="the path of a local folder")
+        raise InputError(
+            "opening a snapshot", got=repr(text), expected="the path of a local folder"
+        )
     if os.path.isfile(text):  # noqa: PTH113 - Path.is_file raises for a name that is too long
         raise SnapshotError(
             "opening a snapshot",

@@ -19,7 +19,9 @@ def syncs_of(manifest: Manifest) -> Syncs:
 
     For failures, the manifest has `complete_at`. For vectors, it is taken from the latest complete receipt.
     """
-    complete = [_span(receipt) for receipt in manifest.receipts if receipt.get("complete")]
+    complete = [
+        _span(receipt) for receipt in manifest.receipts if receipt.get("complete")
+    ]
     interval = _usual_interval([start for start, _ in complete])
     complete_at = manifest.complete_at
     if complete_at is None and complete:
@@ -32,7 +34,9 @@ def syncs_of(manifest: Manifest) -> Syncs:
 
 
 def _span(receipt: dict[str, Any]) -> Span:
-    return datetime.fromisoformat(receipt["started_at"]), datetime.fromisoformat(receipt["ended_at"])
+    return datetime.fromisoformat(receipt["started_at"]), datetime.fromisoformat(
+        receipt["ended_at"]
+    )
 
 
 def _seconds(span: Span) -> float:
@@ -42,7 +46,11 @@ def _seconds(span: Span) -> float:
 
 def _usual_interval(starts: Sequence[datetime]) -> timedelta | None:
     """Return the median time between two syncs, on which a stop or a changed clock has little influence."""
-    seconds = [(later - earlier).total_seconds() for earlier, later in pairwise(starts) if later > earlier]
+    seconds = [
+        (later - earlier).total_seconds()
+        for earlier, later in pairwise(starts)
+        if later > earlier
+    ]
     if not seconds:
         return None
     return timedelta(seconds=median(seconds))

@@ -37,7 +37,13 @@ from toolkit.snapshots.repairing import Repair
 from toolkit.snapshots.resumable import ResumableLoad
 from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.snapshots.transaction import Transaction, WriteOptions, begin, damages, raise_for_damage
+from toolkit.snapshots.transaction import (
+    Transaction,
+    WriteOptions,
+    begin,
+    damages,
+    raise_for_damage,
+)
 from toolkit.tables.frames import to_frame
 from toolkit.tables.receipt import Receipt, facts_html
 
@@ -115,7 +121,9 @@ class Changes:
         return f"{counted} (the load is not complete, so nothing was marked gone)"
 
     def __repr__(self) -> str:
-        return visible(f"Changes({self.verdict}; {self.rows:,} rows in {self.store}; {self.receipt.verdict})")
+        return visible(
+            f"Changes({self.verdict}; {self.rows:,} rows in {self.store}; {self.receipt.verdict})"
+        )
 
     def _repr_html_(self) -> str:
         facts = {
@@ -260,7 +268,10 @@ def sync_failures(
         service,
         filter,
         LoadOptions(
-            progress=progress, connections=connections, requests_per_second=requests_per_second, passes=passes
+            progress=progress,
+            connections=connections,
+            requests_per_second=requests_per_second,
+            passes=passes,
         ),
         kind=kind,
     )
@@ -274,7 +285,9 @@ def sync_failures(
         rebind=arguments.flag("rebind", rebind),
         retention=retention,
     )
-    if filter is not None and not changes.rows:  # rows of an earlier sync show that the filter is right
+    if (
+        filter is not None and not changes.rows
+    ):  # rows of an earlier sync show that the filter is right
         warn_of_mistaken_values(service, filter, kind, stacklevel=3)
     if not changes.receipt.complete:
         warnings.warn(changes.verdict, IncompleteLoadWarning, stacklevel=2)
@@ -299,7 +312,9 @@ def sync_load(
         if before is not None and lost:
             if not repair:
                 raise_for_damage(store, before, lost)
-            return _repaired(load, transaction, Repair(transaction, before, lost), binding)
+            return _repaired(
+                load, transaction, Repair(transaction, before, lost), binding
+            )
         transaction.remove_leftovers()
         resumable = ResumableLoad(transaction, load, checkpoints=True)
         comparison = RowComparison(
@@ -312,7 +327,9 @@ def sync_load(
         return Changes(store=store, **comparison.commit(receipt, binding))
 
 
-def _repaired(load: Load, transaction: Transaction, repair: Repair, binding: Binding) -> Changes:
+def _repaired(
+    load: Load, transaction: Transaction, repair: Repair, binding: Binding
+) -> Changes:
     """Bring a repaired snapshot up to date; rows that were not recovered are added again from the load."""
     resumable = ResumableLoad(transaction, load, checkpoints=False)
     comparison = RowComparison(
@@ -327,4 +344,6 @@ def _repaired(load: Load, transaction: Transaction, repair: Repair, binding: Bin
         comparison.add_unread(repair.checkpoint)
     receipt = replace(receipt, notes=(*receipt.notes, repair.note(comparison.ids)))
     rows_lost = repair.rows_lost(comparison.ids)
-    return Changes(store=transaction.store, lost=rows_lost, **comparison.commit(receipt, binding))
+    return Changes(
+        store=transaction.store, lost=rows_lost, **comparison.commit(receipt, binding)
+    )

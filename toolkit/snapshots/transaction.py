@@ -130,11 +130,19 @@ class Transaction:
 
     def _manifest(self, **facts: Any) -> Manifest:
         now = self.options.clock().isoformat(timespec="milliseconds")
-        return Manifest(format=FORMAT, schema_version=SCHEMA_VERSION, kind=self.kind, written_at=now, **facts)
+        return Manifest(
+            format=FORMAT,
+            schema_version=SCHEMA_VERSION,
+            kind=self.kind,
+            written_at=now,
+            **facts,
+        )
 
     def remove_leftovers(self) -> None:
         """Remove files of a stopped writer. Do not call it before a repair: they can contain lost rows."""
-        if self.store.exclusive:  # without a lock, the files may belong to another writer that is running
+        if (
+            self.store.exclusive
+        ):  # without a lock, the files may belong to another writer that is running
             _clear(self.store, self._before, kept=self._kept_names)
 
     def leftovers(self) -> list[str]:
@@ -143,13 +151,19 @@ class Transaction:
         They are superseded, or were named by a commit that was stopped.
         """
         known = _listed(self._before) | self._kept_names
-        names = (name for name in self.store.names() if name not in known and _DATA.match(name))
+        names = (
+            name
+            for name in self.store.names()
+            if name not in known and _DATA.match(name)
+        )
         return sorted(names, key=lambda name: name.rpartition("/")[2], reverse=True)
 
     def new_part(self, schema: pa.Schema, *, day: str | None = None) -> Part:
         """Begin a data file, in the folder of the day when the rows were first seen, if `day` is given."""
         name = self._name("part", "parquet", f"{DAYS}/{day}/" if day else "")
-        part = Part(self.store, name, schema, self.kind, group_bytes=self.options.group_bytes)
+        part = Part(
+            self.store, name, schema, self.kind, group_bytes=self.options.group_bytes
+        )
         self._drafts.append(part.draft)
         self._parts.append(part)
         return part
@@ -163,7 +177,9 @@ class Transaction:
             self._drafts.append(finished.name)
         return finished.as_listed
 
-    def pending_file(self, ending: str, rows: int, write: Callable[[HashingFile], object]) -> PendingFile:
+    def pending_file(
+        self, ending: str, rows: int, write: Callable[[HashingFile], object]
+    ) -> PendingFile:
         """Write a file of the checkpoint, flush it to disk, and check that the disk returns it."""
         path = self._name("_checkpoint", ending)
         file = self._new_file(path, write)
@@ -185,7 +201,9 @@ class Transaction:
             # A commit renames first and replaces the manifest afterwards. If it was stopped in
             # between, the file has the final name already.
             was_renamed = file.name in existing and file.path not in existing
-            files.append(msgspec.structs.replace(file, path=file.name) if was_renamed else file)
+            files.append(
+                msgspec.structs.replace(file, path=file.name) if was_renamed else file
+            )
         return msgspec.structs.replace(checkpoint, files=tuple(files))
 
     def remove_checkpoint(self) -> None:
@@ -199,14 +217,20 @@ class Transaction:
     @property
     def learned(self) -> Learned:
         """Return the words that signatures of earlier generations have learned with the current rules."""
-        if self.previous is None or self.previous.learned.rules_version != RULES_VERSION:
+        if (
+            self.previous is None
+            or self.previous.learned.rules_version != RULES_VERSION
+        ):
             return Learned()
         return self.previous.learned
 
     def bind(self, source: str, scope: dict[str, Any]) -> None:
         """Raise SnapshotBindingError if the snapshot belongs to another service or scope."""
         before = self.previous
-        if before is not None and (before.source, current_scope(before)) != (source, as_stored(scope)):
+        if before is not None and (before.source, current_scope(before)) != (
+            source,
+            as_stored(scope),
+        ):
             raise SnapshotBindingError(
                 f"writing the snapshot {self.store}",
                 got=f"rows of {source or 'an unnamed source'} with the scope {scope}",
@@ -270,7 +294,9 @@ class Transaction:
         _clear(self.store, manifest)
         return manifest
 
-    def _receipts_with(self, receipt: dict[str, Any] | None) -> tuple[dict[str, Any], ...]:
+    def _receipts_with(
+        self, receipt: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], ...]:
         """Return the receipts of the next manifest."""
         receipts = self.previous.receipts if self.previous else ()
         if not receipt:
@@ -303,15 +329,25 @@ class Transaction:
     def _name(self, stem: str, ending: str, folder: str = "") -> str:
         # The random part keeps the names of two writers apart in a store
         # without a lock, and no name is used twice.
-        return f"{folder}{stem}-{self.generation + 1:06d}-{secrets.token_hex(8)}.{ending}"
+        return (
+            f"{folder}{stem}-{self.generation + 1:06d}-{secrets.token_hex(8)}.{ending}"
+        )
 
-    def _index(self, entries: list[npt.NDArray[np.void]], rows: int) -> tuple[str, ListedFile]:
+    def _index(
+        self, entries: list[npt.NDArray[np.void]], rows: int
+    ) -> tuple[str, ListedFile]:
         name = self._name("_index", "bin")
         draft = self.store.draft_of(name)
-        file = self._new_file(draft, lambda file: [file.write(some.tobytes()) for some in entries])
-        return draft, ListedFile(path=name, rows=rows, bytes=file.bytes, sha256=file.sha256)
+        file = self._new_file(
+            draft, lambda file: [file.write(some.tobytes()) for some in entries]
+        )
+        return draft, ListedFile(
+            path=name, rows=rows, bytes=file.bytes, sha256=file.sha256
+        )
 
-    def _new_file(self, path: str, write: Callable[[HashingFile], object]) -> HashingFile:
+    def _new_file(
+        self, path: str, write: Callable[[HashingFile], object]
+    ) -> HashingFile:
         self._drafts.append(path)
         with self.store.new_file(path) as file:
             write(file)
@@ -321,7 +357,9 @@ class Transaction:
 
 
 @contextmanager
-def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[Transaction]:
+def begin(
+    store: SnapshotStore, kind: Kind, options: WriteOptions
+) -> Iterator[Transaction]:
     """Lock a snapshot for one transaction. Without a call of `Transaction.commit`, it does not change."""
     with store.os_errors_named(WRITING):
         store.make()
@@ -343,10 +381,16 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted(name for name in store.names() if name not in listed))
 
 
-def _clear(store: SnapshotStore, manifest: Manifest, *, kept: frozenset[str] = frozenset()) -> None:
+def _clear(
+    store: SnapshotStore, manifest: Manifest, *, kept: frozenset[str] = frozenset()
+) -> None:
     """Remove files of the toolkit that the manifest does not list, for example superseded data files."""
     listed = _listed(manifest) | kept
-    own_files = (name for name in store.names() if _FINISHED.match(name) or _UNFINISHED.match(name))
+    own_files = (
+        name
+        for name in store.names()
+        if _FINISHED.match(name) or _UNFINISHED.match(name)
+    )
     for name in _checkpoint_first(own_files):
         if name not in listed:
             store.remove(name)
@@ -373,7 +417,11 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
 def _refuse_others(store: SnapshotStore) -> None:
     """Raise an error if a folder without a manifest contains data files, or files of others."""
     of_jobs = {LOCK, HEARTBEAT, JUDGED}
-    names = [name for name in store.names() if name not in of_jobs and not _UNFINISHED.match(name)]
+    names = [
+        name
+        for name in store.names()
+        if name not in of_jobs and not _UNFINISHED.match(name)
+    ]
     if any(_FINISHED.match(name) for name in names):
         raise SnapshotDamagedError(
             f"writing the snapshot {store}",
@@ -407,7 +455,9 @@ class Damage:
         return f"{self.listed.path} ({self.problem})"
 
 
-def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = False) -> tuple[Damage, ...]:
+def damages(
+    store: SnapshotStore, manifest: Manifest, *, every_byte: bool = False
+) -> tuple[Damage, ...]:
     """Return the listed files that are lost: missing, of another size, or changed since they were written.
 
     Hashes are compared of files that changed after the manifest was written, as the toolkit never changes
@@ -423,7 +473,9 @@ def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = Fals
         if state is None:
             damages.append(Damage(file, "missing", present=False))
         elif state.problem or state.bytes != file.bytes:
-            problem = state.problem or f"{state.bytes:,} bytes instead of {file.bytes:,}"
+            problem = (
+                state.problem or f"{state.bytes:,} bytes instead of {file.bytes:,}"
+            )
             damages.append(Damage(file, problem, present=state.bytes > 0))
         elif every_byte or state.changed_at > committed:
             problem = problem_of(store, file)
@@ -432,7 +484,9 @@ def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = Fals
     return tuple(damages)
 
 
-def raise_for_damage(store: SnapshotStore, manifest: Manifest, lost: tuple[Damage, ...]) -> None:
+def raise_for_damage(
+    store: SnapshotStore, manifest: Manifest, lost: tuple[Damage, ...]
+) -> None:
     """Raise SnapshotDamagedError if files are lost. It names the files, the number of rows and the days."""
     if not lost:
         return

@@ -34,7 +34,12 @@ from toolkit.tables import schemas
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, to_table, warn_of_index
 from toolkit.tables.receipt import Receipt
-from toolkit.tables.signed_rows import SIGNATURE, BodyReader, can_be_signed, with_signatures
+from toolkit.tables.signed_rows import (
+    SIGNATURE,
+    BodyReader,
+    can_be_signed,
+    with_signatures,
+)
 from toolkit.tables.text import JsonDict, JsonTuple, is_clean
 from toolkit.tables.vector_dtype import VectorDtype, is_vector, missing
 
@@ -112,7 +117,9 @@ def write_snapshot(
     schema = schema.remove_metadata()
     if extension := extension_column(schema):
         raise InputError(
-            "writing a snapshot", got=f"the extension type of {extension!r}", expected="plain Arrow types"
+            "writing a snapshot",
+            got=f"the extension type of {extension!r}",
+            expected="plain Arrow types",
         )
     table = to_table(frame, schema)
     source = receipt.source if receipt else ""
@@ -130,7 +137,13 @@ def write_snapshot(
             part.write(table.slice(start, _ROWS))
         receipt_dict = receipt.to_dict() if receipt else None
         parts = [part.finish(receipt_dict)]
-        transaction.commit(source=source, scope=scope, receipt=receipt_dict, parts=parts, learned=learned)
+        transaction.commit(
+            source=source,
+            scope=scope,
+            receipt=receipt_dict,
+            parts=parts,
+            learned=learned,
+        )
 
 
 def export_vectors(
@@ -200,21 +213,30 @@ def export_vectors(
     load = open_vectors(
         service,
         LoadOptions(
-            progress=progress, connections=connections, requests_per_second=requests_per_second, passes=passes
+            progress=progress,
+            connections=connections,
+            requests_per_second=requests_per_second,
+            passes=passes,
         ),
         namespace=namespace,
         prefix=prefix,
-        parts=VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data),
+        parts=VectorParts(
+            vectors=include_vectors, metadata=include_metadata, data=include_data
+        ),
     )
     receipt = export_load(
-        load, open_store(path, filesystem), all_namespaces=isinstance(namespace, str) and namespace == "all"
+        load,
+        open_store(path, filesystem),
+        all_namespaces=isinstance(namespace, str) and namespace == "all",
     )
     if not receipt.complete:
         warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=2)
     return receipt
 
 
-def export_load(load: Load, store: SnapshotStore, *, all_namespaces: bool = False, **options: Any) -> Receipt:
+def export_load(
+    load: Load, store: SnapshotStore, *, all_namespaces: bool = False, **options: Any
+) -> Receipt:
     """Replace the rows of a snapshot by a load of vectors; `options` are passed to `WriteOptions`."""
     plan = load.plan
     scope = plan.scope
@@ -225,7 +247,9 @@ def export_load(load: Load, store: SnapshotStore, *, all_namespaces: bool = Fals
         transaction.remove_leftovers()
         resumable = ResumableLoad(transaction, load)
         writer = ExportWriter(transaction, plan.schema, plan.key, resumable.checkpoint)
-        return writer.commit(source=plan.source, scope=scope, receipt=resumable.read(writer))
+        return writer.commit(
+            source=plan.source, scope=scope, receipt=resumable.read(writer)
+        )
 
 
 class ExportWriter:
@@ -258,9 +282,14 @@ class ExportWriter:
         table = batch.table
         if not table.schema.equals(self._schema):
             raise InputError(
-                "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{self._schema}"
+                "writing a snapshot",
+                got=f"a table of the schema {table.schema}",
+                expected=f"{self._schema}",
             )
-        if self._part is None or self._part.bytes >= self._transaction.options.part_bytes:
+        if (
+            self._part is None
+            or self._part.bytes >= self._transaction.options.part_bytes
+        ):
             self._finish()
             self._part = self._transaction.new_part(self._schema)
         self._part.write(table)
@@ -275,7 +304,9 @@ class ExportWriter:
         self._finish()
         return {"files": tuple(self._files), "later": self._later.save()}
 
-    def commit(self, *, source: str, scope: dict[str, Any], receipt: Receipt) -> Receipt:
+    def commit(
+        self, *, source: str, scope: dict[str, Any], receipt: Receipt
+    ) -> Receipt:
         """Commit the written rows. Return the receipt, with the count of rows read in two versions."""
         if not self._files and self._part is None:
             self._part = self._transaction.new_part(self._schema)
@@ -283,13 +314,19 @@ class ExportWriter:
         if self._later.rows:
             self._finish()
             rewritten, changed = self._written_again()
-            receipt = replace(receipt, changed=changed, duplicates=max(0, receipt.duplicates - changed))
+            receipt = replace(
+                receipt,
+                changed=changed,
+                duplicates=max(0, receipt.duplicates - changed),
+            )
         receipt_dict = receipt.to_dict()
         self._finish(receipt_dict)
         parts = list(self._files)
         for number, part in rewritten.items():
             parts[number] = part.finish(receipt_dict)
-        self._transaction.commit(source=source, scope=scope, receipt=receipt_dict, parts=parts)
+        self._transaction.commit(
+            source=source, scope=scope, receipt=receipt_dict, parts=parts
+        )
         return receipt
 
     def _finish(self, receipt: dict[str, Any] | None = None) -> None:
@@ -318,7 +355,8 @@ class ExportWriter:
         """Write a file again with the later versions of rows; `wanted` is a mask of the later rows."""
         tables = self._later.tables(wanted)
         later = pa.concat_tables(
-            table.filter(pa.array(wanted[start : start + table.num_rows])) for start, table in tables
+            table.filter(pa.array(wanted[start : start + table.num_rows]))
+            for start, table in tables
         )
         positions = np.cumsum(wanted) - 1  # of each wanted row in `later`
         part = self._transaction.new_part(self._schema)
@@ -334,19 +372,28 @@ class ExportWriter:
         """Return, by id, the number of the latest version among the later rows, and the fingerprint."""
         latest: _Latest = {}
         for start, table in self._later.tables():
-            contents = zip(identities(table, self._key), fingerprints(table).tolist(), strict=True)
-            latest.update((key, (start + row, content)) for row, (key, content) in enumerate(contents))
+            contents = zip(
+                identities(table, self._key), fingerprints(table).tolist(), strict=True
+            )
+            latest.update(
+                (key, (start + row, content))
+                for row, (key, content) in enumerate(contents)
+            )
         return latest
 
     def _outdated(self, table: pa.Table, latest: _Latest) -> Iterator[tuple[int, int]]:
         """Yield each row that has a different, later version, and the number of the later version."""
         repeated = [
-            (row, *latest[key]) for row, key in enumerate(identities(table, self._key)) if key in latest
+            (row, *latest[key])
+            for row, key in enumerate(identities(table, self._key))
+            if key in latest
         ]
         if not repeated:
             return
         rows = table.take(pa.array([row for row, _, _ in repeated], pa.int64()))
-        for (row, later, content), before in zip(repeated, fingerprints(rows).tolist(), strict=True):
+        for (row, later, content), before in zip(
+            repeated, fingerprints(rows).tolist(), strict=True
+        ):
             if content != before:
                 yield row, later
 
@@ -377,7 +424,10 @@ def _with_json(frame: pd.DataFrame) -> pd.DataFrame:
         if not isinstance(name, str) or not pd.api.types.is_object_dtype(dtype):
             continue
         if any(isinstance(value, kinds) for value in frame[name]):
-            columns[name] = [str(value) if isinstance(value, kinds) else value for value in frame[name]]
+            columns[name] = [
+                str(value) if isinstance(value, kinds) else value
+                for value in frame[name]
+            ]
     return frame.assign(**columns)
 
 
@@ -399,7 +449,9 @@ def _schema_of(frame: pd.DataFrame) -> pa.Schema:
 def _check_names(frame: pd.DataFrame) -> None:
     """Raise InputError unless a frame has columns, and their names are unique strings."""
     names = list(frame.columns)
-    invalid = [name for name in names if not isinstance(name, str) or not is_clean(name)]
+    invalid = [
+        name for name in names if not isinstance(name, str) or not is_clean(name)
+    ]
     repeated = sorted({name for name in names if names.count(name) > 1} - set(invalid))
     if invalid:
         problem = f"names that are not text, such as {invalid[0]!r}"
@@ -441,7 +493,9 @@ def _type(column: pd.Series[Any]) -> pa.DataType:
 
 def _check_strings(column: pd.Series[Any]) -> None:
     """Raise InputError if a column of objects contains values that are neither strings nor missing."""
-    others = [value for value in column if not (isinstance(value, str) or missing(value))]
+    others = [
+        value for value in column if not (isinstance(value, str) or missing(value))
+    ]
     if not others:
         return
     next_step = _CONVERT
@@ -455,7 +509,9 @@ def _check_strings(column: pd.Series[Any]) -> None:
 _CONVERT: Final = "Convert it, for example with frame[name].astype(str), leave it out, or pass schema=."
 
 
-def _unwritable(column: pd.Series[Any], got: str, next_step: str = _CONVERT) -> InputError:
+def _unwritable(
+    column: pd.Series[Any], got: str, next_step: str = _CONVERT
+) -> InputError:
     return InputError(
         _DOING,
         got=f"{column.name!r} with {got}",

@@ -56,9 +56,13 @@ def arrow_table(value: Any) -> pa.Table | None:
     """
     if isinstance(value, pa.RecordBatch):
         value = pa.table(value)
-    if type(value).__module__.partition(".")[0] == "polars" and hasattr(value, "collect"):
+    if type(value).__module__.partition(".")[0] == "polars" and hasattr(
+        value, "collect"
+    ):
         value = value.collect()
-    if isinstance(value, pd.Series | pa.RecordBatchReader) or not hasattr(value, "__arrow_c_stream__"):
+    if isinstance(value, pd.Series | pa.RecordBatchReader) or not hasattr(
+        value, "__arrow_c_stream__"
+    ):
         return None
     with suppress(*UNFIT):  # a single column has the same method, but is no table
         table = value

@@ -20,12 +20,25 @@ from toolkit.base.arguments import texts as checked_texts
 from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frame_filters import metadata_values
-from toolkit.tables.frames import checked_frame, label_lists, texts_of, to_frame, unreadable_column
-from toolkit.tables.header_maps import HeaderColumn, HeaderMap, header_column, header_map, header_maps
+from toolkit.tables.frames import (
+    checked_frame,
+    label_lists,
+    texts_of,
+    to_frame,
+    unreadable_column,
+)
+from toolkit.tables.header_maps import (
+    HeaderColumn,
+    HeaderMap,
+    header_column,
+    header_map,
+    header_maps,
+)
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
 from toolkit.tables.text import INT64, clean
 
-_AT_ONCE: Final = 50_000  # rows of headers, so that their text stays below 2 GB, the limit of Arrow
+# rows of headers, so that their text stays below 2 GB, the limit of Arrow
+_AT_ONCE: Final = 50_000
 
 
 def explode_headers(failures: FrameLike, *, column: str = "headers") -> pd.DataFrame:
@@ -74,9 +87,16 @@ def explode_headers(failures: FrameLike, *, column: str = "headers") -> pd.DataF
             ],
             fields=list(HEADERS_EXPLODED)[1:],
         )
-        ends = np.searchsorted(headers.rows[headers.headers], np.arange(len(encoded.dictionary) + 1))
-        maps = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values).take(encoded.indices)
-        columns = [ids.slice(start).take(pc.list_parent_indices(maps)), *maps.flatten().flatten()]
+        ends = np.searchsorted(
+            headers.rows[headers.headers], np.arange(len(encoded.dictionary) + 1)
+        )
+        maps = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values).take(
+            encoded.indices
+        )
+        columns = [
+            ids.slice(start).take(pc.list_parent_indices(maps)),
+            *maps.flatten().flatten(),
+        ]
         tables.append(pa.Table.from_arrays(columns, schema=HEADERS_EXPLODED))
     return to_frame(pa.concat_tables(tables))
 
@@ -116,7 +136,9 @@ _KEPT_OF_HITS: Final = frozenset({"query", "rank", "namespace", "id", "score"})
 """Columns that identify a row and, for query results, contain the score."""
 
 
-def explode_metadata(frame: FrameLike, *, fields: Iterable[str] | None = None) -> pd.DataFrame:
+def explode_metadata(
+    frame: FrameLike, *, fields: Iterable[str] | None = None
+) -> pd.DataFrame:
     """Return one column per metadata field. Nested fields have dotted names.
 
     Parameters
@@ -163,7 +185,9 @@ def explode_metadata(frame: FrameLike, *, fields: Iterable[str] | None = None) -
         if name in kept_columns:
             column_name = f"metadata.{name}"
         columns[column_name] = _column([row.get(name) for row in rows], frame.index)
-    return pd.concat([frame[kept_columns], pd.DataFrame(columns, index=frame.index)], axis=1)
+    return pd.concat(
+        [frame[kept_columns], pd.DataFrame(columns, index=frame.index)], axis=1
+    )
 
 
 def _unknown(requested: list[str], occurring: list[str]) -> list[str]:

@@ -35,7 +35,8 @@ _TOLERANCE_MS: Final = int(TOLERANCE / timedelta(milliseconds=1))
 _DAY_MS: Final = 86_400_000
 _MOST_RETRIES: Final = 100  # of a message; their delays are 96 days together
 _DELAYS_MS: Final = [
-    min(_DAY_MS, round(1000 * math.exp(min(2.5 * retry, 20)))) for retry in range(1, _MOST_RETRIES + 1)
+    min(_DAY_MS, round(1000 * math.exp(min(2.5 * retry, 20))))
+    for retry in range(1, _MOST_RETRIES + 1)
 ]
 _DELAYS_UNTIL: Final = pa.array([0, *np.cumsum(_DELAYS_MS).tolist()], pa.int64())
 """Milliseconds from the first attempt to the attempt after n retries, if no other delay was requested."""
@@ -64,20 +65,26 @@ def bounded_times(
     >>> bounded_times(*hours, lambda: pa.array([1])).failed_at.cast(pa.int64()).to_pylist()
     [3612182]
     """
-    stated_ms, created_ms, loaded_ms = (times.cast(pa.int64()) for times in (stated, created_at, loaded_at))
+    stated_ms, created_ms, loaded_ms = (
+        times.cast(pa.int64()) for times in (stated, created_at, loaded_at)
+    )
     is_late = pc.greater(stated_ms, pc.add(loaded_ms, _TOLERANCE_MS))
     is_early = pc.less(stated_ms, pc.subtract(created_ms, _TOLERANCE_MS))
     is_impossible = pc.or_(pc.fill_null(is_late, False), pc.fill_null(is_early, False))
     if not is_impossible.true_count:
         return FailureTimes(stated, pa.nulls(len(stated), TIME))
     known_retries = pc.fill_null(retries(), 0)
-    known_retries = pc.max_element_wise(pc.min_element_wise(known_retries, _MOST_RETRIES), 0)
+    known_retries = pc.max_element_wise(
+        pc.min_element_wise(known_retries, _MOST_RETRIES), 0
+    )
     estimated_ms = pc.add(created_ms, _DELAYS_UNTIL.take(known_retries))
     estimated_ms = pc.min_element_wise(estimated_ms, loaded_ms, skip_nulls=False)
     # the clock of the service may be ahead of the one that loads
     estimated_ms = pc.max_element_wise(estimated_ms, created_ms, skip_nulls=False)
     failed_ms = pc.if_else(is_impossible, estimated_ms, stated_ms)
-    return FailureTimes(failed_ms.cast(TIME), pc.if_else(is_impossible, stated, pa.scalar(None, TIME)))
+    return FailureTimes(
+        failed_ms.cast(TIME), pc.if_else(is_impossible, stated, pa.scalar(None, TIME))
+    )
 
 
 class ClockErrors:
@@ -87,7 +94,9 @@ class ClockErrors:
     """
 
     def __init__(self, counts: Iterable[tuple[str, int, int]] = ()) -> None:
-        self._rows = Counter({(destination, seconds): rows for destination, seconds, rows in counts})
+        self._rows = Counter(
+            {(destination, seconds): rows for destination, seconds, rows in counts}
+        )
 
     def add(self, failures: pa.Table) -> None:
         """Count the failures of a table that has ``stated_failed_at``."""
@@ -101,7 +110,10 @@ class ClockErrors:
     @property
     def counts(self) -> list[tuple[str, int, int]]:
         """Destination, seconds that the clock is ahead, and failures; JSON values."""
-        return [(destination, seconds, rows) for (destination, seconds), rows in sorted(self._rows.items())]
+        return [
+            (destination, seconds, rows)
+            for (destination, seconds), rows in sorted(self._rows.items())
+        ]
 
     @property
     def by_destination(self) -> list[tuple[str, int, int]]:
@@ -130,8 +142,14 @@ def _median(pairs: list[tuple[int, int]]) -> int:
 
 def _hosts(failures: pa.Table) -> pa.Array:
     """Return host and port of the URL that failed, or of the workflow."""
-    urls = [failures[name] for name in ("url", "workflow_url") if name in failures.column_names]
-    hosts = [pc.struct_field(pc.extract_regex(column, _HOST), "host") for column in urls]
+    urls = [
+        failures[name]
+        for name in ("url", "workflow_url")
+        if name in failures.column_names
+    ]
+    hosts = [
+        pc.struct_field(pc.extract_regex(column, _HOST), "host") for column in urls
+    ]
     if not hosts:
         return pa.nulls(failures.num_rows, pa.string())
     return pc.coalesce(*hosts)
@@ -141,11 +159,14 @@ def _seconds_ahead(failures: pa.Table) -> npt.NDArray[np.float64]:
     """Return how far the header is ahead of the estimated time; of the creation time without an estimate."""
     # frames of pandas may have other units
     stated, failed_at, created_at = (
-        failures[name].cast(TIME, safe=False) for name in (STATED_FAILED_AT, FAILED_AT, "created_at")
+        failures[name].cast(TIME, safe=False)
+        for name in (STATED_FAILED_AT, FAILED_AT, "created_at")
     )
     placed = pc.coalesce(failed_at, created_at, stated)
     stated_ms, placed_ms = stated.cast(pa.int64()), placed.cast(pa.int64())
-    milliseconds: npt.NDArray[np.float64] = pc.subtract(stated_ms, placed_ms).to_numpy().astype(np.float64)
+    milliseconds: npt.NDArray[np.float64] = (
+        pc.subtract(stated_ms, placed_ms).to_numpy().astype(np.float64)
+    )
     return milliseconds / 1000
 
 
@@ -157,5 +178,7 @@ def _rounded(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """
     sizes = np.maximum(np.abs(seconds), 1.0)
     steps = 10 ** np.maximum(np.floor(np.log10(sizes)) - 2, 0)
-    rounded: npt.NDArray[np.int64] = (np.round(seconds / steps) * steps).astype(np.int64)
+    rounded: npt.NDArray[np.int64] = (np.round(seconds / steps) * steps).astype(
+        np.int64
+    )
     return rounded

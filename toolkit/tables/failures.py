@@ -32,7 +32,14 @@ from toolkit.tables.header_maps import distinct_header_maps
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.masking import ColumnMasker, holding_own
 from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, TIME, Kind
-from toolkit.tables.text import INT64, LATEST, base64_column, http_dates, parse_rows, text_and_bytes
+from toolkit.tables.text import (
+    INT64,
+    LATEST,
+    base64_column,
+    http_dates,
+    parse_rows,
+    text_and_bytes,
+)
 
 Keep = Callable[[dict[str, Any]], bool]
 Clock = Callable[[], int]
@@ -41,16 +48,32 @@ Fields = dict[str, pa.Array]  # by the names of the service; raw JSON if not dec
 _WHAT: Final = "DLQ entries"
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
 _UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f]')
-_ABSENT: Final = msgspec.Raw(b"")  # a field that an entry does not have; no JSON is empty
-_RETRIED: Final = ("upstash-retried", "service-retried", "retried")  # headers of the last request
+_ABSENT: Final = msgspec.Raw(
+    b""
+)  # a field that an entry does not have; no JSON is empty
+_RETRIED: Final = (
+    "upstash-retried",
+    "service-retried",
+    "retried",
+)  # headers of the last request
 _MOST_LEARNED: Final = 200
 _MOST_HALVINGS: Final = 3
-_PAGES_PER_STEP: Final = 8  # pages that become columns together, while they are in the processor cache
-_BATCH: Final = 32_000_000  # bytes decoded at once; smaller batches need more Arrow calls
-_REFUSALS: Final = (msgspec.DecodeError, ValueError, OverflowError, RecursionError, TooDeepError)
+# pages that become columns together, while they are in the processor cache
+_PAGES_PER_STEP: Final = 8
+# bytes decoded at once; smaller batches need more Arrow calls
+_BATCH: Final = 32_000_000
+_REFUSALS: Final = (
+    msgspec.DecodeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    TooDeepError,
+)
 """Errors of values that no column can contain. Their page has to be decoded leniently."""
 
-_FIELDS: Final = {name: field for name, _, field in FAILURE_COLUMNS if field is not None}
+_FIELDS: Final = {
+    name: field for name, _, field in FAILURE_COLUMNS if field is not None
+}
 _RAW: Final = (msgspec.Raw, msgspec.Raw(b"null"))
 _TYPES: Final[dict[Kind, tuple[Any, ...]]] = {
     Kind.ID: (Annotated[str, msgspec.Meta(min_length=1)],),
@@ -60,7 +83,9 @@ _TYPES: Final[dict[Kind, tuple[Any, ...]]] = {
     Kind.LABELS: _RAW,
 }
 _MEMBERS: Final = [
-    (field, *_TYPES.get(kind, (str | None, None))) for _, kind, field in FAILURE_COLUMNS if field
+    (field, *_TYPES.get(kind, (str | None, None)))
+    for _, kind, field in FAILURE_COLUMNS
+    if field
 ]
 _SPECIFIED: Final = msgspec.defstruct(
     "DlqEntry", sorted(_MEMBERS, key=len), forbid_unknown_fields=True, gc=False
@@ -85,7 +110,11 @@ class FailureDecoder:
     """
 
     def __init__(
-        self, redactor: Redactor | None, *, keep: Keep | None = None, clock: Clock = unix_milliseconds
+        self,
+        redactor: Redactor | None,
+        *,
+        keep: Keep | None = None,
+        clock: Clock = unix_milliseconds,
     ) -> None:
         self._redactor = redactor
         self._clock = clock
@@ -136,17 +165,24 @@ class FailureDecoder:
             steps: list[Fields] = []
             while step := list(islice(group, _PAGES_PER_STEP)):
                 sizes += [(page, len(entries)) for _, page, entries in step]
-                all_entries = list(chain.from_iterable(entries for _, _, entries in step))
+                all_entries = list(
+                    chain.from_iterable(entries for _, _, entries in step)
+                )
                 steps.append(_fields(kind, all_entries))
             fields = {
-                name: pa.concat_arrays([step_fields[name] for step_fields in steps]) for name in steps[0]
+                name: pa.concat_arrays([step_fields[name] for step_fields in steps])
+                for name in steps[0]
             }
             yield from self._halved(sizes, fields)
 
     def _leniently(self, page: bytes) -> pa.Table:
-        return decode_leniently(page, redactor=self._redactor, keep=self._keep, clock=self._clock)
+        return decode_leniently(
+            page, redactor=self._redactor, keep=self._keep, clock=self._clock
+        )
 
-    def _strictly(self, page: bytes) -> tuple[type[msgspec.Struct] | None, bytes, list[Any]]:
+    def _strictly(
+        self, page: bytes
+    ) -> tuple[type[msgspec.Struct] | None, bytes, list[Any]]:
         """Return the type of the entries of a page, the page, and the entries.
 
         The type is None if the page is not as specified. Unknown fields are learned, and the page is decoded
@@ -167,15 +203,21 @@ class FailureDecoder:
 
         Return False if it is known already, or if it cannot be written unchanged.
         """
-        is_masked = is_in(name) or (self._redactor is not None and self._redactor.text(name) != name)
+        is_masked = is_in(name) or (
+            self._redactor is not None and self._redactor.text(name) != name
+        )
         if is_masked or _UNWRITABLE.search(name):
             return False
         if name in self._learned or len(self._learned) >= _MOST_LEARNED:
             return False
         self._learned.append(name)
-        names = {f"unknown_{number}": field for number, field in enumerate(self._learned)}
+        names = {
+            f"unknown_{number}": field for number, field in enumerate(self._learned)
+        }
         members = [(member, msgspec.Raw, _ABSENT) for member in names]
-        self._kind = msgspec.defstruct("LearnedEntry", members, bases=(_SPECIFIED,), rename=names, gc=False)
+        self._kind = msgspec.defstruct(
+            "LearnedEntry", members, bases=(_SPECIFIED,), rename=names, gc=False
+        )
         self._decoder = _decoder(self._kind)
         return True
 
@@ -202,10 +244,15 @@ class FailureDecoder:
                 parts = 2
             bounds = [len(sizes) * number // parts for number in range(parts + 1)]
             for first, end in pairwise(bounds):
-                part = {name: column[starts[first] : starts[end]] for name, column in fields.items()}
+                part = {
+                    name: column[starts[first] : starts[end]]
+                    for name, column in fields.items()
+                }
                 yield from self._halved(sizes[first:end], part, halvings=halvings + 1)
         else:
-            yield from (table.slice(start, end - start) for start, end in pairwise(starts))
+            yield from (
+                table.slice(start, end - start) for start, end in pairwise(starts)
+            )
 
     def _table(self, fields: Fields) -> pa.Table:
         """Return the table of fields, with derived columns.
@@ -216,12 +263,16 @@ class FailureDecoder:
         # Bodies are searched on another thread meanwhile. This takes long and does not need the interpreter
         # lock.
         with ThreadPoolExecutor(1, thread_name_prefix="toolkit-searching") as thread:
-            for name, kind, field in sorted(FAILURE_COLUMNS, key=lambda column: column[1] is not Kind.BODY):
+            for name, kind, field in sorted(
+                FAILURE_COLUMNS, key=lambda column: column[1] is not Kind.BODY
+            ):
                 match kind:
                     case _ if field is None:
                         pass
                     case Kind.BODY:
-                        texts, raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
+                        texts, raws = _bodies(
+                            fields[field], fields[_FIELDS[f"{name}_base64"]]
+                        )
                         columns[name] = thread.submit(self._masker.own, texts)
                         columns[f"{name}_base64"] = base64_column(raws, self._redactor)
                     case Kind.TEXT | Kind.URL:
@@ -232,8 +283,14 @@ class FailureDecoder:
                     case Kind.ID | Kind.NUMBER | Kind.TIME | Kind.LABELS:
                         columns[name] = fields[field]
             self._check_names(columns["dlq_id"])
-            unknown = {name: raws for name, raws in fields.items() if name not in _FIELDS.values()}
-            columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(columns["dlq_id"])))
+            unknown = {
+                name: raws
+                for name, raws in fields.items()
+                if name not in _FIELDS.values()
+            }
+            columns["extra"] = self._masker.own_json(
+                self._masker.objects(unknown, len(columns["dlq_id"]))
+            )
             columns |= _failure_times(columns, self._clock)
             return self._masker.masked_table(FAILURE_COLUMNS, columns)
 
@@ -244,7 +301,11 @@ class FailureDecoder:
 
 
 def decode_leniently(
-    page: bytes, *, redactor: Redactor | None, keep: Keep | None = None, clock: Clock = unix_milliseconds
+    page: bytes,
+    *,
+    redactor: Redactor | None,
+    keep: Keep | None = None,
+    clock: Clock = unix_milliseconds,
 ) -> pa.Table:
     """Return the entries of a page with values of any type; see `FailureDecoder.decode`."""
     entries = parse_rows(page, what=_WHAT)
@@ -256,7 +317,9 @@ def decode_leniently(
         return _lenient_table(list(compress(entries, kept)), redactor, clock)
 
 
-def _lenient_table(entries: list[dict[str, Any]], redactor: Redactor | None, clock: Clock) -> pa.Table:
+def _lenient_table(
+    entries: list[dict[str, Any]], redactor: Redactor | None, clock: Clock
+) -> pa.Table:
     rows = LenientRows(entries, FAILURE_COLUMNS, redactor, what=_WHAT)
     rows.columns |= _failure_times(rows.columns, clock)
     return rows.table()
@@ -271,7 +334,9 @@ def _failure_times(columns: Mapping[str, Any], clock: Clock) -> dict[str, pa.Arr
         stated_retries = [columns["headers"].first_values(name) for name in _RETRIED]
         made = pc.coalesce(*stated_retries)
         is_number = pc.fill_null(pc.match_substring_regex(made, r"^[0-9]{1,3}$"), False)
-        return pc.coalesce(pc.if_else(is_number, made, None).cast(pa.int64()), columns["max_retries"])
+        return pc.coalesce(
+            pc.if_else(is_number, made, None).cast(pa.int64()), columns["max_retries"]
+        )
 
     return bounded_times(stated, columns["created_at"], loaded_at, retries)._asdict()
 
@@ -284,7 +349,9 @@ def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
 def _batches(pages: Sequence[bytes]) -> Iterator[list[bytes]]:
     """Yield the pages in batches that are fast to decode."""
     ends = accumulate(map(len, pages))
-    for _, batch in groupby(zip(ends, pages, strict=True), key=lambda pair: pair[0] // _BATCH):
+    for _, batch in groupby(
+        zip(ends, pages, strict=True), key=lambda pair: pair[0] // _BATCH
+    ):
         yield [page for _, page in batch]
 
 
@@ -323,7 +390,9 @@ def _raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
     sizes = np.fromiter(map(len, raws), np.int32, len(raws))
     ends = np.append(np.int32(0), np.cumsum(sizes, dtype=np.int32))
     buffers = [np.packbits(sizes > 0, bitorder="little"), ends, b"".join(raws)]
-    return pa.Array.from_buffers(pa.binary(), len(raws), list(map(pa.py_buffer, buffers)))
+    return pa.Array.from_buffers(
+        pa.binary(), len(raws), list(map(pa.py_buffer, buffers))
+    )
 
 
 def _texts(column: pa.Array) -> pa.Array:
@@ -342,7 +411,11 @@ def _bodies(plain: pa.Array, encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
     no_bytes = pa.nulls(len(plain), pa.binary())
     if not is_encoded.true_count:
         return plain, no_bytes
-    pairs = zip(plain.filter(is_encoded).to_pylist(), encoded.filter(is_encoded).to_pylist(), strict=True)
+    pairs = zip(
+        plain.filter(is_encoded).to_pylist(),
+        encoded.filter(is_encoded).to_pylist(),
+        strict=True,
+    )
     texts, raws, fit = zip(*(text_and_bytes(*pair) for pair in pairs), strict=True)
     if not all(fit):
         raise ValueError("a body that is not base64")

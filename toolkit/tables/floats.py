@@ -93,11 +93,15 @@ def msgspec_block(texts: Sequence[Text], numbers: Singles) -> None:
 
 
 def _round_to_singles(doubles: Doubles, numbers: Singles) -> None:
-    with np.errstate(over="ignore"):  # beyond float32: infinite, which `dense_column` reports
+    with np.errstate(
+        over="ignore"
+    ):  # beyond float32: infinite, which `dense_column` reports
         numbers[:] = doubles.reshape(numbers.shape)
 
 
-read_block: Callable[[Sequence[Text], Singles], None] = msgspec_block if Parser is None else simdjson_block
+read_block: Callable[[Sequence[Text], Singles], None] = (
+    msgspec_block if Parser is None else simdjson_block
+)
 
 
 def read_numbers(vectors: Sequence[Text | None], dimension: int) -> Singles:
@@ -113,7 +117,9 @@ def read_numbers(vectors: Sequence[Text | None], dimension: int) -> Singles:
 
 
 def dense_column(
-    vectors: Sequence[Text | None], dimension: int | None, numbers: Singles | None = None
+    vectors: Sequence[Text | None],
+    dimension: int | None,
+    numbers: Singles | None = None,
 ) -> tuple[pa.Array, list[str | None]]:
     """Return a column of dense vectors from JSON text, and for each vector the problem with it, or None.
 
@@ -141,11 +147,15 @@ def dense_column(
         else:
             numbers[row] = singles
     flat_numbers = pa.array(numbers.reshape(-1))
-    column = pa.FixedSizeListArray.from_arrays(flat_numbers, dimension, mask=pa.array(missing))
+    column = pa.FixedSizeListArray.from_arrays(
+        flat_numbers, dimension, mask=pa.array(missing)
+    )
     return column, problems
 
 
-def _column_of_any_dimension(vectors: Sequence[Text | None]) -> tuple[pa.Array, list[str | None]]:
+def _column_of_any_dimension(
+    vectors: Sequence[Text | None],
+) -> tuple[pa.Array, list[str | None]]:
     rows: list[Singles | None] = []
     problems: list[str | None] = []
     for text in vectors:
@@ -155,7 +165,9 @@ def _column_of_any_dimension(vectors: Sequence[Text | None]) -> tuple[pa.Array, 
     return pa.array(rows, pa.list_(pa.float32())), problems
 
 
-def _read_one(text: Text | None, dimension: int | None) -> tuple[Singles | None, str | None]:
+def _read_one(
+    text: Text | None, dimension: int | None
+) -> tuple[Singles | None, str | None]:
     if text is None:
         return None, None
     return as_singles(as_value(text), dimension)

@@ -19,7 +19,15 @@ from toolkit.base.arguments import as_json, nearest, shown, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.conditions import is_path, parse_path, resolve
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
-from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
+from toolkit.filters.metadata import (
+    And,
+    Comparison,
+    Contains,
+    Membership,
+    MetadataFilter,
+    Or,
+    parse,
+)
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.headlines import error_text
 from toolkit.tables.arrow_input import FrameLike
@@ -30,7 +38,8 @@ from toolkit.tables.vector_dtype import missing
 _COMPARISONS: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
 _MOST_LEVELS: Final = 8
 _MOST_FREQUENT: Final = 12
-_MOST_COUNTED: Final = 500  # distinct values of a field that are counted; ids would fill the memory
+# distinct values of a field that are counted; ids would fill the memory
+_MOST_COUNTED: Final = 500
 _LONGEST_OFFERED: Final = 200  # characters of a value that a panel offers
 _KINDS: Final = {
     str: "text", int: "number", float: "number", bool: "boolean", list: "array", dict: "object",
@@ -57,7 +66,9 @@ def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.boo
     return matches
 
 
-def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redactor) -> list[str]:
+def unknown_values(
+    frame: pd.DataFrame, wanted: FailureFilter, redactor: Redactor
+) -> list[str]:
     """Return a message per value of a filter that no row has, with the nearest value of the column.
 
     Empty columns are skipped. The redactor masks the values in messages as it masked the frame.
@@ -78,7 +89,9 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
         for value in getattr(wanted, name):
             masked = _masked_value(name, value, redactor)
             if not _is_known(name, masked, known):
-                messages.append(f"no {name} {masked!r}. {_suggestion(field, masked, known)}")
+                messages.append(
+                    f"no {name} {masked!r}. {_suggestion(field, masked, known)}"
+                )
     return messages
 
 
@@ -118,7 +131,9 @@ def _is_known(name: str, value: str, known: list[str]) -> bool:
     return value in known
 
 
-def _matched(frame: pd.DataFrame, wanted: FailureFilter) -> dict[str, NDArray[np.bool_]]:
+def _matched(
+    frame: pd.DataFrame, wanted: FailureFilter
+) -> dict[str, NDArray[np.bool_]]:
     """Return which rows each field of a filter matches, by name of the field."""
     matched = {}
     for field in FIELDS.values():
@@ -180,7 +195,9 @@ def count_choices(
         other_fields = [mask for field, mask in matched.items() if field != name]
         if other_fields:
             mask = np.logical_and.reduce(other_fields)
-            matching_values = values.filter(pa.array(mask if rows is None else mask[rows]))
+            matching_values = values.filter(
+                pa.array(mask if rows is None else mask[rows])
+            )
             matching_counts = dict(_counted(matching_values))
             counts = [(value, matching_counts.get(value, 0)) for value, _ in counts]
         choices[name] = sorted(counts, key=_descending_count)
@@ -196,11 +213,18 @@ def error_lines(frame: pd.DataFrame) -> pd.Series:
     if "error" in frame.columns:
         return frame["error"]
     column = checked_frame("frame", frame, "response_body")["response_body"]
-    bodies = np.array([body if isinstance(body, str) else None for body in column], dtype=object)
+    bodies = np.array(
+        [body if isinstance(body, str) else None for body in column], dtype=object
+    )
     # many failures have equal bodies
     codes, distinct_bodies = pd.factorize(bodies, use_na_sentinel=False)
-    lines = [error_text(body if isinstance(body, str) else None).text for body in distinct_bodies]
-    return pd.Series(np.array(lines, dtype=object)[codes], index=frame.index, dtype=object)
+    lines = [
+        error_text(body if isinstance(body, str) else None).text
+        for body in distinct_bodies
+    ]
+    return pd.Series(
+        np.array(lines, dtype=object)[codes], index=frame.index, dtype=object
+    )
 
 
 def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
@@ -215,7 +239,9 @@ def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
     return _counted(_values(frame, name)[0])
 
 
-def _values(frame: pd.DataFrame, name: str) -> tuple[pa.Array, NDArray[np.int64] | None]:
+def _values(
+    frame: pd.DataFrame, name: str
+) -> tuple[pa.Array, NDArray[np.int64] | None]:
     """Return the values of a field of a filter, and the row of each if a row can have several values."""
     if name == "label" and "labels" in frame.columns:
         return _labels(frame)
@@ -224,7 +250,9 @@ def _values(frame: pd.DataFrame, name: str) -> tuple[pa.Array, NDArray[np.int64]
     if name in frame.columns:
         texts = texts_of(frame[name])
         if name == "response_status":  # 0 means that no response arrived
-            texts = pc.if_else(pc.equal(texts, "0"), pa.scalar(None, pa.string()), texts)
+            texts = pc.if_else(
+                pc.equal(texts, "0"), pa.scalar(None, pa.string()), texts
+            )
         return texts, None
     return pa.array([], pa.string()), np.array([], dtype=np.int64)
 
@@ -232,14 +260,18 @@ def _values(frame: pd.DataFrame, name: str) -> tuple[pa.Array, NDArray[np.int64]
 def _counted(values: pa.Array) -> list[tuple[str, int]]:
     counted = pc.value_counts(values)
     names, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
-    pairs = [(value, count) for value, count in zip(names, counts, strict=True) if value]
+    pairs = [
+        (value, count) for value, count in zip(names, counts, strict=True) if value
+    ]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
 def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:
     """Return all labels, and the row of each."""
     lists = label_lists(frame["labels"])
-    return pc.list_flatten(lists), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
+    return pc.list_flatten(lists), np.asarray(
+        pc.list_parent_indices(lists), dtype=np.int64
+    )
 
 
 def match_metadata(frame: FrameLike, filter: str | MetadataFilter) -> pd.Series[bool]:  # noqa: A002 - the service's own name
@@ -282,13 +314,17 @@ def match_metadata(frame: FrameLike, filter: str | MetadataFilter) -> pd.Series[
     """
     frame = checked_frame("frame", frame, "metadata")
     if not isinstance(filter, str | MetadataFilter):
-        raise wrong("filter", filter, "text in the filter language, or a MetadataFilter")
+        raise wrong(
+            "filter", filter, "text in the filter language, or a MetadataFilter"
+        )
     wanted = parse(filter) if isinstance(filter, str) else filter
     values = list(metadata_values(frame["metadata"]))
     matches = [wanted.matches(read) for read in values]
     if not any(matches):
         for unknown in unknown_fields(values, wanted):
-            warnings.warn(f"Nothing matches: {unknown}", UnexpectedResultWarning, stacklevel=2)
+            warnings.warn(
+                f"Nothing matches: {unknown}", UnexpectedResultWarning, stacklevel=2
+            )
     return pd.Series(matches, index=frame.index, dtype=bool)
 
 
@@ -303,14 +339,18 @@ def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]
     return list(dict.fromkeys(filter(None, messages)))
 
 
-def _unknown_step(rows: list[dict[str, Any]], path: tuple[str | int, ...]) -> str | None:
+def _unknown_step(
+    rows: list[dict[str, Any]], path: tuple[str | int, ...]
+) -> str | None:
     """Return a message about the first name of a path that no metadata have, or None.
 
     For example, if all metadata have ``address`` and none has ``address.street``, ``street`` is unknown.
     """
     for depth, step in enumerate(path):
         parents = [resolve(row, path[:depth]) for row in rows]
-        known = set[str]().union(*(parent for parent in parents if isinstance(parent, dict)))
+        known = set[str]().union(
+            *(parent for parent in parents if isinstance(parent, dict))
+        )
         # an index of an array, or a value that is not an object, cannot be checked
         if not known or not isinstance(step, str):
             return None
@@ -334,7 +374,9 @@ def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
         counts = _string_counts(rows, parse_path(field))
         if counts and isinstance(value, str) and value not in counts:
             known = [text for text, _ in counts.most_common()]
-            messages.append(f"no metadata has {field} {value[:80]!r}. {nearest(value, known)}")
+            messages.append(
+                f"no metadata has {field} {value[:80]!r}. {nearest(value, known)}"
+            )
     return list(dict.fromkeys(messages))
 
 
@@ -404,7 +446,9 @@ class MetadataField:
     """Values with their counts. For an array, the elements are counted."""
 
 
-def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) -> list[MetadataField]:
+def metadata_fields(
+    frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200
+) -> list[MetadataField]:
     """Return the fields that a metadata filter can name, from the first rows of a frame, sorted by name.
 
     If there are more than `most` fields, the most frequent are returned. Nested fields have dotted names. The
@@ -442,7 +486,9 @@ def _count_items(value: Any, counts: Counter[tuple[str, Value]]) -> None:
             counts[key] += 1
 
 
-def _metadata_field(name: str, kinds: Counter[str], values: Counter[tuple[str, Value]]) -> MetadataField:
+def _metadata_field(
+    name: str, kinds: Counter[str], values: Counter[tuple[str, Value]]
+) -> MetadataField:
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     frequent = tuple((value, count) for (_, value), count in ordered[:_MOST_FREQUENT])
     kind_names = tuple(kind for kind, _ in kinds.most_common())

@@ -44,7 +44,9 @@ _PANDAS_TYPES: Final = {
 _LABELS: Final = msgspec.json.Decoder(list[str])
 
 
-def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = False) -> pd.DataFrame:
+def to_frame(
+    table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = False
+) -> pd.DataFrame:
     """Return a table as a frame with the same columns, also without rows, and with the receipt in ``attrs``.
 
     If a table has all columns of `FAILURES`, the column ``error`` is added after ``response_status``. Bodies
@@ -78,7 +80,9 @@ def pandas_frame(value: object) -> pd.DataFrame | None:
     return to_frame(table)
 
 
-def checked_frame(name: str, value: object, *columns: str, distinct: bool = False) -> pd.DataFrame:
+def checked_frame(
+    name: str, value: object, *columns: str, distinct: bool = False
+) -> pd.DataFrame:
     """Return an argument that is a pandas frame with these columns.
 
     With `distinct`, all names must be unique.
@@ -86,7 +90,9 @@ def checked_frame(name: str, value: object, *columns: str, distinct: bool = Fals
     frame = pandas_frame(value)
     if frame is None:
         expected = "a pandas frame, or a frame that hands over Arrow"
-        raise wrong(name, value, expected, conversion(value) or "Use a frame made by a loader.")
+        raise wrong(
+            name, value, expected, conversion(value) or "Use a frame made by a loader."
+        )
     repeated = {str(column) for column in frame.columns[frame.columns.duplicated()]}
     ambiguous = repeated
     if not distinct:
@@ -112,7 +118,9 @@ def checked_frame(name: str, value: object, *columns: str, distinct: bool = Fals
 def _missing_column_step(frame: pd.DataFrame, column: str) -> str:
     if column == "metadata":
         return "Load with include_metadata=True."
-    return in_index(frame, [column]) or nearest(column, map(str, frame.columns), what="It has")
+    return in_index(frame, [column]) or nearest(
+        column, map(str, frame.columns), what="It has"
+    )
 
 
 def in_index(frame: object, missing: Iterable[object]) -> str | None:
@@ -142,7 +150,9 @@ def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
             next_step=in_index(frame, missing) or "Use a frame made by a loader.",
         )
     try:
-        table = pa.Table.from_pandas(frame[schema.names], schema=schema, preserve_index=False)
+        table = pa.Table.from_pandas(
+            frame[schema.names], schema=schema, preserve_index=False
+        )
     except UNFIT as error:
         raise InputError(
             "reading a frame", got=str(error), expected=f"columns of the types {schema}"
@@ -150,7 +160,9 @@ def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
-def frame_from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pd.DataFrame:
+def frame_from_rows(
+    rows: Iterable[Mapping[str, Any]], schema: pa.Schema
+) -> pd.DataFrame:
     """Return a frame of this schema from plain rows. Missing values are null.
 
     >>> from toolkit.tables.schemas import LABELS_EXPLODED
@@ -168,7 +180,9 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
     bodies = table["response_body"].dictionary_encode().combine_chunks()
     # Masked twice: a secret can be complete in the body only, or readable only after decoding JSON.
     distinct = masker.texts(_ends(bodies.dictionary)).to_pylist()
-    errors = masker.texts(pa.array([error_text(body).text for body in distinct], pa.string()))
+    errors = masker.texts(
+        pa.array([error_text(body).text for body in distinct], pa.string())
+    )
     coded = table["response_body_base64"].combine_chunks()
     lines = errors.take(bodies.indices).fill_null(error_text(None).text)
     if coded.null_count == len(coded):
@@ -183,7 +197,10 @@ def _ends(bodies: pa.StringArray) -> pa.StringArray:
     is_long = pc.greater(pc.utf8_length(bodies), LONGEST_READ)
     if not pc.any(is_long).as_py():
         return starts
-    halves = pc.utf8_slice_codeunits(bodies, 0, LONGEST), pc.utf8_slice_codeunits(bodies, -LONGEST)
+    halves = (
+        pc.utf8_slice_codeunits(bodies, 0, LONGEST),
+        pc.utf8_slice_codeunits(bodies, -LONGEST),
+    )
     return pc.if_else(is_long, pc.binary_join_element_wise(*halves, "\n"), starts)
 
 
@@ -283,7 +300,9 @@ def frame_html(frame: pd.DataFrame) -> str | None:
         return html
     # other frames and column names can also contain invisible characters
     html = visible(html)
-    is_of_toolkit = "dlq_id" in frame.columns or bool({"receipt", "queries"} & frame.attrs.keys())
+    is_of_toolkit = "dlq_id" in frame.columns or bool(
+        {"receipt", "queries"} & frame.attrs.keys()
+    )
     if not is_of_toolkit:
         return html
     positions = _text_positions(frame, html)
@@ -292,7 +311,9 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     style = ""
     if positions:
         cells = ",".join(f":nth-child({position})" for position in positions)
-        style = f"<style>.{css_class} :is(th,td):is({cells}) {{text-align: left}}</style>"
+        style = (
+            f"<style>.{css_class} :is(th,td):is({cells}) {{text-align: left}}</style>"
+        )
     return f'<div class="tk-frame {css_class}">{_STYLE}{style}{html}</div>'
 
 
@@ -300,10 +321,16 @@ def _text_positions(frame: pd.DataFrame, html: str) -> list[int]:
     """Return the positions of string columns in the HTML of a frame, from 1."""
     if frame.index.nlevels > 1:
         return []
-    text_columns = {escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"}
+    text_columns = {
+        escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"
+    }
     table_head = html.partition("</thead>")[0]
     headings = re.findall("<th>(.*?)</th>", table_head, re.DOTALL)
-    return [position for position, heading in enumerate(headings, start=1) if heading in text_columns]
+    return [
+        position
+        for position, heading in enumerate(headings, start=1)
+        if heading in text_columns
+    ]
 
 
 def show_in_notebooks() -> None:

@@ -42,7 +42,9 @@ Clock: TypeAlias = datetime | Callable[[], datetime] | None
 State: TypeAlias = Literal["current", "old", "ahead", "unknown"]
 
 _INTERVALS: Final = 3  # one sync may fail and the next may be late
-_LEAST: Final = timedelta(hours=1)  # somebody who syncs twice in a minute does not mean it
+_LEAST: Final = timedelta(
+    hours=1
+)  # somebody who syncs twice in a minute does not mean it
 _WITHOUT_SYNCS: Final = timedelta(days=1)
 PUNCTUAL: Final = timedelta(minutes=10)
 """Data that are not older count as of now: loading and reading take time."""
@@ -168,7 +170,9 @@ def data_end(receipt: Receipt | None) -> datetime | None:
     return min(end.astimezone(UTC) for end in ends)
 
 
-def stated_retention(given: Duration | None, stored: timedelta | None) -> timedelta | None:
+def stated_retention(
+    given: Duration | None, stored: timedelta | None
+) -> timedelta | None:
     """Return how long the queue keeps entries, if anybody stated it.
 
     The argument of the caller comes first. The second is the retention that a sync of the snapshot got, as it

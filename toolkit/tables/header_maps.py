@@ -95,14 +95,18 @@ class HeaderColumn:
         ['a', None, 'c']
         """
         spellings = self.names.dictionary.to_pylist()
-        is_spelling = np.array([spelling.lower() == name for spelling in spellings], dtype=bool)
+        is_spelling = np.array(
+            [spelling.lower() == name for spelling in spellings], dtype=bool
+        )
         value_of_map = np.full(len(self._missing), -1)
         if is_spelling.any():
             has_name = is_spelling[self.names.indices.to_numpy()]
             # assigned from the last to the first, so that the first value of a map stays
             matching_values = np.flatnonzero(has_name[self.headers])[::-1]
             value_of_map[self.rows[self.headers[matching_values]]] = matching_values
-        return self._repeated(self.values.take(pa.array(value_of_map, mask=value_of_map < 0)))
+        return self._repeated(
+            self.values.take(pa.array(value_of_map, mask=value_of_map < 0))
+        )
 
     def texts(self, values: pa.Array | None = None) -> pa.Array:
         """Return the maps as compact JSON, or null. `values` replace the values of the maps."""
@@ -111,7 +115,9 @@ class HeaderColumn:
             joined = self._with_values(values)
         # each row end that is removed moves the rest of the text by one
         row_ends = np.flatnonzero(np.frombuffer(joined, np.uint8) == _ROW_END[0])
-        offsets = np.append(0, row_ends - np.arange(len(self._missing))).astype(np.int32)
+        offsets = np.append(0, row_ends - np.arange(len(self._missing))).astype(
+            np.int32
+        )
         buffers = [
             pa.py_buffer(np.packbits(~self._missing, bitorder="little")),
             pa.py_buffer(offsets),
@@ -138,7 +144,10 @@ class HeaderColumn:
         cuts[-1] = len(self._json)
         segments = _cut(self._json, cuts)
         new_values = values.filter(differs).dictionary_encode()
-        encoded = [msgspec.json.encode(value)[1:-1] for value in new_values.dictionary.to_pylist()]
+        encoded = [
+            msgspec.json.encode(value)[1:-1]
+            for value in new_values.dictionary.to_pylist()
+        ]
         return _with_odd_segments(segments, encoded, new_values.indices.to_numpy())
 
 
@@ -198,7 +207,9 @@ def header_map(value: Any) -> HeaderMap | None:
         values = header
         if isinstance(header, str):
             values = [header]
-        if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
+        if not isinstance(values, list) or not all(
+            isinstance(item, str) for item in values
+        ):
             return None
         headers[clean(name)] = [clean(item) for item in values]
     return headers
@@ -238,7 +249,9 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn:
     has_escapes = b"\\" in joined
     start = len(_FENCE) + len(_ROW_END)
     column = HeaderColumn(
-        names=_strings(segments, name_segments, has_escapes=has_escapes).dictionary_encode(),
+        names=_strings(
+            segments, name_segments, has_escapes=has_escapes
+        ).dictionary_encode(),
         rows=map_after[inner][name_positions],
         values=_strings(segments, value_segments, has_escapes=has_escapes),
         headers=np.cumsum(is_name)[value_positions] - 1,
@@ -257,7 +270,9 @@ def distinct_header_maps(raws: pa.Array) -> HeaderColumn:
     encoded = raws.dictionary_encode()
     if 2 * len(encoded.dictionary) > len(raws):
         return header_maps(raws.to_pylist())
-    return replace(header_maps(encoded.dictionary.to_pylist()), _indices=encoded.indices)
+    return replace(
+        header_maps(encoded.dictionary.to_pylist()), _indices=encoded.indices
+    )
 
 
 def _joined(raws: Sequence[bytes | msgspec.Raw]) -> bytes:
@@ -322,7 +337,9 @@ def _parse_gap(gap: bytes) -> _GapMeaning:
     return _GapMeaning(follows_name, precedes_name, gap.count(_ROW_END))
 
 
-def _without_spaces(segments: pa.Array, gaps: _Gaps) -> tuple[bytes, _Offsets, pa.Array]:
+def _without_spaces(
+    segments: pa.Array, gaps: _Gaps
+) -> tuple[bytes, _Offsets, pa.Array]:
     """Return the text, the cuts and the segments with compact gaps.
 
     For example, ``{"A": ["x"]}`` becomes ``{"A":["x"]}``.
@@ -337,7 +354,9 @@ def _without_spaces(segments: pa.Array, gaps: _Gaps) -> tuple[bytes, _Offsets, p
     return joined, cuts, compact
 
 
-def _replace_odd_segments(segments: pa.Array, replacements: list[bytes], choices: _Indices) -> pa.Array:
+def _replace_odd_segments(
+    segments: pa.Array, replacements: list[bytes], choices: _Indices
+) -> pa.Array:
     """Replace segments 1, 3, 5, … by the chosen replacements."""
     candidates = pa.concat_arrays([segments, pa.array(replacements, pa.binary())])
     order = np.arange(len(segments))
@@ -345,14 +364,18 @@ def _replace_odd_segments(segments: pa.Array, replacements: list[bytes], choices
     return candidates.take(pa.array(order))
 
 
-def _with_odd_segments(segments: pa.Array, replacements: list[bytes], choices: _Indices) -> bytes:
+def _with_odd_segments(
+    segments: pa.Array, replacements: list[bytes], choices: _Indices
+) -> bytes:
     """Return the text that the segments make after `_replace_odd_segments`."""
     replaced = _replace_odd_segments(segments, replacements, choices)
     joined: bytes = replaced.buffers()[2].to_pybytes()
     return joined
 
 
-def _strings(segments: pa.Array, indices: npt.NDArray[Any], *, has_escapes: bool) -> pa.Array:
+def _strings(
+    segments: pa.Array, indices: npt.NDArray[Any], *, has_escapes: bool
+) -> pa.Array:
     """Return segments as strings, without escapes."""
     strings = segments.take(pa.array(indices)).cast(pa.string())
     if not has_escapes:

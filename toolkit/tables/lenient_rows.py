@@ -22,7 +22,15 @@ from toolkit.base.own_tokens import is_in
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map
 from toolkit.tables.masking import ColumnMasker
-from toolkit.tables.schemas import CALLBACK_COLUMNS, CALLBACKS, EVENT_COLUMNS, RUN_COLUMNS, TIME, Column, Kind
+from toolkit.tables.schemas import (
+    CALLBACK_COLUMNS,
+    CALLBACKS,
+    EVENT_COLUMNS,
+    RUN_COLUMNS,
+    TIME,
+    Column,
+    Kind,
+)
 from toolkit.tables.text import (
     base64_body,
     base64_bytes,
@@ -68,7 +76,9 @@ Body = bytes | str | Mapping[str, Any] | ReceivedCallback
 def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
     """Return a JSON array of runs as a table of the schema ``RUNS``."""
     what = "workflow runs"
-    return LenientRows(parse_rows(rows, what=what, exactly=True), RUN_COLUMNS, redactor, what=what).table()
+    return LenientRows(
+        parse_rows(rows, what=what, exactly=True), RUN_COLUMNS, redactor, what=what
+    ).table()
 
 
 def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
@@ -82,7 +92,9 @@ def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
         # the documentation of the service uses both names
         if "responseHeader" not in row and "responseHeaders" in row:
             row["responseHeader"] = row.pop("responseHeaders")
-    return LenientRows(parsed, EVENT_COLUMNS, redactor, what=what, read_body=_event_body).table()
+    return LenientRows(
+        parsed, EVENT_COLUMNS, redactor, what=what, read_body=_event_body
+    ).table()
 
 
 def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa.Table:
@@ -94,12 +106,18 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     """
     received = list(bodies)
     rows = [
-        callback_fields(_content(item), what=f"body {at:,} of source") for at, item in enumerate(received)
+        callback_fields(_content(item), what=f"body {at:,} of source")
+        for at, item in enumerate(received)
     ]
-    callbacks = LenientRows(rows, CALLBACK_COLUMNS, redactor, what="callbacks", read_body=base64_body)
+    callbacks = LenientRows(
+        rows, CALLBACK_COLUMNS, redactor, what="callbacks", read_body=base64_body
+    )
     columns = callbacks.columns
     # the outcome of the message follows from the decoded columns
-    outcome_columns = [columns[name].to_pylist() for name in ("dlq_id", "status", "retried", "max_retries")]
+    outcome_columns = [
+        columns[name].to_pylist()
+        for name in ("dlq_id", "status", "retried", "max_retries")
+    ]
     outcomes = map(_outcome, rows, *outcome_columns)
     derived = [
         outcome | _reception(item, row, rejected)
@@ -107,7 +125,9 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
             outcomes, received, rows, callbacks.rejected_values, strict=True
         )
     ]
-    schema = pa.schema([CALLBACKS.field(name) for name in CALLBACKS.names if name not in columns])
+    schema = pa.schema(
+        [CALLBACKS.field(name) for name in CALLBACKS.names if name not in columns]
+    )
     table = pa.Table.from_pylist(derived, schema=schema)
     columns.update(zip(table.column_names, table.columns, strict=True))
     return callbacks.table()
@@ -123,7 +143,9 @@ def _reception(item: Body, row: Row, rejected: Row) -> dict[str, Any]:
     """Return the columns of a callback about how it arrived."""
     return {
         "body_truncated": None if "body" in rejected else _is_truncated(row, "body"),
-        "source_body_truncated": None if "sourceBody" in rejected else _is_truncated(row, "sourceBody"),
+        "source_body_truncated": None
+        if "sourceBody" in rejected
+        else _is_truncated(row, "sourceBody"),
         "received_at": getattr(item, "received_at", None),
         "verified": getattr(item, "verified", None),
     }
@@ -139,13 +161,17 @@ def callback_fields(
             encoded = as_json(dict(encoded))
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
-                f"decoding {what}", got=str(error)[:200], expected="values that JSON can represent"
+                f"decoding {what}",
+                got=str(error)[:200],
+                expected="values that JSON can represent",
             ) from None
     if isinstance(encoded, str):
         encoded = encoded.encode("utf-8", "surrogatepass")
     fields = lenient(encoded, what=what)
     if not isinstance(fields, dict):
-        raise ProtocolError(f"decoding {what}", got=type(fields).__name__, expected="a JSON object")
+        raise ProtocolError(
+            f"decoding {what}", got=type(fields).__name__, expected="a JSON object"
+        )
     return fields
 
 
@@ -204,7 +230,10 @@ class LenientRows:
 
     def _ids(self, source: str) -> list[str]:
         rows = enumerate(self._rows)
-        return [required_id(row, source, what=self._what, index=index) for index, row in rows]
+        return [
+            required_id(row, source, what=self._what, index=index)
+            for index, row in rows
+        ]
 
     def _texts(self, source: str) -> list[str | None]:
         """Return the strings of a field. Empty strings are null; invalid UTF-8 is also rejected."""
@@ -232,7 +261,9 @@ class LenientRows:
             converted_values.append(converted)
         return converted_values
 
-    def _bodies(self, read_body: ReadBody, plain: str, encoded: str) -> tuple[pa.Array, pa.Array]:
+    def _bodies(
+        self, read_body: ReadBody, plain: str, encoded: str
+    ) -> tuple[pa.Array, pa.Array]:
         """Return bodies as strings and as base64, from two fields. `plain` is "" if there is only base64."""
         texts, encoded_bodies = [], []
         for row, rejected in zip(self._rows, self.rejected_values, strict=True):
@@ -336,7 +367,11 @@ def _stated_length(headers: Any) -> int | None:
 
 
 def _outcome(
-    row: Mapping[str, Any], dlq_id: str | None, status: int | None, retried: int | None, most: int | None
+    row: Mapping[str, Any],
+    dlq_id: str | None,
+    status: int | None,
+    retried: int | None,
+    most: int | None,
 ) -> dict[str, Any]:
     """Return the kind of a callback, and if the message was delivered, exhausted and put into the DLQ."""
     is_delivered = None if status is None else 200 <= status < 300  # noqa: PLR2004 - the 2xx statuses
@@ -345,7 +380,9 @@ def _outcome(
         "kind": "failure" if dlq_id else "callback",
         "delivered": is_delivered,
         "exhausted": is_exhausted,
-        "in_dlq": _is_in_dlq(row, dlq_id, status, delivered=is_delivered, exhausted=is_exhausted),
+        "in_dlq": _is_in_dlq(
+            row, dlq_id, status, delivered=is_delivered, exhausted=is_exhausted
+        ),
     }
 
 
@@ -379,5 +416,9 @@ def refuses_retries(headers: Any) -> bool:
     """Return True if a header of the response, for example Upstash-NonRetryable-Error, forbids retries."""
     if not isinstance(headers, dict):
         return False
-    flags = [values for name, values in headers.items() if name.lower().endswith(REFUSING_HEADER)]
+    flags = [
+        values
+        for name, values in headers.items()
+        if name.lower().endswith(REFUSING_HEADER)
+    ]
     return any("true" in str(values).lower() for values in flags)

@@ -33,16 +33,21 @@ from toolkit.tables.text import labels_json, masked_json
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
-_SUSPICIOUS_OR_PERSONAL: Final = re.compile(f"{SUSPICIOUS_URL}|{SUSPICIOUS}|{PERSONAL_HINT}")
+_SUSPICIOUS_OR_PERSONAL: Final = re.compile(
+    f"{SUSPICIOUS_URL}|{SUSPICIOUS}|{PERSONAL_HINT}"
+)
 _SUSPICIOUS_JSON: Final = re.compile(SUSPICIOUS.replace("|^/", '|^"/'))
 # Values can also be masked because of the name before them, for example "password":, in any spelling.
 _LIKELY_JSON: Final = (
-    rf'{LIKELY}|"[/?]|"(?:name|key|header|field)"|(?i:{"|".join(WORDS)})|(?:[^\x00-\x7f]|\\u)[^"]*"\s*:'
+    rf'{LIKELY}|"[/?]|"(?:name|key|header|field)"'
+    rf"|(?i:{'|'.join(WORDS)})"
+    rf'|(?:[^\x00-\x7f]|\\u)[^"]*"\s*:'
 )
 # JSON that stays as it is: ASCII strings without escapes, and numbers that Python writes with the same
 # digits.
 _PLAIN_JSON: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
-_CACHE_SIZE: Final = 10_000  # masked values of each kind that are kept for the next batch of a load
+# masked values of each kind that are kept for the next batch of a load
+_CACHE_SIZE: Final = 10_000
 _LONGEST_CACHED: Final = 2_000  # bytes of JSON; longer values rarely repeat
 _MOST_NESTED: Final = 3  # JSON in JSON in JSON
 # Compiling a matcher of Arrow takes as long as searching this many values with `re`.
@@ -108,7 +113,9 @@ class ColumnMasker:
         if masked is column:
             return column
         pairs = zip(masked.to_pylist(), column.to_pylist(), strict=True)
-        texts = [after if after == before else _as_json(after) for after, before in pairs]
+        texts = [
+            after if after == before else _as_json(after) for after, before in pairs
+        ]
         return pa.array(texts, column.type)
 
     def labels(self, column: pa.Array) -> pa.Array:
@@ -119,7 +126,9 @@ class ColumnMasker:
 
         return each_distinct(column, masked, kind=pa.string())
 
-    def masked_table(self, columns: Sequence[Column], values: Mapping[str, Any]) -> pa.Table:
+    def masked_table(
+        self, columns: Sequence[Column], values: Mapping[str, Any]
+    ) -> pa.Table:
         """Return a table from unmasked columns. Columns of a kind that can contain secrets are masked.
 
         The live tokens of this process in bodies, JSON and ids are left to the caller. A column can be a
@@ -138,9 +147,14 @@ class ColumnMasker:
         single_labels = values.get("label")
         if single_labels is not None and masked["labels"].null_count:
             # `label` was replaced by `labels`; an entry that has only `label` gets a list of one
-            lists = each_distinct(single_labels, lambda label: labels_json([label], self._redactor))
+            lists = each_distinct(
+                single_labels, lambda label: labels_json([label], self._redactor)
+            )
             masked["labels"] = pc.coalesce(masked["labels"], lists)
-        arrays = [column.result() if isinstance(column, Future) else column for column in masked.values()]
+        arrays = [
+            column.result() if isinstance(column, Future) else column
+            for column in masked.values()
+        ]
         return pa.Table.from_arrays(arrays, schema=schema(columns))
 
     def table(self, table: pa.Table) -> pa.Table:
@@ -161,7 +175,9 @@ class ColumnMasker:
             mask = self.own_json if field.name in JSON_COLUMNS else self.own
             chunks = [mask(chunk) for chunk in table.column(field.name).chunks]
             position = table.schema.get_field_index(field.name)
-            table = table.set_column(position, field, pa.chunked_array(chunks, field.type))
+            table = table.set_column(
+                position, field, pa.chunked_array(chunks, field.type)
+            )
         return table
 
     def headers(self, column: HeaderColumn) -> pa.Array:
@@ -188,12 +204,18 @@ class ColumnMasker:
         >>> ColumnMasker(None).objects(fields, rows=2).to_pylist()
         ['{"a":"x","b":1}', None]
         """
-        used_fields = [(name, raws) for name, raws in sorted(fields.items()) if raws.null_count < rows]
+        used_fields = [
+            (name, raws)
+            for name, raws in sorted(fields.items())
+            if raws.null_count < rows
+        ]
         if not used_fields:
             return pa.nulls(rows, pa.string())
         members = [self._members(name, raws) for name, raws in used_fields]
         # ',"a":"x",",b":1' per row; null_handling="skip" would leave out rows without any member
-        joined = pc.binary_join_element_wise(*members, "", null_handling="replace", null_replacement="")
+        joined = pc.binary_join_element_wise(
+            *members, "", null_handling="replace", null_replacement=""
+        )
         # the first comma becomes the opening brace
         opened = pc.binary_replace_slice(joined, 0, 1, "{")
         closed = pc.binary_join_element_wise(opened, "}", "")
@@ -204,7 +226,9 @@ class ColumnMasker:
         encoded = raws.dictionary_encode()
         distinct = encoded.dictionary
         must_mask = self._may_need_masking(name, distinct)
-        is_plain = pc.match_substring_regex(distinct, _PLAIN_JSON).to_numpy(zero_copy_only=False)
+        is_plain = pc.match_substring_regex(distinct, _PLAIN_JSON).to_numpy(
+            zero_copy_only=False
+        )
         must_write = must_mask | ~is_plain
         if must_write.any():
             raw_values = distinct.filter(pa.array(must_write)).to_pylist()
@@ -212,7 +236,9 @@ class ColumnMasker:
                 self._written(name, raw, self._redactor if masks else None)
                 for raw, masks in zip(raw_values, must_mask[must_write], strict=True)
             ]
-            distinct = pc.replace_with_mask(distinct, pa.array(must_write), pa.array(written, pa.binary()))
+            distinct = pc.replace_with_mask(
+                distinct, pa.array(must_write), pa.array(written, pa.binary())
+            )
         prefix = f",{json.dumps(name)}:"
         members = pc.binary_join_element_wise(prefix, distinct.cast(pa.string()), "")
         return members.take(encoded.indices)
@@ -233,7 +259,11 @@ class ColumnMasker:
         return self._cached_member(name, raw, redactor)
 
     def _where_likely(
-        self, column: pa.Array, mask: Callable[[str], str], quick: re.Pattern[str], closer: str | None = None
+        self,
+        column: pa.Array,
+        mask: Callable[[str], str],
+        quick: re.Pattern[str],
+        closer: str | None = None,
     ) -> pa.Array:
         """Mask the distinct values that a search with `quick`, then with `closer`, finds suspicious."""
         encoded = column.dictionary_encode()
@@ -241,7 +271,9 @@ class ColumnMasker:
         suspicious = _suspects(distinct, quick, closer)
         if suspicious.true_count:
             masked = [mask(text) for text in distinct.filter(suspicious).to_pylist()]
-            distinct = pc.replace_with_mask(distinct, suspicious, pa.array(masked, pa.string()))
+            distinct = pc.replace_with_mask(
+                distinct, suspicious, pa.array(masked, pa.string())
+            )
         if distinct is encoded.dictionary:  # nothing was masked
             return column
         return distinct.take(encoded.indices)
@@ -252,7 +284,9 @@ def holding_own(column: pa.Array) -> Rows:
     pattern = likely()
     if pattern is None or not len(column) or not any(_with_match([column], pattern)):
         return np.empty(0, np.int64)
-    rows: Rows = np.flatnonzero(_matching(column, pattern).fill_null(False).to_numpy(zero_copy_only=False))
+    rows: Rows = np.flatnonzero(
+        _matching(column, pattern).fill_null(False).to_numpy(zero_copy_only=False)
+    )
     return rows
 
 
@@ -266,7 +300,9 @@ def plain_escapes_read(column: pa.Array) -> pa.Array:
     return column
 
 
-def _suspects(distinct: pa.Array, quick: re.Pattern[str], closer: str | None) -> pa.Array:
+def _suspects(
+    distinct: pa.Array, quick: re.Pattern[str], closer: str | None
+) -> pa.Array:
     """Return which values could contain a secret: they match `quick`, and, unescaped, `closer`.
 
     `quick` is fast and finds too much. `closer` is slower, so it only searches what `quick` has found.
@@ -274,7 +310,9 @@ def _suspects(distinct: pa.Array, quick: re.Pattern[str], closer: str | None) ->
     suspects = _matching(distinct, quick)
     if closer is None or suspects.true_count <= _FEW:
         return suspects
-    narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(suspects)), closer)
+    narrowed = pc.match_substring_regex(
+        plain_escapes_read(distinct.filter(suspects)), closer
+    )
     return pc.replace_with_mask(suspects, suspects, narrowed)
 
 
@@ -296,7 +334,9 @@ def _is_match(value: str | bytes | None, pattern: re.Pattern[str]) -> bool | Non
     return pattern.search(text) is not None
 
 
-def _with_match(columns: Sequence[pa.Array | pa.ChunkedArray], pattern: re.Pattern[str]) -> list[bool]:
+def _with_match(
+    columns: Sequence[pa.Array | pa.ChunkedArray], pattern: re.Pattern[str]
+) -> list[bool]:
     """Return which columns of strings contain a match.
 
     All values of a column are searched as one string, so that the pattern is compiled and called only once.

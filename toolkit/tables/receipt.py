@@ -19,7 +19,13 @@ _SPANS: Final = ("gaps", "clocks", "pauses")
 _LONGEST: Final = 300
 """Characters that an error shows of another error."""
 # a value can be a lone surrogate, or an object of Python that only looks like a number or a list
-_ODD_VALUES: Final = (msgspec.ValidationError, RecursionError, ValueError, TypeError, AttributeError)
+_ODD_VALUES: Final = (
+    msgspec.ValidationError,
+    RecursionError,
+    ValueError,
+    TypeError,
+    AttributeError,
+)
 _LONGEST_RETENTION: Final = 36_500 * 86_400  # seconds, as long as durations may be
 _MOST_NAMED: Final = 3  # destinations in a sentence
 _MIN_UNITS: Final = 2  # of a duration in words
@@ -91,7 +97,9 @@ def _about(seconds: int) -> str:
     ('5 hours', '2 days', '9.2 years')
     """
     units = (("years", 31_557_600), ("days", 86_400), ("hours", 3_600), ("minutes", 60))
-    name, size = next((unit for unit in units if seconds >= _MIN_UNITS * unit[1]), ("seconds", 1))
+    name, size = next(
+        (unit for unit in units if seconds >= _MIN_UNITS * unit[1]), ("seconds", 1)
+    )
     return f"{seconds / size:.2g} {name}"
 
 
@@ -137,11 +145,18 @@ class Pause:
         >>> pause.gap(timedelta(days=3)).end, pause.gap(timedelta(days=9))
         ('2026-03-06T00:00:00.000+00:00', None)
         """
-        start, end = datetime.fromisoformat(self.start), datetime.fromisoformat(self.end)
+        start, end = (
+            datetime.fromisoformat(self.start),
+            datetime.fromisoformat(self.end),
+        )
         read_from = end - retention
         if read_from <= start:
             return None
-        return Gap(start=self.start, end=read_from.isoformat(timespec="milliseconds"), is_certain=True)
+        return Gap(
+            start=self.start,
+            end=read_from.isoformat(timespec="milliseconds"),
+            is_certain=True,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,9 +294,13 @@ class Receipt:
             return self
         first = datetime.fromisoformat(self.pauses[0].start)
         earlier = [gap for gap in self.gaps if gap.bounds[0] < first]
-        found = [gap for pause in self.pauses if (gap := pause.gap(retention)) is not None]
+        found = [
+            gap for pause in self.pauses if (gap := pause.gap(retention)) is not None
+        ]
         is_gap_at_last = self.pauses[-1].gap(retention) is not None
-        notes = tuple(note for note in self.notes if is_gap_at_last or note not in self.overdue)
+        notes = tuple(
+            note for note in self.notes if is_gap_at_last or note not in self.overdue
+        )
         return replace(self, gaps=(*earlier, *found), notes=notes)
 
     @property
@@ -298,7 +317,9 @@ class Receipt:
     def to_dict(self) -> dict[str, Any]:
         """Return the receipt as JSON values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
         lists = {name: list(getattr(self, name)) for name in _LISTS}
-        spans = {name: [asdict(span) for span in getattr(self, name)] for name in _SPANS}
+        spans = {
+            name: [asdict(span) for span in getattr(self, name)] for name in _SPANS
+        }
         return asdict(self) | lists | spans
 
     @classmethod
@@ -316,7 +337,11 @@ class Receipt:
             raise _unfit(f"a value of the type {type(values).__name__}")
         known = {item.name: item for item in fields(cls)}
         plain = {name: value for name, value in values.items() if name in known}
-        missing = [name for name, item in known.items() if item.default is MISSING and name not in plain]
+        missing = [
+            name
+            for name, item in known.items()
+            if item.default is MISSING and name not in plain
+        ]
         if missing:
             got = f"none of {', '.join(missing)}"
             raise InputError("reading a receipt", got=got, expected="a whole receipt")
@@ -366,13 +391,21 @@ class Receipt:
 
     def __str__(self) -> str:
         work = f"{self.pages:,} pages, {self.requests:,} requests, {self.retries:,} retries"
-        return visible(f"{self.verdict} ({work}, {self.bytes / 1e6:,.1f} MB, {self.seconds:.1f} s)")
+        return visible(
+            f"{self.verdict} ({work}, {self.bytes / 1e6:,.1f} MB, {self.seconds:.1f} s)"
+        )
 
     def _repr_html_(self) -> str:
         values = self.to_dict()
         del values["pauses"]  # the gaps among them are shown
-        facts = [(name, value) for name, value in values.items() if value not in (None, [], {}, "")]
-        return facts_html(self.verdict, ((name, _shown(value)) for name, value in facts))
+        facts = [
+            (name, value)
+            for name, value in values.items()
+            if value not in (None, [], {}, "")
+        ]
+        return facts_html(
+            self.verdict, ((name, _shown(value)) for name, value in facts)
+        )
 
 
 def facts_html(caption: str, facts: Iterable[tuple[str, str]]) -> str:
@@ -427,7 +460,9 @@ def _check_ranges(receipt: Receipt) -> None:
             raise _unfit(f"{name} outside of 0 to 2⁶³ - 1")
 
 
-def requested_time(receipt: Receipt, name: Literal["since", "until"]) -> datetime | None:
+def requested_time(
+    receipt: Receipt, name: Literal["since", "until"]
+) -> datetime | None:
     """Return the time since or until which a load was requested; None if it had no such limit.
 
     Raises

@@ -116,7 +116,9 @@ HEADERS_EXPLODED: Final = pa.schema(
 )
 """One row per header value. `position` counts the values of one name from 0."""
 
-LABELS_EXPLODED: Final = pa.schema([pa.field("dlq_id", pa.string(), nullable=False), ("label", pa.string())])
+LABELS_EXPLODED: Final = pa.schema(
+    [pa.field("dlq_id", pa.string(), nullable=False), ("label", pa.string())]
+)
 """One row per label of an entry."""
 
 RUN_COLUMNS: Final = (
@@ -226,16 +228,29 @@ CALLBACKS: Final = schema(CALLBACK_COLUMNS)
 """One row per callback request. `kind` is "callback" or "failure"; `received_at` and `verified` are null
 for bodies that were not received by a `CallbackReceiver`."""
 
-ADDED: Final = frozenset({"body_truncated", "source_body_truncated", "signature", STATED_FAILED_AT})
+ADDED: Final = frozenset(
+    {"body_truncated", "source_body_truncated", "signature", STATED_FAILED_AT}
+)
 """Columns that snapshots of older versions do not have. They are null there. Add every new column here."""
 
-_ALL: Final = (*FAILURE_COLUMNS, *RUN_COLUMNS, *EVENT_COLUMNS, *STEP_COLUMNS, *CALLBACK_COLUMNS)
+_ALL: Final = (
+    *FAILURE_COLUMNS,
+    *RUN_COLUMNS,
+    *EVENT_COLUMNS,
+    *STEP_COLUMNS,
+    *CALLBACK_COLUMNS,
+)
 JSON_COLUMNS: Final = frozenset(
-    {"metadata", *(c.name for c in _ALL if c.kind in (Kind.HEADERS, Kind.LABELS, Kind.JSON))}
+    {
+        "metadata",
+        *(c.name for c in _ALL if c.kind in (Kind.HEADERS, Kind.LABELS, Kind.JSON)),
+    }
 )
 """Columns of JSON text."""
 
-EXACT_COLUMNS: Final = frozenset({"metadata", "data", *(c.name for c in _ALL if c.kind is Kind.BODY)})
+EXACT_COLUMNS: Final = frozenset(
+    {"metadata", "data", *(c.name for c in _ALL if c.kind is Kind.BODY)}
+)
 """Columns that contain exactly the text that applications sent."""
 
 
@@ -262,7 +277,11 @@ def _vector_columns(dimension: int | None) -> list[pa.Field]:
 
 
 def hits(
-    dimension: int | None = None, *, vectors: bool = True, metadata: bool = True, data: bool = True
+    dimension: int | None = None,
+    *,
+    vectors: bool = True,
+    metadata: bool = True,
+    data: bool = True,
 ) -> pa.Schema:
     """Return the schema of query results with the included parts."""
     included = {"metadata": metadata, "data": data}
@@ -273,6 +292,10 @@ def hits(
             pa.field("rank", pa.int64(), nullable=False),
             pa.field("id", pa.string(), nullable=False),
             pa.field("score", pa.float64(), nullable=False),
-            *(column for column in _vector_columns(dimension) if included.get(column.name)),
+            *(
+                column
+                for column in _vector_columns(dimension)
+                if included.get(column.name)
+            ),
         ]
     )

@@ -23,7 +23,13 @@ from numpy.typing import NDArray
 
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import Document, masked_part
-from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, document_of, sign
+from toolkit.signatures.signing import (
+    RULES_VERSION,
+    Learned,
+    Signature,
+    document_of,
+    sign,
+)
 from toolkit.signatures.trace_frames import cached
 
 SIGNED_COLUMNS: Final = ("response_status", "response_body", "response_body_base64")
@@ -60,7 +66,9 @@ class BodyReader:
         self._redactor = redactor
         self._mask = cached(self.clean, longest=_REMEMBERED, most=_MOST_REMEMBERED)
         self._read = cached(
-            lambda text: document_of(text, self.clean), longest=_REMEMBERED, most=_MOST_REMEMBERED
+            lambda text: document_of(text, self.clean),
+            longest=_REMEMBERED,
+            most=_MOST_REMEMBERED,
         )
 
     def clean(self, text: str) -> str:
@@ -90,26 +98,38 @@ def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRo
     of_body = np.array([positions[text] for text in masked], dtype=np.int64)[body_of]
     # a body that is not UTF-8 is in the column with base64, and the other column is empty
     empty = np.array([not body for body in bodies], dtype=bool)[body_of]
-    binary = empty & np.array([bool(value) for value in encoded], dtype=bool)[encoded_of]
+    binary = (
+        empty & np.array([bool(value) for value in encoded], dtype=bool)[encoded_of]
+    )
     # one number for each combination of body, status and encoding: the digits of a mixed radix
     combined = (of_body * max(1, len(statuses)) + status_of) * 2 + binary
     _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # documents in the order of their first rows, not of the numbers
+    order = np.argsort(
+        first
+    )  # documents in the order of their first rows, not of the numbers
     signatures = [by_text[text] for text in positions]
     documents = [
-        _with_status(signatures[of_body[row]], statuses[status_of[row]], binary=bool(binary[row]))
+        _with_status(
+            signatures[of_body[row]], statuses[status_of[row]], binary=bool(binary[row])
+        )
         for row in first[order]
     ]
-    return SignedRows(list(positions), signatures, documents, np.argsort(order)[codes], of_body)
+    return SignedRows(
+        list(positions), signatures, documents, np.argsort(order)[codes], of_body
+    )
 
 
-def with_signatures(table: pa.Table, learned: Learned, reader: BodyReader) -> tuple[pa.Table, Learned]:
+def with_signatures(
+    table: pa.Table, learned: Learned, reader: BodyReader
+) -> tuple[pa.Table, Learned]:
     """Return the table with a signature of the current rules in each row, and the extended templates."""
     position = table.schema.get_field_index(SIGNATURE)
     if position >= 0 and are_signed(table[SIGNATURE]):
         return table, learned
     rows = sign_rows(table, learned, reader)
-    ids = pa.array([document.id for document in rows.documents], pa.string()).take(pa.array(rows.codes))
+    ids = pa.array([document.id for document in rows.documents], pa.string()).take(
+        pa.array(rows.codes)
+    )
     if position < 0:
         table = table.append_column(SIGNATURE, ids)
     else:
@@ -134,7 +154,9 @@ def are_signed(ids: pa.ChunkedArray) -> bool:
     """Return whether all values are signatures of the current rules. A user's column can have this name."""
     if not _is_string(ids.type):
         return False
-    return bool(pc.all(pc.fill_null(pc.starts_with(ids, _CURRENT), False), min_count=0).as_py())
+    return bool(
+        pc.all(pc.fill_null(pc.starts_with(ids, _CURRENT), False), min_count=0).as_py()
+    )
 
 
 def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
@@ -148,7 +170,10 @@ def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
     for chunk in column.chunks:
         encoded = chunk.dictionary_encode("encode")
         # positions among the values of this chunk become positions among the values of all chunks
-        known = [positions.setdefault(value, len(positions)) for value in encoded.dictionary.to_pylist()]
+        known = [
+            positions.setdefault(value, len(positions))
+            for value in encoded.dictionary.to_pylist()
+        ]
         codes.append(np.array(known, dtype=np.int64)[encoded.indices.to_numpy()])
     return list(positions), np.concatenate(codes)
 
@@ -161,4 +186,8 @@ def _with_status(signature: Signature, status: object, *, binary: bool) -> Signa
     tells_little = signature.document.kind in _TELL_LITTLE or has_only_keys
     if status is None or not tells_little:
         return signature
-    return Signature(signature.document, (*signature.facts, f"status {status:g}"), signature.templates)
+    return Signature(
+        signature.document,
+        (*signature.facts, f"status {status:g}"),
+        signature.templates,
+    )

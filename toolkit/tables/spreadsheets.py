@@ -33,9 +33,13 @@ _TEXT: Final = 32_767
 _MOST_EXAMPLES: Final = 3
 _ROWS, _COLUMNS = 1_048_576, 16_384
 _EXACT: Final = 1 << 53  # whole numbers beyond lose digits in Excel
-_FIRST: Final = pd.Timestamp("1900-03-01")  # before it, Excel counts a day that never was
+_FIRST: Final = pd.Timestamp(
+    "1900-03-01"
+)  # before it, Excel counts a day that never was
 _LAST: Final = pd.Timestamp("9999-12-31 23:59:59")
-_UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_UNWRITABLE: Final = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
+)
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - full-width forms, too
 _SIGN: Final = "[=+\\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]"
 # Default_Ignorable_Code_Point of Unicode, other format controls (Cf), C1 controls and combining accents
@@ -50,7 +54,9 @@ _BEGINS_FORMULA: Final = re.compile(
 )
 
 
-def flatten(frame: FrameLike, *, vectors: Literal["text", "columns"] = "text") -> pd.DataFrame:
+def flatten(
+    frame: FrameLike, *, vectors: Literal["text", "columns"] = "text"
+) -> pd.DataFrame:
     """Return a frame with only scalar columns, for spreadsheets and SQL.
 
     Parameters
@@ -124,7 +130,9 @@ def _check_unique(names: list[Any]) -> None:
         )
 
 
-def to_excel(frame: FrameLike, path: str | os.PathLike[str], *, progress: ProgressOption = None) -> None:
+def to_excel(
+    frame: FrameLike, path: str | os.PathLike[str], *, progress: ProgressOption = None
+) -> None:
     r"""Write a frame as an Excel workbook.
 
     Parameters
@@ -188,16 +196,24 @@ def to_excel(frame: FrameLike, path: str | os.PathLike[str], *, progress: Progre
         )
     book = openpyxl.Workbook(write_only=True)
     try:
-        with ProgressBar(checked, title="workbook", unit="rows", total=len(flat)) as bar:
+        with ProgressBar(
+            checked, title="workbook", unit="rows", total=len(flat)
+        ) as bar:
             _fill(book, flat, new_cell, bar)
         write_file(target, book.save)
-    except OSError as error:  # of the rows, which openpyxl first writes into a temporary file
+    except (
+        OSError
+    ) as error:  # of the rows, which openpyxl first writes into a temporary file
         if not is_full(error):
             raise
         folder = tempfile.gettempdir()
-        raise full_disk("writing an Excel workbook", error, f"for temporary files in {folder!r}") from None
+        raise full_disk(
+            "writing an Excel workbook", error, f"for temporary files in {folder!r}"
+        ) from None
     finally:
-        for sheet in book.worksheets:  # rows of a workbook that was not saved are still buffered
+        for sheet in (
+            book.worksheets
+        ):  # rows of a workbook that was not saved are still buffered
             if not sheet.closed:
                 with suppress(OSError):  # which has been raised before
                     sheet.close()
@@ -243,12 +259,18 @@ def to_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
     flat, target = _flat_and_path(frame, path)
     for index in range(flat.shape[1]):
         column = flat.iloc[:, index]
-        if getattr(column.dtype, "kind", "O") not in "biufcmM":  # all that is neither a number nor a time
+        if (
+            getattr(column.dtype, "kind", "O") not in "biufcmM"
+        ):  # all that is neither a number nor a time
             flat.isetitem(index, [_text_only(value) for value in column])
-    flat.columns = pd.Index([_text_only(str(name)) for name in flat.columns], dtype=object)
+    flat.columns = pd.Index(
+        [_text_only(str(name)) for name in flat.columns], dtype=object
+    )
     # all strings are quoted, because a carriage return within a string would end the row
     options: dict[str, Any] = {"encoding": "utf-8-sig", "quoting": csv.QUOTE_NONNUMERIC}
-    write_file(target, lambda file: flat.to_csv(file, index=False, mode="wb", **options))
+    write_file(
+        target, lambda file: flat.to_csv(file, index=False, mode="wb", **options)
+    )
 
 
 def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:
@@ -284,13 +306,18 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any, bar: ProgressBar) -> Non
             return value
         text_cell = new_cell(sheet, value=value)
         text_cell.data_type = "s"  # a string, even if it looks like a formula
-        text_cell.quotePrefix = value.startswith(_FORMULA)  # it also stays a string if it is edited
+        text_cell.quotePrefix = value.startswith(
+            _FORMULA
+        )  # it also stays a string if it is edited
         return text_cell
 
     names = [_written(str(name)) for name in flat.columns]
     sheet.append(list(map(cell, names)))
     # row by row, because a workbook in write-only mode has no other way
-    columns = [map(_plain, flat.iloc[:, index].astype(object)) for index in range(flat.shape[1])]
+    columns = [
+        map(_plain, flat.iloc[:, index].astype(object))
+        for index in range(flat.shape[1])
+    ]
     for number, values in enumerate(zip(*columns, strict=True), start=2):
         row = list(values)
         for index, value in enumerate(row):
@@ -304,11 +331,15 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any, bar: ProgressBar) -> Non
         notes.append(["row", "column", "characters"])
         for number, name, size in truncated:
             notes.append([number, cell(name), size])
-        warnings.warn(_truncation_message(truncated), UnexpectedResultWarning, stacklevel=3)
+        warnings.warn(
+            _truncation_message(truncated), UnexpectedResultWarning, stacklevel=3
+        )
 
 
 def _truncation_message(truncated: list[tuple[int, str, int]]) -> str:
-    examples = [f"{name} in row {number}" for number, name, _ in truncated[:_MOST_EXAMPLES]]
+    examples = [
+        f"{name} in row {number}" for number, name, _ in truncated[:_MOST_EXAMPLES]
+    ]
     if len(truncated) > _MOST_EXAMPLES:
         examples.append("…")
     return (

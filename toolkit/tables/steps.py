@@ -81,7 +81,10 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
     """
     frame = checked_frame("failures", failures, "dlq_id")
     names = [name for name in _COLUMNS if name in frame.columns]
-    known = {name: texts_of(checked_frame("failures", frame, name)[name]).to_pylist() for name in names}
+    known = {
+        name: texts_of(checked_frame("failures", frame, name)[name]).to_pylist()
+        for name in names
+    }
     if not {"body", "extra"} & known.keys():
         raise InputError(
             "reading failures",
@@ -99,9 +102,13 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
             steps, other = _delivered(row["body"], row.get("body_base64"))
             if other:
                 others[other] += 1
-        rows += [step | ids | {"position": position} for position, step in enumerate(steps)]
+        rows += [
+            step | ids | {"position": position} for position, step in enumerate(steps)
+        ]
     if others:
-        reasons = ", ".join(f"{count:,} {other}" for other, count in sorted(others.items()))
+        reasons = ", ".join(
+            f"{count:,} {other}" for other, count in sorted(others.items())
+        )
         warnings.warn(
             f"{others.total():,} of {len(frame):,} bodies contain no steps and have no rows: {reasons}.",
             UnexpectedResultWarning,
@@ -110,7 +117,9 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
     return to_frame(LenientRows(rows, STEP_COLUMNS, Redactor(), what="steps").table())
 
 
-def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, Any]], str]:
+def _delivered(
+    body: str | None, encoded: str | None
+) -> tuple[list[dict[str, Any]], str]:
     """Return the steps of a delivered body, or no steps and a description of the body."""
     body = _body_text(body, encoded)
     if not body or not body.strip():
@@ -128,7 +137,10 @@ def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, An
     if not isinstance(items, list) or not all(map(_is_item, items)):
         return [], "arrays of something else"
     last = len(items) - 1
-    steps = [_step(item, position, cut=truncated and position == last) for position, item in enumerate(items)]
+    steps = [
+        _step(item, position, cut=truncated and position == last)
+        for position, item in enumerate(items)
+    ]
     return steps, ""
 
 
@@ -146,7 +158,9 @@ def _is_item(item: Any) -> bool:
     """Return True for a step with a body in base64. A truncated step may have only the id."""
     if not isinstance(item, dict) or item.keys().isdisjoint({"messageId", "body"}):
         return False
-    return isinstance(item.get("messageId", ""), str) and isinstance(item.get("body", ""), str)
+    return isinstance(item.get("messageId", ""), str) and isinstance(
+        item.get("body", ""), str
+    )
 
 
 def _step(item: dict[str, Any], position: int, *, cut: bool) -> dict[str, Any]:
@@ -262,5 +276,7 @@ def _completions(text: str) -> Iterator[str]:
     # a number or a name at the end may be cut, so it is not a complete value
     if text.rstrip().endswith(("]", "}", '"')):
         yield text + closing
-    closing_at_complete_end = "".join(reversed([*open_brackets, *reversed(closed_since)]))
+    closing_at_complete_end = "".join(
+        reversed([*open_brackets, *reversed(closed_since)])
+    )
     yield text[:complete_end] + closing_at_complete_end

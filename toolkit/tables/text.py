@@ -49,11 +49,14 @@ _MONTHS: Final = pa.array(
 _MONTH_NUMBERS: Final = pa.array([f"{number:02}" for number in range(1, 13)])
 # The usual format of HTTP dates. Other formats are parsed one by one.
 _USUAL_DATE: Final = (
-    r"\A[A-Z][a-z]{2}, [0-3][0-9] [A-Z][a-z]{2} [1-9][0-9]{3} [0-2][0-9]:[0-5][0-9]:[0-5][0-9] GMT\z"
+    r"\A[A-Z][a-z]{2}, [0-3][0-9] [A-Z][a-z]{2} [1-9][0-9]{3}"
+    r" [0-2][0-9]:[0-5][0-9]:[0-5][0-9] GMT\z"
 )
 
 
-def parse_rows(rows: bytes, *, what: str, exactly: bool = False) -> list[dict[str, Any]]:
+def parse_rows(
+    rows: bytes, *, what: str, exactly: bool = False
+) -> list[dict[str, Any]]:
     """Return the rows of a page, which is a JSON array, as plain objects.
 
     Integers with too many digits become `RawJson`. If rows are read `exactly`, values that are nested too
@@ -67,7 +70,9 @@ def parse_rows(rows: bytes, *, what: str, exactly: bool = False) -> list[dict[st
     if not isinstance(parsed, list):
         parsed = _rows_exactly(rows, what=what)
     if not isinstance(parsed, list):
-        raise ProtocolError(f"decoding {what}", got=kind_of(parsed), expected="a JSON array")
+        raise ProtocolError(
+            f"decoding {what}", got=kind_of(parsed), expected="a JSON array"
+        )
     for index, row in enumerate(parsed):
         if not isinstance(row, dict):
             got = f"{kind_of(row)} at {index}"
@@ -80,7 +85,9 @@ def _rows_quickly(rows: bytes) -> Any:
     try:
         return msgspec.json.decode(rows)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(rows.decode("utf-8", "surrogateescape"), parse_int=integer_or_raw)
+        return json.loads(
+            rows.decode("utf-8", "surrogateescape"), parse_int=integer_or_raw
+        )
 
 
 def _rows_exactly(rows: bytes, *, what: str) -> Any:
@@ -89,7 +96,10 @@ def _rows_exactly(rows: bytes, *, what: str) -> Any:
     try:
         if not text.lstrip().startswith("["):
             return read_json(text)
-        return [read_members(row) if row.startswith("{") else read_json(row) for row in elements(text)]
+        return [
+            read_members(row) if row.startswith("{") else read_json(row)
+            for row in elements(text)
+        ]
     except ValueError as error:
         raise no_json(rows, error, what) from None
 
@@ -139,7 +149,10 @@ def json_value(text: str) -> Any:
         return parsed.text
     # only the deep members stay text
     member_texts, _ = members(text)
-    return {name: value if is_deep(value) else json_value(value) for name, value in member_texts.items()}
+    return {
+        name: value if is_deep(value) else json_value(value)
+        for name, value in member_texts.items()
+    }
 
 
 def _integer(text: str) -> int | str:
@@ -286,7 +299,9 @@ def base64_column(raws: pa.Array, redactor: Redactor | None) -> pa.Array:
     if redactor is not None and (is_in(joined_bodies) or is_in_truncated(joined_texts)):
         texts = [base64_text(body, redactor) for body in bodies]
     empty_column = pa.nulls(len(raws), pa.string())
-    return pc.replace_with_mask(empty_column, raws.is_valid(), pa.array(texts, pa.string()))
+    return pc.replace_with_mask(
+        empty_column, raws.is_valid(), pa.array(texts, pa.string())
+    )
 
 
 def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
@@ -323,7 +338,11 @@ def whole_number(value: Any) -> int | None:
     """
     if isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53:
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and -INT64 <= value < INT64:
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and -INT64 <= value < INT64
+    ):
         return value
     return None
 
@@ -350,7 +369,9 @@ def http_dates(column: pa.Array) -> pa.Array:
         times = pc.replace_with_mask(times, usual, _usual_dates(distinct.filter(usual)))
     missing = times.is_null()
     if missing.true_count:
-        others = [unix_ms(http_date_ms(text)) for text in distinct.filter(missing).to_pylist()]
+        others = [
+            unix_ms(http_date_ms(text)) for text in distinct.filter(missing).to_pylist()
+        ]
         times = pc.replace_with_mask(times, missing, pa.array(others, TIME))
     return times.take(encoded.indices)
 
@@ -358,12 +379,19 @@ def http_dates(column: pa.Array) -> pa.Array:
 def _usual_dates(dates: pa.Array) -> pa.Array:
     """Return dates of the usual format as times, null for days that do not exist. The weekday is ignored."""
     day = pc.utf8_slice_codeunits(dates, 5, 7)
-    month = _MONTH_NUMBERS.take(pc.index_in(pc.utf8_slice_codeunits(dates, 8, 11), _MONTHS))
-    year, time = pc.utf8_slice_codeunits(dates, 12, 16), pc.utf8_slice_codeunits(dates, 17, 25)
+    month = _MONTH_NUMBERS.take(
+        pc.index_in(pc.utf8_slice_codeunits(dates, 8, 11), _MONTHS)
+    )
+    year, time = (
+        pc.utf8_slice_codeunits(dates, 12, 16),
+        pc.utf8_slice_codeunits(dates, 17, 25),
+    )
     iso = pc.binary_join_element_wise(year, month, day, time, "-")
     times = pc.strptime(iso, format="%Y-%m-%d-%H:%M:%S", unit="ms", error_is_null=True)
     # strptime reads 31 June as 1 July
-    exists = pc.and_(pc.equal(pc.day(times), day.cast(pa.int64())), pc.greater_equal(times, _EPOCH))
+    exists = pc.and_(
+        pc.equal(pc.day(times), day.cast(pa.int64())), pc.greater_equal(times, _EPOCH)
+    )
     return pc.if_else(exists, times, None).cast(TIME)
 
 
@@ -388,7 +416,12 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
     if redactor:
         name = redactor.text
     kept = map_json(
-        fields, masked, name, hidden=secret_members, hidden_items=secret_items, levels=MOST_DEPTH + 1
+        fields,
+        masked,
+        name,
+        hidden=secret_members,
+        hidden_items=secret_items,
+        levels=MOST_DEPTH + 1,
     )
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 

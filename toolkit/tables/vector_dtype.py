@@ -15,11 +15,19 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
+from pandas.api.extensions import (
+    ExtensionArray,
+    ExtensionDtype,
+    register_extension_dtype,
+)
 from pandas.api.indexers import check_array_indexer
 
 _NAME: Final = re.compile(r"vector\[(float32|float64|int64)(?:, ([1-9][0-9]{0,6}))?\]")
-_NUMBERS: Final = {"float32": pa.float32(), "float64": pa.float64(), "int64": pa.int64()}
+_NUMBERS: Final = {
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "int64": pa.int64(),
+}
 _SHOWN: Final = 3
 
 
@@ -40,7 +48,10 @@ class Vector(tuple[float, ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        shown = [f"{number:.4g}" if isinstance(number, float) else str(number) for number in self]
+        shown = [
+            f"{number:.4g}" if isinstance(number, float) else str(number)
+            for number in self
+        ]
         if len(shown) <= _SHOWN + 1:
             return f"[{', '.join(shown)}]"
         return f"[{', '.join(shown[:_SHOWN])}, … {len(shown):,} numbers]"
@@ -78,7 +89,9 @@ class VectorDtype(ExtensionDtype):
 
     def __init__(self, numbers: str = "float32", dimension: int | None = None) -> None:
         if numbers not in _NUMBERS:
-            raise TypeError(f"vectors of {numbers}: expected one of {', '.join(_NUMBERS)}")
+            raise TypeError(
+                f"vectors of {numbers}: expected one of {', '.join(_NUMBERS)}"
+            )
         self.numbers = numbers
         self.dimension = dimension
 
@@ -113,7 +126,9 @@ class VectorDtype(ExtensionDtype):
     def construct_from_string(cls, string: str) -> Self:
         """Return the type with this name. Raise TypeError for other names, as pandas expects."""
         if not isinstance(string, str):
-            raise TypeError(f"'construct_from_string' expects a string, got {type(string)}")
+            raise TypeError(
+                f"'construct_from_string' expects a string, got {type(string)}"
+            )
         match = _NAME.fullmatch(string)
         if match is None:
             raise TypeError(f"Cannot construct a '{cls.__name__}' from '{string}'")
@@ -129,7 +144,9 @@ class VectorDtype(ExtensionDtype):
 
     def __from_arrow__(self, array: pa.Array | pa.ChunkedArray) -> VectorArray:
         """Make a column from Arrow lists, for pandas and pyarrow when they read a Parquet file."""
-        return VectorArray(array if array.type == self.arrow_type else array.cast(self.arrow_type))
+        return VectorArray(
+            array if array.type == self.arrow_type else array.cast(self.arrow_type)
+        )
 
     def _get_common_dtype(self, dtypes: list[Any]) -> VectorDtype | None:
         if not all(isinstance(dtype, VectorDtype) for dtype in dtypes):
@@ -156,11 +173,23 @@ class VectorArray(ExtensionArray):
         if not isinstance(data, pa.ChunkedArray):
             whole = pa.chunked_array([data])
         self._dtype = VectorDtype.of(whole.type)
-        self._data = whole if whole.type == self._dtype.arrow_type else whole.cast(self._dtype.arrow_type)
+        self._data = (
+            whole
+            if whole.type == self._dtype.arrow_type
+            else whole.cast(self._dtype.arrow_type)
+        )
 
     @classmethod
-    def _from_sequence(cls, scalars: Any, *, dtype: Any = None, copy: bool = False) -> Self:  # noqa: ARG003 - pandas' signature
-        wanted: Any = pd.api.types.pandas_dtype(dtype) if isinstance(dtype, str) else dtype
+    def _from_sequence(
+        cls,
+        scalars: Any,
+        *,
+        dtype: Any = None,
+        copy: bool = False,  # noqa: ARG003 - pandas' signature
+    ) -> Self:
+        wanted: Any = (
+            pd.api.types.pandas_dtype(dtype) if isinstance(dtype, str) else dtype
+        )
         if isinstance(scalars, pd.Series | pd.Index):
             scalars = scalars.array
         if isinstance(scalars, VectorArray):
@@ -174,7 +203,13 @@ class VectorArray(ExtensionArray):
             raise ValueError(f"not a column of {wanted}: {error}") from None
 
     @classmethod
-    def _from_sequence_of_strings(cls, strings: Any, *, dtype: Any, copy: bool = False) -> Self:  # noqa: ARG003
+    def _from_sequence_of_strings(
+        cls,
+        strings: Any,
+        *,
+        dtype: Any,
+        copy: bool = False,  # noqa: ARG003
+    ) -> Self:
         rows = [None if missing(text) else json.loads(text) for text in strings]
         return cls._from_sequence(rows, dtype=dtype)
 
@@ -218,7 +253,9 @@ class VectorArray(ExtensionArray):
         if index < 0:
             position = index + len(self)
         if not 0 <= position < len(self):
-            raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(self)}")
+            raise IndexError(
+                f"index {index} is out of bounds for axis 0 with size {len(self)}"
+            )
         return type(self)(self._data.slice(position, 1))._objects()[0]
 
     def _slice(self, item: slice) -> Self:
@@ -246,24 +283,35 @@ class VectorArray(ExtensionArray):
         positions = choice[key]
         if not single and np.ndim(positions) and len(new) != len(positions):
             raise ValueError(f"cannot set {len(positions)} rows to {len(new)} vectors")
-        choice[key] = len(self) + (0 if single or not np.ndim(positions) else np.arange(len(new)))
+        choice[key] = len(self) + (
+            0 if single or not np.ndim(positions) else np.arange(len(new))
+        )
         self._data = self._concat_same_type([self, new])._data.take(pa.array(choice))
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, pd.Series | pd.Index | pd.DataFrame):
             return NotImplemented
-        single = is_vector(other) or isinstance(other, str | bytes) or not isinstance(other, Iterable)
+        single = (
+            is_vector(other)
+            or isinstance(other, str | bytes)
+            or not isinstance(other, Iterable)
+        )
         others = [other] * len(self) if single else list(cast("Iterable[Any]", other))
         if len(others) != len(self):
             raise ValueError("Lengths must match to compare")
         return np.array(
-            [_comparable(mine) == _comparable(theirs) for mine, theirs in zip(self, others, strict=True)],
+            [
+                _comparable(mine) == _comparable(theirs)
+                for mine, theirs in zip(self, others, strict=True)
+            ],
             bool,
         )
 
     __hash__ = None  # type: ignore[assignment]  # as of every array that can change
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
         # never two-dimensional: pandas counts on one object a row
         if dtype is None:
             return self._objects()
@@ -279,7 +327,9 @@ class VectorArray(ExtensionArray):
         """Return which rows have no vector."""
         return np.asarray(self._data.is_null())
 
-    def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> Self:
+    def take(
+        self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None
+    ) -> Self:
         """Return the rows at these positions. With `allow_fill`, -1 is a missing row."""
         positions = np.asarray(indices, dtype=np.int64)
         whole, count = self._data, len(self)
@@ -308,12 +358,16 @@ class VectorArray(ExtensionArray):
         """
         return type(self)(self._data)
 
-    def factorize(self, use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], Self]:
+    def factorize(
+        self, use_na_sentinel: bool = True
+    ) -> tuple[npt.NDArray[np.intp], Self]:
         """Return codes of the rows in order of appearance, and the vector of each code.
 
         Equal bytes are equal vectors.
         """
-        encoded = self._bytes().dictionary_encode("mask" if use_na_sentinel else "encode")
+        encoded = self._bytes().dictionary_encode(
+            "mask" if use_na_sentinel else "encode"
+        )
         codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.intp)
         there = np.flatnonzero(codes >= 0)
         return codes, self.take(there[np.unique(codes[there], return_index=True)[1]])
@@ -322,9 +376,12 @@ class VectorArray(ExtensionArray):
         """Return every distinct vector, in the order of appearance."""
         return self.factorize(use_na_sentinel=False)[1]
 
-    def duplicated(self, keep: Literal["first", "last"] | bool = "first") -> npt.NDArray[np.bool_]:
+    def duplicated(
+        self, keep: Literal["first", "last"] | bool = "first"
+    ) -> npt.NDArray[np.bool_]:
         """Return which rows are equal to another row."""
-        return np.asarray(pd.Series(self.factorize()[0]).duplicated(keep=keep), dtype=bool)  # type: ignore[arg-type]
+        codes = pd.Series(self.factorize()[0])
+        return np.asarray(codes.duplicated(keep=keep), dtype=bool)  # type: ignore[arg-type]
 
     def equals(self, other: object) -> bool:
         """Return True if another array has the same type and rows."""
@@ -344,7 +401,9 @@ class VectorArray(ExtensionArray):
         Missing rows are empty.
         """
         whole = self._data.combine_chunks()
-        lengths = pc.list_value_length(whole).fill_null(0).to_numpy(zero_copy_only=False)
+        lengths = (
+            pc.list_value_length(whole).fill_null(0).to_numpy(zero_copy_only=False)
+        )
         return whole.flatten(), np.append(0, np.cumsum(lengths, dtype=np.int64))
 
     def _objects(self) -> npt.NDArray[np.object_]:
@@ -357,7 +416,11 @@ class VectorArray(ExtensionArray):
         numbers, starts = flat.to_pylist(), positions.tolist()
         objects = np.empty(len(self), dtype=object)
         for row, missing in enumerate(self.isna().tolist()):
-            objects[row] = self.dtype.na_value if missing else Vector(numbers[starts[row] : starts[row + 1]])
+            objects[row] = (
+                self.dtype.na_value
+                if missing
+                else Vector(numbers[starts[row] : starts[row + 1]])
+            )
         return objects
 
     def _bytes(self) -> pa.Array:
@@ -377,14 +440,18 @@ class VectorArray(ExtensionArray):
         self, *, encoding: str, hash_key: str, categorize: bool
     ) -> npt.NDArray[np.uint64]:
         values = np.array(self._bytes().fill_null(b"").to_pylist(), dtype=object)
-        return pd.util.hash_array(values, encoding=encoding, hash_key=hash_key, categorize=categorize)
+        return pd.util.hash_array(
+            values, encoding=encoding, hash_key=hash_key, categorize=categorize
+        )
 
     def _explode(self) -> tuple[Any, npt.NDArray[np.uint64]]:
         flat, positions = self._parts()
         lengths = np.diff(positions)
         counts = np.maximum(lengths, 1)
         shifts = np.repeat(np.cumsum(counts) - counts - positions[:-1], counts)
-        at = pa.array(np.arange(len(shifts)) - shifts, mask=np.repeat(lengths == 0, counts))
+        at = pa.array(
+            np.arange(len(shifts)) - shifts, mask=np.repeat(lengths == 0, counts)
+        )
         return pd.array(flat.take(at).to_pandas()), counts.astype(np.uint64)
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: ARG002
@@ -407,7 +474,9 @@ def _without_ellipsis(item: Any) -> Any:
 
 def missing(value: Any) -> bool:
     """Return True for a missing value of pandas."""
-    return value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
+    return (
+        value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
+    )
 
 
 def is_vector(value: Any) -> bool:
@@ -419,7 +488,10 @@ def is_vector(value: Any) -> bool:
     return (
         isinstance(value, list | tuple)
         and bool(value)
-        and all(isinstance(item, int | float | np.number) and not missing(item) for item in value)
+        and all(
+            isinstance(item, int | float | np.number) and not missing(item)
+            for item in value
+        )
     )
 
 

@@ -92,7 +92,10 @@ def decode_vectors(
             raise _unreadable(_VECTORS) from None
         # The parts that were cut out are not JSON by themselves, so the cut was wrong: read the page uncut.
         return decode_vectors(
-            uncut(rows, cut), namespace=namespace, dimension=dimension, want_vectors=want_vectors
+            uncut(rows, cut),
+            namespace=namespace,
+            dimension=dimension,
+            want_vectors=want_vectors,
         )
     if want_vectors:
         for index, row in enumerate(decoded):
@@ -104,7 +107,11 @@ def decode_vectors(
 
 
 def decode_hits(
-    responses: Sequence[bytes], *, vectors: bool = True, metadata: bool = True, data: bool = True
+    responses: Sequence[bytes],
+    *,
+    vectors: bool = True,
+    metadata: bool = True,
+    data: bool = True,
 ) -> pa.Table:
     """Return the results of a batch of queries, one JSON array per query, as a table of ``schemas.hits``."""
     hits: list[VectorRow] = []
@@ -170,7 +177,11 @@ def as_matrix(vectors: FrameLike) -> npt.NDArray[np.float32]:
     dimension = _only_dimension(column)
     elements = column.flatten()
     if elements.null_count:
-        raise InputError(_MAKING_A_MATRIX, got="vectors with missing numbers", expected="numbers only")
+        raise InputError(
+            _MAKING_A_MATRIX,
+            got="vectors with missing numbers",
+            expected="numbers only",
+        )
     numbers = elements.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
         return np.asarray(numbers, dtype=np.float32).reshape(len(column), dimension)
@@ -207,20 +218,30 @@ def _only_dimension(column: pa.Array) -> int:
     lengths = column.value_lengths().unique().to_pylist()
     if len(lengths) > 1:
         raise InputError(
-            _MAKING_A_MATRIX, got=f"dimensions {sorted(lengths)}", expected="vectors of one dimension"
+            _MAKING_A_MATRIX,
+            got=f"dimensions {sorted(lengths)}",
+            expected="vectors of one dimension",
         )
     return int(lengths[0])
 
 
 def is_numbers(kind: pa.DataType) -> bool:
     """Return True if values of this type are lists of numbers."""
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    is_list = (
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+    )
     if not is_list:
         return False
-    return bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
+    return bool(
+        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
+    )
 
 
-def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> list[VectorRow]:
+def read_rows(
+    raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str
+) -> list[VectorRow]:
     """Return the rows of a JSON array of vectors, with the vectors that were cut out, without null rows."""
     try:
         rows = _strict_rows(raw, what=what)
@@ -258,14 +279,20 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
     except ValueError:
         lenient(raw, what=what)  # raises an error with the position if it is not JSON
         raise ProtocolError(
-            f"decoding {what}", got="another JSON value", expected="a JSON array of objects"
+            f"decoding {what}",
+            got="another JSON value",
+            expected="a JSON array of objects",
         ) from None
     for index, row in enumerate(rows):
         present = {name: text for name, text in row.items() if text != "null"}
         vector, metadata = present.get("vector"), present.get("metadata")
         yield VectorRow(
-            id=required_id({"id": read_json(row.get("id", "null"))}, "id", what=what, index=index),
-            vector=None if vector is None else vector.encode("utf-8", "surrogateescape"),
+            id=required_id(
+                {"id": read_json(row.get("id", "null"))}, "id", what=what, index=index
+            ),
+            vector=None
+            if vector is None
+            else vector.encode("utf-8", "surrogateescape"),
             sparse=_member_value(present, "sparseVector"),
             metadata=None if metadata is None else clean(metadata),
             data=_lenient_data(present),
@@ -306,7 +333,11 @@ def _score(score: Any, index: int) -> float:
 
 
 def _unreadable(what: str) -> ProtocolError:
-    return ProtocolError(f"decoding {what}", got="a vector that is not JSON", expected="an array of numbers")
+    return ProtocolError(
+        f"decoding {what}",
+        got="a vector that is not JSON",
+        expected="an array of numbers",
+    )
 
 
 def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
@@ -320,7 +351,9 @@ def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
     return None
 
 
-def _columns(rows: Sequence[VectorRow], dense: pa.Array, problems: list[str | None]) -> dict[str, pa.Array]:
+def _columns(
+    rows: Sequence[VectorRow], dense: pa.Array, problems: list[str | None]
+) -> dict[str, pa.Array]:
     """Return the columns that vectors and hits share. Add the problems of sparse vectors to `problems`."""
     indices: list[list[int] | None] = []
     values: list[list[float] | None] = []
@@ -349,12 +382,18 @@ def _sparse(value: Any) -> tuple[list[int], list[float]] | None:
     if not isinstance(value, dict):
         return None
     indices, values = value.get("indices"), value.get("values")
-    if not isinstance(indices, list) or not isinstance(values, list) or len(indices) != len(values):
+    if (
+        not isinstance(indices, list)
+        or not isinstance(values, list)
+        or len(indices) != len(values)
+    ):
         return None
     whole_indices = list(map(whole_number, indices))
     if None in whole_indices or not all(map(_fits_float32, values)):
         return None
-    return [index for index in whole_indices if index is not None], list(map(float, values))
+    return [index for index in whole_indices if index is not None], list(
+        map(float, values)
+    )
 
 
 def _fits_float32(number: Any) -> bool:

@@ -86,7 +86,9 @@ class Calibration:
     @property
     def verdict(self) -> str:
         """Return a sentence for each of the first three namespaces."""
-        sentences = list(self._sentences(self.frame.head(3))) or ["There are no two vectors to compare."]
+        sentences = list(self._sentences(self.frame.head(3))) or [
+            "There are no two vectors to compare."
+        ]
         if self.unlabelled:
             rows = counted(self.unlabelled, "row")
             sentences.append(f"Left out: {rows} of labels whose match is missing.")
@@ -116,7 +118,9 @@ class Calibration:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw the scores of random pairs, duplicates and labelled pairs."""
-        return draw_similarities(self.pairs, "Scores of pairs", "score", ax=ax, theme=theme)
+        return draw_similarities(
+            self.pairs, "Scores of pairs", "score", ax=ax, theme=theme
+        )
 
 
 def calibrate_threshold(
@@ -188,7 +192,11 @@ def calibrate_threshold(
                 next_step="Calibrate the dense vectors: pass load_vectors(service), and scores of them.",
             )
         if similarity is not None and similarity != info.similarity:
-            raise wrong("similarity", similarity, f"{info.similarity!r}, the similarity of the index")
+            raise wrong(
+                "similarity",
+                similarity,
+                f"{info.similarity!r}, the similarity of the index",
+            )
         similarity = info.similarity
         vectors = load_index(vectors, namespace, include_metadata=False)
     elif namespace is not None:
@@ -221,7 +229,9 @@ def calibrate_threshold(
         median, count = float(np.median(chance)), len(labelled[0])
         rows.append((name, scale, value, threshold.why, median, high, *shares, count))
         curve += _curve(name, chance, labelled)
-        pairs += _pairs(name if len(index.sampled) > 1 else None, chance, same, labelled, seed)
+        pairs += _pairs(
+            name if len(index.sampled) > 1 else None, chance, same, labelled, seed
+        )
     curves = typed_tuples(
         curve, namespace="str", score="float64", random_share="float64", precision="float64"
     )  # fmt: skip
@@ -256,10 +266,18 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
         check_namespaces("labels", names, known)
     else:
         names = pd.Series(only_namespace("labels", known), index=frame.index)
-    if not pd.api.types.is_numeric_dtype(frame["score"]) or (frame["score"].abs() > _LARGEST).any():
-        raise wrong("labels", labels, "scores as the service returns them, in the column score")
+    if (
+        not pd.api.types.is_numeric_dtype(frame["score"])
+        or (frame["score"].abs() > _LARGEST).any()
+    ):
+        raise wrong(
+            "labels", labels, "scores as the service returns them, in the column score"
+        )
     return {
-        str(name): (part["score"].to_numpy(dtype=np.float64, na_value=np.nan), part["match"].to_numpy())
+        str(name): (
+            part["score"].to_numpy(dtype=np.float64, na_value=np.nan),
+            part["match"].to_numpy(),
+        )
         for name, part in frame.groupby(names, sort=True)
     }, int((~is_labelled).sum())
 
@@ -268,24 +286,32 @@ def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
     rng = np.random.default_rng([seed, 4])
     # The second number of a seed separates the draws: with the same seed, each step has its own stream.
     first, second = rng.integers(0, len(matrix), (2, _PAIRS))
-    return pair_scores(matrix[first[first != second]], matrix[second[first != second]], similarity)
+    return pair_scores(
+        matrix[first[first != second]], matrix[second[first != second]], similarity
+    )
 
 
 def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Floats:
     """Return the scores of pairs of rows with the same text."""
     # Hashes stand for the data of rows here (0 if it is missing), so equal data are neighbours after sorting.
     order = np.argsort(texts, kind="stable")
-    equal = np.flatnonzero((texts[order][1:] == texts[order][:-1]) & (texts[order][1:] != 0))
+    equal = np.flatnonzero(
+        (texts[order][1:] == texts[order][:-1]) & (texts[order][1:] != 0)
+    )
     return pair_scores(matrix[order[equal]], matrix[order[equal + 1]], similarity)
 
 
-def _curve(name: str, chance: _Floats, labelled: _Labelled) -> Iterable[tuple[Any, ...]]:
+def _curve(
+    name: str, chance: _Floats, labelled: _Labelled
+) -> Iterable[tuple[Any, ...]]:
     """Yield scores over the whole range, the share of random pairs at or above each, and the precision."""
     known = np.concatenate([chance[[0, -1]], labelled[0]])
     scores = np.linspace(known.min(), known.max(), _STEPS)
     # "left" is the number of scores below, so the rest is at or above.
     shares = 1 - np.searchsorted(chance, scores, side="left") / len(chance)
-    precision = _isotonic(*labelled, scores) if len(labelled[0]) else np.full(_STEPS, np.nan)
+    precision = (
+        _isotonic(*labelled, scores) if len(labelled[0]) else np.full(_STEPS, np.nan)
+    )
     return zip(repeat(name, _STEPS), scores, shares, precision, strict=True)
 
 
@@ -324,7 +350,9 @@ def _pairs(
     return [
         (kind + place, float(score))
         for kind, scores in kinds.items()
-        for score in (scores if len(scores) <= 2000 else rng.choice(scores, 2000, replace=False))  # noqa: PLR2004
+        for score in (
+            scores if len(scores) <= 2000 else rng.choice(scores, 2000, replace=False)  # noqa: PLR2004
+        )
     ]
 
 

@@ -92,12 +92,18 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     rng = np.random.default_rng([whole("seed", seed, least=0), 1])
     sides = [_matrix("before", before), _matrix("after", after)]
     if sides[0].shape[1] != sides[1].shape[1]:
-        raise wrong("after", f"vectors of {sides[1].shape[1]} numbers", f"{sides[0].shape[1]}, as before has")
+        raise wrong(
+            "after",
+            f"vectors of {sides[1].shape[1]} numbers",
+            f"{sides[0].shape[1]}, as before has",
+        )
     # scaling by a power of two is exact, and squares of huge numbers do not overflow
     exponent = int(np.frexp(max(np.abs(side).max() for side in sides))[1])
     before_groups, after_groups = _groups(groups, sides)
     before_rows, after_rows = _sample(before_groups, rng), _sample(after_groups, rng)
-    rows = np.ldexp(np.concatenate([sides[0][before_rows], sides[1][after_rows]]), -exponent)
+    rows = np.ldexp(
+        np.concatenate([sides[0][before_rows], sides[1][after_rows]]), -exponent
+    )
     group = np.concatenate([before_groups[before_rows], after_groups[after_rows]])
     later = np.repeat([False, True], [before_rows.size, after_rows.size])
     scores = _held_out(rows, later, group, rng)
@@ -106,7 +112,14 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     energy, p_value = _energy(rows, later, group, rng)
     with np.errstate(over="ignore"):
         energy = float(np.ldexp(energy, exponent))
-    return Drift(auc, min(low, auc), max(high, auc), energy, p_value, max(before_rows.size, after_rows.size))
+    return Drift(
+        auc,
+        min(low, auc),
+        max(high, auc),
+        energy,
+        p_value,
+        max(before_rows.size, after_rows.size),
+    )
 
 
 def _matrix(name: str, value: Any) -> _Floats:
@@ -123,21 +136,34 @@ def _matrix(name: str, value: Any) -> _Floats:
 def _groups(groups: Any, sides: list[_Floats]) -> list[npt.NDArray[np.int64]]:
     """Return the groups of both sides as numbers. A name that occurs on both sides is one group."""
     if groups is None:
-        return [np.arange(len(sides[0])), np.arange(len(sides[0]), len(sides[0]) + len(sides[1]))]
+        return [
+            np.arange(len(sides[0])),
+            np.arange(len(sides[0]), len(sides[0]) + len(sides[1])),
+        ]
     try:
         first, second = (list(side) for side in groups)
     except (TypeError, ValueError, OverflowError):
-        raise wrong("groups", groups, "a pair of sequences, for before and for after") from None
+        raise wrong(
+            "groups", groups, "a pair of sequences, for before and for after"
+        ) from None
     if (len(first), len(second)) != (len(sides[0]), len(sides[1])):
-        raise wrong("groups", groups, f"{len(sides[0])} names for before and {len(sides[1])} for after")
+        raise wrong(
+            "groups",
+            groups,
+            f"{len(sides[0])} names for before and {len(sides[1])} for after",
+        )
     numbers: dict[Any, int] = {}
     return [
-        np.array([numbers.setdefault(name, len(numbers)) for name in side], dtype=np.int64)
+        np.array(
+            [numbers.setdefault(name, len(numbers)) for name in side], dtype=np.int64
+        )
         for side in (first, second)
     ]
 
 
-def _sample(group: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.intp]:
+def _sample(
+    group: npt.NDArray[np.int64], rng: np.random.Generator
+) -> npt.NDArray[np.intp]:
     """Return rows of whole groups, in random order of the groups, until they are enough."""
     if group.size <= _ROWS:
         return np.arange(group.size)
@@ -148,7 +174,10 @@ def _sample(group: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArr
 
 
 def _held_out(
-    rows: _Floats, later: npt.NDArray[np.bool_], group: npt.NDArray[np.int64], rng: np.random.Generator
+    rows: _Floats,
+    later: npt.NDArray[np.bool_],
+    group: npt.NDArray[np.int64],
+    rng: np.random.Generator,
 ) -> _Floats:
     """Return the scores of rows by classifiers that were trained without them and their group.
 
@@ -162,7 +191,9 @@ def _held_out(
     fold = rng.permutation(names.size)[inverse] % min(_FOLDS, max(2, names.size))
     features = np.hstack([rows, (rows - rows.mean(axis=0)) ** 2])
     deviation = features.std(axis=0)
-    features = (features - features.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    features = (features - features.mean(axis=0)) / np.where(
+        deviation > 0, deviation, 1.0
+    )
     scores = np.zeros(len(rows))
     for number in np.unique(fold):
         train, test = fold != number, fold == number
@@ -193,12 +224,17 @@ def _auc(above: _Floats, below: _Floats) -> float:
     ordered = np.sort(below)
     # "left" counts the scores that are lower, "right" also the equal ones. The mean of both counts an equal
     # score as half, which is the Mann-Whitney U statistic.
-    wins = np.searchsorted(ordered, above, side="left") + np.searchsorted(ordered, above, side="right")
+    wins = np.searchsorted(ordered, above, side="left") + np.searchsorted(
+        ordered, above, side="right"
+    )
     return float(wins.mean() / 2 / below.size)
 
 
 def _auc_interval(
-    scores: _Floats, labels: npt.NDArray[np.bool_], group: npt.NDArray[np.int64], rng: np.random.Generator
+    scores: _Floats,
+    labels: npt.NDArray[np.bool_],
+    group: npt.NDArray[np.int64],
+    rng: np.random.Generator,
 ) -> tuple[float, float]:
     """Return the 95 % interval of the AUC by a bootstrap of the groups within each side."""
     above = _by_group(scores[labels], group[labels])
@@ -215,7 +251,9 @@ def _auc_interval(
 
 def _drawn(parts: list[_Floats], rng: np.random.Generator) -> _Floats:
     """Return the scores of groups that are drawn with replacement."""
-    return np.concatenate([parts[number] for number in rng.integers(0, len(parts), len(parts))])
+    return np.concatenate(
+        [parts[number] for number in rng.integers(0, len(parts), len(parts))]
+    )
 
 
 def _by_group(scores: _Floats, group: npt.NDArray[np.int64]) -> list[_Floats]:
@@ -224,7 +262,10 @@ def _by_group(scores: _Floats, group: npt.NDArray[np.int64]) -> list[_Floats]:
 
 
 def _energy(
-    rows: _Floats, later: npt.NDArray[np.bool_], group: npt.NDArray[np.int64], rng: np.random.Generator
+    rows: _Floats,
+    later: npt.NDArray[np.bool_],
+    group: npt.NDArray[np.int64],
+    rng: np.random.Generator,
 ) -> tuple[float, float]:
     """Return the energy distance, and the share of random divisions with a distance as large (p value).
 
@@ -248,7 +289,11 @@ def _energy(
     inside, across = (toward * side).sum(axis=0), (toward * (1 - side)).sum(axis=0)
     outside = float(distances.sum()) - inside - 2 * across
     both = np.maximum(count * other, 1)
-    energy = 2 * across / both - inside / np.maximum(count, 1) ** 2 - outside / np.maximum(other, 1) ** 2
+    energy = (
+        2 * across / both
+        - inside / np.maximum(count, 1) ** 2
+        - outside / np.maximum(other, 1) ** 2
+    )
     energy = np.where(count * other > 0, energy, 0.0)
     # The actual division is one of the possible ones, so it counts as well, and p is never 0.
     larger = int((energy[1:] >= energy[0] * (1 - 1e-12)).sum())

@@ -33,7 +33,8 @@ _OUTLIER_ROWS: Final = 300  # in smaller indexes, rare topics have only one or t
 _OUTLIER_RANK: Final = 20  # more than the chunks of a typical document
 _OUTLIER_CHANCE: Final = 0.01  # probability of any outlier in an index without outliers
 _OUTLIER_RATIO: Final = 0.3  # the least isolation of an outlier, a logarithm
-_OUTLIER_SPREAD: Final = 16  # with few dimensions, distances vary more: the least isolation times dimensions
+# with few dimensions, distances vary more: the least isolation times dimensions
+_OUTLIER_SPREAD: Final = 16
 _SAMPLE: Final = 20_000  # rows used to compute the spread
 
 
@@ -41,10 +42,14 @@ def scores_of(queries: Matrix, rows: Matrix, similarity: str) -> Matrix:
     """Return the scores of all pairs, scaled to 0..1 as the service does."""
     if similarity == "COSINE":
         queries, rows = _unit(queries), _unit(rows)
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is the largest possible distance
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # an overflow is the largest possible distance
         products: Matrix = queries @ rows.T
         if similarity == "EUCLIDEAN":
-            squares = (queries**2).sum(axis=1)[:, None] + (rows**2).sum(axis=1) - 2 * products
+            squares = (
+                (queries**2).sum(axis=1)[:, None] + (rows**2).sum(axis=1) - 2 * products
+            )
             squares = np.nan_to_num(squares, copy=False, nan=np.inf, posinf=np.inf)
             return np.asarray(1 / (1 + np.maximum(squares, 0)), dtype=np.float32)
         return np.asarray((1 + products) / 2, dtype=np.float32)
@@ -68,7 +73,9 @@ def pair_scores(first: Matrix, second: Matrix, similarity: str) -> _Floats:
             continue
         products = np.einsum("ij,ij->i", one, two)
         if similarity == "COSINE":
-            products /= np.maximum(np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), 1e-30)
+            products /= np.maximum(
+                np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), 1e-30
+            )
         scores[part] = (1 + products) / 2
     return scores
 
@@ -107,16 +114,22 @@ class ExactSearch:
 
     def add(self, batch: VectorBatch, chosen: npt.NDArray[np.bool_]) -> None:
         """Compare the queries with the chosen rows of a batch."""
-        inside = chosen & np.array([name == self.namespace for name in batch.namespaces], dtype=bool)
+        inside = chosen & np.array(
+            [name == self.namespace for name in batch.namespaces], dtype=bool
+        )
         if not inside.any():
             return
         ids = np.array(batch.ids, dtype=object)
         self.rows += int(inside.sum())
         self.unknown.difference_update(ids[inside])
         if self.filter:
-            metadata = pd.DataFrame({"metadata": pd.Series(batch.metadata, dtype="str")})
+            metadata = pd.DataFrame(
+                {"metadata": pd.Series(batch.metadata, dtype="str")}
+            )
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UnexpectedResultWarning)  # a batch may have no match
+                warnings.simplefilter(
+                    "ignore", UnexpectedResultWarning
+                )  # a batch may have no match
                 inside &= match_metadata(metadata, self.filter).to_numpy()
         self.matched += int(inside.sum())
         for positions, matrix in batch.dense:
@@ -134,7 +147,9 @@ class ExactSearch:
         # Only the best `k` of a batch can be among the best of all.
         # `argpartition` finds them without sorting the rest.
         if len(ids) > self._size:
-            top = np.argpartition(scores, len(ids) - self._size, axis=1)[:, len(ids) - self._size :]
+            top = np.argpartition(scores, len(ids) - self._size, axis=1)[
+                :, len(ids) - self._size :
+            ]
             scores, nearest = np.take_along_axis(scores, top, axis=1), ids[top]
         else:
             nearest = np.broadcast_to(ids, scores.shape)
@@ -153,9 +168,13 @@ class ExactSearch:
     def nearest(self) -> list[list[tuple[str, float]]]:
         """Return ids and exact scores per query, best first: the nearest rows, and the returned ones."""
         rankings = []
-        for ids, scores, extra in zip(self._ids, self._scores, self._extra, strict=True):
+        for ids, scores, extra in zip(
+            self._ids, self._scores, self._extra, strict=True
+        ):
             all_scores = dict(zip(ids, scores.tolist(), strict=True)) | extra
-            kept = [(key, score) for key, score in all_scores.items() if np.isfinite(score)]
+            kept = [
+                (key, score) for key, score in all_scores.items() if np.isfinite(score)
+            ]
             rankings.append(sorted(kept, key=lambda pair: -pair[1]))
         return rankings
 
@@ -173,10 +192,14 @@ class Neighbourhoods:
     effective_rank: float
 
 
-def neighbourhoods(matrix: Matrix, distinct: Positions, *, seed: int = 0) -> Neighbourhoods:
+def neighbourhoods(
+    matrix: Matrix, distinct: Positions, *, seed: int = 0
+) -> Neighbourhoods:
     """Compare the rows of a matrix, each finite and not zero, with each other."""
     rng = np.random.default_rng([seed, 2])
-    scaled = matrix / np.abs(matrix).max(axis=1, keepdims=True)  # lengths of huge numbers would overflow
+    scaled = matrix / np.abs(matrix).max(
+        axis=1, keepdims=True
+    )  # lengths of huge numbers would overflow
     unit = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
     rows = len(unit)
     first, second = rng.integers(0, rows, (2, min(100_000, rows * rows)))
@@ -184,9 +207,13 @@ def neighbourhoods(matrix: Matrix, distinct: Positions, *, seed: int = 0) -> Nei
     pairs = _dots(unit, first[different], second[different])
     if rows < 3:  # noqa: PLR2004 - no neighbourhood to speak of
         none = np.zeros(0, dtype=np.intp)
-        return Neighbourhoods(pairs, pairs, none, none, none, 0.0, _effective_rank(unit, rng))
+        return Neighbourhoods(
+            pairs, pairs, none, none, none, 0.0, _effective_rank(unit, rng)
+        )
     queries = np.sort(rng.choice(rows, min(_QUERIES, rows), replace=False))
-    similarities, nearest = _nearest(unit, queries, np.arange(rows), min(NEIGHBOURS, rows - 1))
+    similarities, nearest = _nearest(
+        unit, queries, np.arange(rows), min(NEIGHBOURS, rows - 1)
+    )
     counts = np.bincount(nearest.ravel(), minlength=rows)
     # in at least 5 % of the lists of neighbours, and 20 times as many as expected by chance
     by_chance = nearest.size / rows
@@ -217,7 +244,9 @@ def _some(unit: Matrix, rng: np.random.Generator) -> Matrix:
     return unit[rng.choice(len(unit), _SAMPLE, replace=False)]
 
 
-def _near_duplicates(unit: Matrix, kept: Positions, rng: np.random.Generator) -> Positions:
+def _near_duplicates(
+    unit: Matrix, kept: Positions, rng: np.random.Generator
+) -> Positions:
     """Return the kept rows that have another kept row at a cosine of at least `NEAR`.
 
     Most pairs are excluded by an upper bound of the cosine (Cauchy-Schwarz): the product of the projections
@@ -277,9 +306,13 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
     wide = np.log(_distances(similarities[references, 0]))
     around = np.log(np.exp(wide)[nearby[:, -NEIGHBOURS:]].mean(axis=1))
     alone = np.log(_distances(similarities[:, -1]))
-    least = max(_isolation(alone - around), _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1])
+    least = max(
+        _isolation(alone - around), _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1]
+    )
     far = np.flatnonzero((alone - around > least) & (alone > np.quantile(wide, 0.75)))
-    if len(far) and len(references) < rows:  # a small group may have no reference nearby
+    if (
+        len(far) and len(references) < rows
+    ):  # a small group may have no reference nearby
         far = far[np.argsort(-(alone - around)[far], kind="stable")[:_QUERIES]]
         nearest = np.log(_distances(_nearest(unit, far, np.arange(rows), 1)[0][:, 0]))
         far = far[nearest - around[far] > least]
@@ -297,15 +330,21 @@ def _isolation(values: _Floats) -> float:
     the smaller slope is used: near duplicates lower the quartile without making the index more spread out.
     """
     quantile = NormalDist().inv_cdf
-    high, furthest = np.quantile(values, 0.95), quantile(1 - _OUTLIER_CHANCE / len(values))
+    high, furthest = (
+        np.quantile(values, 0.95),
+        quantile(1 - _OUTLIER_CHANCE / len(values)),
+    )
     # A slope is the growth of the values per standard deviation of a normal distribution (a Q-Q plot).
     slopes = [
-        (high - np.quantile(values, lower)) / (quantile(0.95) - quantile(lower)) for lower in (0.75, 0.9)
+        (high - np.quantile(values, lower)) / (quantile(0.95) - quantile(lower))
+        for lower in (0.75, 0.9)
     ]
     return float(high + min(slopes) * (furthest - quantile(0.95)))
 
 
-def _nearest(unit: Matrix, rows: Positions, references: Positions, count: int) -> tuple[Matrix, Positions]:
+def _nearest(
+    unit: Matrix, rows: Positions, references: Positions, count: int
+) -> tuple[Matrix, Positions]:
     """Return the similarities of rows and their nearest references, ascending, and their positions."""
     columns = unit[references].T
     place = np.full(len(unit), -1)
@@ -319,7 +358,9 @@ def _nearest(unit: Matrix, rows: Positions, references: Positions, count: int) -
         own = place[rows[part]]
         # A row is not its own neighbour.
         scores[np.flatnonzero(own >= 0), own[own >= 0]] = -np.inf
-        top = np.argpartition(scores, len(references) - count, axis=1)[:, len(references) - count :]
+        top = np.argpartition(scores, len(references) - count, axis=1)[
+            :, len(references) - count :
+        ]
         values = np.take_along_axis(scores, top, axis=1)
         order = np.argsort(values, axis=1, kind="stable")
         similarities[part] = np.take_along_axis(values, order, axis=1)
@@ -333,7 +374,9 @@ def _effective_rank(unit: Matrix, rng: np.random.Generator) -> float:
     centred = rows - rows.mean(axis=0)
     # For example, if all variance is in one direction, the shares are (1, 0, 0, …) and the effective rank is
     # exp(0) = 1. If four directions have a quarter each, it is exp(log 4) = 4.
-    values = np.clip(np.linalg.eigvalsh((centred.T @ centred).astype(np.float64)), 0, None)
+    values = np.clip(
+        np.linalg.eigvalsh((centred.T @ centred).astype(np.float64)), 0, None
+    )
     if values.sum() <= 1e-9 * len(rows):
         return 1.0
     share = values[values > 0] / values.sum()

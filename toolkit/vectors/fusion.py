@@ -32,7 +32,8 @@ _DOING: Final = "comparing fusions"
 _AT_ONCE: Final = 20  # queries per request: each returns up to `depth` hits
 _SYSTEMS: Final = ("dense", "sparse", "RRF", "DBSF")
 _MEASURES: Final = ("ndcg", "mrr", "recall")
-_ROUNDING: Final = 1e-4  # relative difference of scores: scores of the legs are rounded to float32
+# relative difference of scores: scores of the legs are rounded to float32
+_ROUNDING: Final = 1e-4
 _RECONCILED: Final = 0.99
 
 FusionQueries: TypeAlias = str | VectorQuery | Iterable[str | VectorQuery]
@@ -88,7 +89,9 @@ class FusionComparison:
         if self.differences.empty:
             sentence = f"{shared}; without judgements, it is unknown which is better"
         else:
-            sentence = f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
+            sentence = (
+                f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
+            )
             relevant = self.frame[self.frame["relevance"] > 0]
             if relevant[["dense_rank", "sparse_rank"]].isna().all(axis=None):
                 check = "check that judgements name ids of this index"
@@ -122,29 +125,42 @@ class FusionComparison:
         different = known[known["same"] < _RECONCILED]
         statements = []
         if len(equal):
-            statements.append(f"{' and '.join(equal['fusion'])} scores are equal to scores from the legs")
+            statements.append(
+                f"{' and '.join(equal['fusion'])} scores are equal to scores from the legs"
+            )
         base = equal.loc[equal["fusion"] == "RRF", "rank_base"].dropna()
         if len(base):
             statements[0] += f", ranks counted from {base.iloc[0]}"
         for _, row in different.iterrows():
-            statements.append(f"{row['fusion']} scores are not ({percent(row['same'])} are)")
+            statements.append(
+                f"{row['fusion']} scores are not ({percent(row['same'])} are)"
+            )
         return f"The service's {'; '.join(statements)}."
 
     def __repr__(self) -> str:
-        tables = [part.to_string(index=False) for part in (self.differences, self.scores) if len(part)]
+        tables = [
+            part.to_string(index=False)
+            for part in (self.differences, self.scores)
+            if len(part)
+        ]
         return visible("\n".join([self.verdict, *tables]))
 
     def _repr_html_(self) -> str:
         if not len(self.differences):
             return frame_table(self.verdict, self.scores)
         differences = frame_table(self.verdict, self.differences)
-        return differences + frame_table("Fused scores, recomputed from the legs:", self.scores)
+        return differences + frame_table(
+            "Fused scores, recomputed from the legs:", self.scores
+        )
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw the difference of nDCG between fusions and legs, with intervals."""
         chosen = self.differences[self.differences["measure"] == "ndcg"]
         named = chosen.assign(name=chosen["fusion"] + " against " + chosen["leg"])
-        title, label = "What fusing adds", f"difference of nDCG@{self.k}, with the 95 % interval over queries"
+        title, label = (
+            "What fusing adds",
+            f"difference of nDCG@{self.k}, with the 95 % interval over queries",
+        )
         empty = "Nothing is judged: give judgements to see what fusing adds"
         return draw_differences(named, title, label, empty=empty, ax=ax, theme=theme)
 
@@ -223,7 +239,9 @@ def compare_fusion(
         )
     mistakes: dict[str, None] = {}
     rankings = {
-        system: _rankings(service, [_of_system(item, system, k, depth) for item in wanted], mistakes)
+        system: _rankings(
+            service, [_of_system(item, system, k, depth) for item in wanted], mistakes
+        )
         for system in _SYSTEMS
     }
     for message in mistakes:
@@ -243,7 +261,9 @@ def compare_fusion(
 
 def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
     listed = [queries] if isinstance(queries, str | VectorQuery) else queries
-    if isinstance(listed, bytes | dict | pd.DataFrame) or not isinstance(listed, Iterable):
+    if isinstance(listed, bytes | dict | pd.DataFrame) or not isinstance(
+        listed, Iterable
+    ):
         raise wrong("queries", queries, "strings or VectorQuery values")
     result = []
     for number, item in enumerate(listed):
@@ -251,12 +271,17 @@ def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
             known = text(f"queries at position {number}", item, empty=False)
             item = VectorQuery(data=known, namespace=namespace)  # noqa: PLW2901
         both = isinstance(item, VectorQuery) and (
-            item.data is not None or (item.vector is not None and item.sparse is not None)
+            item.data is not None
+            or (item.vector is not None and item.sparse is not None)
         )
         if not both:
             got = repr(item) if isinstance(item, VectorQuery) else shown(item)
-            expected = "a string, or a VectorQuery with data, or with both vector and sparse"
-            raise InputError(f"reading queries at position {number}", got=got, expected=expected)
+            expected = (
+                "a string, or a VectorQuery with data, or with both vector and sparse"
+            )
+            raise InputError(
+                f"reading queries at position {number}", got=got, expected=expected
+            )
         result.append(item)
     if not result:
         raise wrong("queries", queries, "at least one query")
@@ -265,7 +290,9 @@ def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
 
 def _of_system(item: VectorQuery, system: str, k: int, depth: int) -> VectorQuery:
     """Return a query as one leg, or as one fusion of both."""
-    changes: dict[str, Any] = dict.fromkeys(("include_metadata", "include_vectors", "include_data"), False)
+    changes: dict[str, Any] = dict.fromkeys(
+        ("include_metadata", "include_vectors", "include_data"), False
+    )
     if system in ("RRF", "DBSF"):
         changes |= {"top_k": k, "fusion_algorithm": system, "query_mode": None}
     else:
@@ -277,13 +304,17 @@ def _of_system(item: VectorQuery, system: str, k: int, depth: int) -> VectorQuer
     return replace(item, **changes)
 
 
-def _rankings(service: Service, queries: list[VectorQuery], mistakes: dict[str, None]) -> list[_Ranking]:
+def _rankings(
+    service: Service, queries: list[VectorQuery], mistakes: dict[str, None]
+) -> list[_Ranking]:
     """Return ids and scores of each query. Warnings about probable mistakes are added to `mistakes`."""
     rankings: list[_Ranking] = [[] for _ in queries]
     for start in range(0, len(queries), _AT_ONCE):
         hits, warnings_ = run_queries(service, queries[start : start + _AT_ONCE])
         mistakes |= dict.fromkeys(warnings_)
-        for number, key, score in zip(hits["query"], hits["id"], hits["score"], strict=True):
+        for number, key, score in zip(
+            hits["query"], hits["id"], hits["score"], strict=True
+        ):
             rankings[start + number].append((key, score))
     return rankings
 
@@ -295,15 +326,31 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
         return result
     given_as, judgements = judgements, pandas_frame(judgements)
     if judgements is None or not {"query", "id"} <= set(judgements.columns):
-        raise wrong("judgements", given_as, "a frame with the columns query, id and optionally relevance")
+        raise wrong(
+            "judgements",
+            given_as,
+            "a frame with the columns query, id and optionally relevance",
+        )
     if not judgements.columns.is_unique:
         raise wrong("judgements", judgements, "a frame with unique columns")
     # Reversed, so that the first of several equal queries wins.
-    number_of = {item.data: number for number, item in reversed([*enumerate(queries)]) if item.data}
-    given = judgements["relevance"] if "relevance" in judgements else [1.0] * len(judgements)
-    for row, (name, key, value) in enumerate(zip(judgements["query"], judgements["id"], given, strict=True)):
+    number_of = {
+        item.data: number
+        for number, item in reversed([*enumerate(queries)])
+        if item.data
+    }
+    given = (
+        judgements["relevance"]
+        if "relevance" in judgements
+        else [1.0] * len(judgements)
+    )
+    for row, (name, key, value) in enumerate(
+        zip(judgements["query"], judgements["id"], given, strict=True)
+    ):
         number: Any = number_of.get(name) if isinstance(name, str) else name
-        is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        is_number = isinstance(number, int | np.integer) and not isinstance(
+            number, bool
+        )
         try:
             relevance = -1.0
             if not isinstance(value, bool | str):
@@ -311,46 +358,78 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
         except (TypeError, ValueError, OverflowError):
             relevance = -1.0
         if not is_number or not 0 <= int(number) < len(queries):
-            raise wrong(f"judgements, row {row}: query", name, "the number or text of one of the queries")
+            raise wrong(
+                f"judgements, row {row}: query",
+                name,
+                "the number or text of one of the queries",
+            )
         if not isinstance(key, str) or not 0 <= relevance <= 100:  # noqa: PLR2004 - gains are 2 to its power
             value_shown = key if not isinstance(key, str) else value
-            raise wrong(f"judgements, row {row}", value_shown, "an id, and a relevance from 0 to 100")
+            raise wrong(
+                f"judgements, row {row}",
+                value_shown,
+                "an id, and a relevance from 0 to 100",
+            )
         result[int(number)][clean(key)] = relevance
     return result
 
 
-def _frame(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
+def _frame(
+    rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int
+) -> pd.DataFrame:
     rows: list[tuple[Any, ...]] = []
     for number, judged in enumerate(relevance):
-        found = {system: [key for key, _ in rankings[system][number]] for system in _SYSTEMS}
-        ranks = [{key: rank for rank, key in enumerate(keys, 1)} for keys in found.values()]
+        found = {
+            system: [key for key, _ in rankings[system][number]] for system in _SYSTEMS
+        }
+        ranks = [
+            {key: rank for rank, key in enumerate(keys, 1)} for keys in found.values()
+        ]
         first = (key for keys in found.values() for key in keys[:k])
         rows += [
-            (number, key, *(ranked.get(key) for ranked in ranks), judged.get(key, np.nan))
-            for key in dict.fromkeys([*first, *(key for key, value in judged.items() if value > 0)])
+            (
+                number,
+                key,
+                *(ranked.get(key) for ranked in ranks),
+                judged.get(key, np.nan),
+            )
+            for key in dict.fromkeys(
+                [*first, *(key for key, value in judged.items() if value > 0)]
+            )
         ]
     columns = {f"{system.lower()}_rank": "Int64" for system in _SYSTEMS}
     return typed_tuples(rows, query="Int64", id="str", **columns, relevance="float64")
 
 
-def _by(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
+def _by(
+    rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int
+) -> pd.DataFrame:
     measured = [f"{measure}_{system}" for system in _SYSTEMS for measure in _MEASURES]
     rows: list[tuple[Any, ...]] = []
     for number, judged in enumerate(relevance):
-        tops = {system: [key for key, _ in rankings[system][number][:k]] for system in _SYSTEMS}
+        tops = {
+            system: [key for key, _ in rankings[system][number][:k]]
+            for system in _SYSTEMS
+        }
         most = max(len(tops["dense"]), len(tops["sparse"]))
         shared = len(set(tops["dense"]) & set(tops["sparse"]))
         values = [np.nan] * len(measured)
         if any(judged.values()):
-            values = [value for top in tops.values() for value in _measures(top, judged, k)]
+            values = [
+                value for top in tops.values() for value in _measures(top, judged, k)
+            ]
         rows.append((number, shared / most if most else np.nan, *values))
-    frame = typed_tuples(rows, query="Int64", agreement="float64", **dict.fromkeys(measured, "float64"))
+    frame = typed_tuples(
+        rows, query="Int64", agreement="float64", **dict.fromkeys(measured, "float64")
+    )
     if any(any(judged.values()) for judged in relevance):
         return frame
     return frame[["query", "agreement"]]
 
 
-def _measures(top: list[str], judged: dict[str, float], k: int) -> tuple[float, float, float]:
+def _measures(
+    top: list[str], judged: dict[str, float], k: int
+) -> tuple[float, float, float]:
     """Return nDCG, the reciprocal rank of the first relevant hit, and recall, of the first `k` hits."""
     # nDCG: gains of 2^relevance - 1, divided by log2(rank + 1), relative to the best possible order. For
     # example, relevances 0, 1 in this order: (0/1 + 1/1.585) / (1/1) = 0.63.
@@ -360,7 +439,9 @@ def _measures(top: list[str], judged: dict[str, float], k: int) -> tuple[float, 
     first = next((rank for rank, gain in enumerate(gains, 1) if gain > 0), 0)
     relevant = sum(value > 0 for value in judged.values())
     return (
-        float(np.dot(gains, weights[: len(gains)]) / np.dot(best, weights[: len(best)])),
+        float(
+            np.dot(gains, weights[: len(gains)]) / np.dot(best, weights[: len(best)])
+        ),
         1 / first if first else 0.0,
         sum(gain > 0 for gain in gains) / relevant,
     )
@@ -370,22 +451,38 @@ def _differences(by: pd.DataFrame, seed: int) -> pd.DataFrame:
     rows: list[tuple[Any, ...]] = []
     if "ndcg_dense" in by:
         judged = by.dropna(subset="ndcg_dense")
-        for fusion, leg, measure in product(("RRF", "DBSF"), ("dense", "sparse"), _MEASURES):
-            pair = [judged[f"{measure}_{system}"].to_numpy() for system in (fusion, leg)]
-            rows.append((fusion, leg, measure, len(judged), *paired_difference(*pair, seed=seed)))
+        for fusion, leg, measure in product(
+            ("RRF", "DBSF"), ("dense", "sparse"), _MEASURES
+        ):
+            pair = [
+                judged[f"{measure}_{system}"].to_numpy() for system in (fusion, leg)
+            ]
+            rows.append(
+                (
+                    fusion,
+                    leg,
+                    measure,
+                    len(judged),
+                    *paired_difference(*pair, seed=seed),
+                )
+            )
     return typed_tuples(
         rows, fusion="str", leg="str", measure="str", queries="Int64", difference="float64", low="float64",
         high="float64",
     )  # fmt: skip
 
 
-def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> tuple[Any, ...]:
+def _scores(
+    rankings: dict[str, list[_Ranking]], method: Any, k: int
+) -> tuple[Any, ...]:
     """Compare the fused scores of the service with scores from the legs; RRF with ranks from 1 and from 0."""
     # RRF adds 1 / (60 + rank) per leg. Ranks can be counted from 1 or from 0, and the scores show which.
     # `fuse` counts from 1, and 1 / (60 + rank) with ranks from 0 is 1 / (59 + rank) with ranks from 1.
     constants = {1: 60, 0: 59} if method == "RRF" else {None: 60}
     errors: dict[int | None, list[float]] = {base: [] for base in constants}
-    for dense, sparse, fused in zip(rankings["dense"], rankings["sparse"], rankings[method], strict=True):
+    for dense, sparse, fused in zip(
+        rankings["dense"], rankings["sparse"], rankings[method], strict=True
+    ):
         for base, constant in constants.items():
             table = fuse([dense, sparse], method=method, k=constant)
             expected = dict(zip(table["id"], table["score"], strict=True))
@@ -393,7 +490,9 @@ def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> tuple[A
                 difference = abs(expected.get(key, np.inf) - score)
                 errors[base].append(difference / max(abs(score), 1e-9))
     # The base with the smaller median error is the one that the service uses; in a tie, ranks from 1.
-    base = min(errors, key=lambda name: (float(np.median(errors[name] or [0.0])), -(name or 0)))
+    base = min(
+        errors, key=lambda name: (float(np.median(errors[name] or [0.0])), -(name or 0))
+    )
     same = np.array(errors[base]) <= _ROUNDING
     share = float(same.mean()) if same.size else np.nan
     largest = max(errors[base], default=np.nan)

@@ -31,11 +31,14 @@ from toolkit.vectors.vector_rows import (
 
 _SAMPLE: Final = 100_000
 _LISTED: Final = 20  # dimensions named in a detail
-_UNIT: Final = 1e-3  # largest difference between 1 and a length that counts as normalised
+# largest difference between 1 and a length that counts as normalised
+_UNIT: Final = 1e-3
 _MOSTLY: Final = 0.9
 _HALF: Final = 0.5
-_FIELD_USUAL: Final = 0.95  # share of the rows with metadata that have a field expected in all of them
-_USUAL_TIMES: Final = 20  # a correct name occurs at least this many times as often as a misspelt one
+# share of the rows with metadata that have a field expected in all of them
+_FIELD_USUAL: Final = 0.95
+# a correct name occurs at least this many times as often as a misspelt one
+_USUAL_TIMES: Final = 20
 _FEW: Final = 10  # with fewer rows, dimensions and fields are not judged
 _RANK_ROWS: Final = 200
 
@@ -218,17 +221,25 @@ class VectorAudit:
         return ""
 
     def __repr__(self) -> str:
-        shown = with_default_named(self.frame[["severity", "finding", "count", "namespace", "detail"]])
+        shown = with_default_named(
+            self.frame[["severity", "finding", "count", "namespace", "detail"]]
+        )
         if shown.empty:
             return visible(self.verdict)
-        return visible(f"{self.verdict}\n{shown.to_string(index=False, justify='left')}")
+        return visible(
+            f"{self.verdict}\n{shown.to_string(index=False, justify='left')}"
+        )
 
     def _repr_html_(self) -> str:
-        findings = self.frame.assign(ids=[", ".join(ids[:3]) for ids in self.frame["ids"]])
+        findings = self.frame.assign(
+            ids=[", ".join(ids[:3]) for ids in self.frame["ids"]]
+        )
         html = ""
         if not findings.empty:
             html = frame_table(self.verdict, with_default_named(findings))
-        return html + frame_table("The namespaces:" if html else self.verdict, with_default_named(self.facts))
+        return html + frame_table(
+            "The namespaces:" if html else self.verdict, with_default_named(self.facts)
+        )
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw the cosines of random pairs and of nearest neighbours, by namespace."""
@@ -288,7 +299,9 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
         if len(matrix):
             # Equal vectors are a finding of their own. As neighbours they would hide near duplicates and
             # outliers, so each vector is compared once.
-            distinct = np.sort(np.unique(vectors_of_rows[positions], return_index=True)[1])
+            distinct = np.sort(
+                np.unique(vectors_of_rows[positions], return_index=True)[1]
+            )
             compared[name] = positions, neighbourhoods(matrix, distinct)
     findings = [
         (name, *finding)
@@ -299,7 +312,9 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
         _frame(findings),
         _facts(index, compared),
         _similarities(compared),
-        sum(len(positions) for positions, _ in compared.values()) if index.is_sample else None,
+        sum(len(positions) for positions, _ in compared.values())
+        if index.is_sample
+        else None,
         dense=int((index.rows["dimension"] > 0).sum()),
         sparse=int((index.rows["sparse"] != 0).sum()),
     )
@@ -309,7 +324,9 @@ _Compared: TypeAlias = dict[str, tuple[Positions, Neighbourhoods]]
 _Finding = tuple[str, int, list[str], str]
 
 
-def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[_Finding]:
+def _of_namespace(
+    name: str, index: IndexRows, compared: _Compared
+) -> Iterator[_Finding]:
     rows = index.rows[index.rows["namespace"] == name]
     ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
     has_any = has_vector | (rows["sparse"] != 0)
@@ -355,21 +372,40 @@ def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
         yield from _of_rows("not normalised", usable["id"][is_other], detail)
     elif norms.std() > 0.01 * norms.mean():
         low, high = norms.quantile([0.05, 0.95])
-        yield from _of_rows("lengths differ", usable["id"], f"nine in ten are {low:.3g} to {high:.3g} long")
+        yield from _of_rows(
+            "lengths differ",
+            usable["id"],
+            f"nine in ten are {low:.3g} to {high:.3g} long",
+        )
 
 
-def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator[_Finding]:
-    if usable < _FEW or len(constant) == usual:  # few rows, or copies of one row, show nothing
+def _dimensions(
+    constant: dict[int, float], usual: int, usable: int
+) -> Iterator[_Finding]:
+    if (
+        usable < _FEW or len(constant) == usual
+    ):  # few rows, or copies of one row, show nothing
         return
     for finding, chosen in (
-        ("dead dimension", [position for position, value in constant.items() if value == 0]),
-        ("constant dimension", [position for position, value in constant.items() if value]),
+        (
+            "dead dimension",
+            [position for position, value in constant.items() if value == 0],
+        ),
+        (
+            "constant dimension",
+            [position for position, value in constant.items() if value],
+        ),
     ):
         if chosen:
             listed = list(map(str, chosen[:_LISTED]))
             if len(chosen) > _LISTED:
                 listed.append("…")
-            yield finding, len(chosen), [], f"of {usual}, counted from 0: {', '.join(listed)}"
+            yield (
+                finding,
+                len(chosen),
+                [],
+                f"of {usual}, counted from 0: {', '.join(listed)}",
+            )
 
 
 def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
@@ -382,13 +418,19 @@ def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
     yield from _of_rows("duplicate", equal["id"], detail)
     sizes = usable["vector"][mixed].value_counts()
     alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
-    alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
+    alike = alike.sort_values(
+        ["size", "vector"], ascending=[False, True], kind="stable"
+    )
     detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
     if len(alike.drop_duplicates(["vector", "sparse"])) > len(sizes):
         detail += "; sparse vectors differ"
     yield from _of_rows("same vector, other text", alike["id"], detail)
-    pairs = with_text.drop_duplicates(["text", "vector", "sparse"])["text"].value_counts()
-    yield from _of_rows("same text, other vector", with_text["id"][with_text["text"].map(pairs) > 1])
+    pairs = with_text.drop_duplicates(["text", "vector", "sparse"])[
+        "text"
+    ].value_counts()
+    yield from _of_rows(
+        "same text, other vector", with_text["id"][with_text["text"].map(pairs) > 1]
+    )
 
 
 def _neighbours(
@@ -396,10 +438,17 @@ def _neighbours(
 ) -> Iterator[_Finding]:
     yield from _of_rows("near duplicate", ids.iloc[positions[nearest.near_duplicates]])
     yield from _of_rows("outlier", ids.iloc[positions[nearest.outliers]])
-    detail = f"the largest hub is a neighbour of {percent(nearest.hub_share)} of the vectors"
+    detail = (
+        f"the largest hub is a neighbour of {percent(nearest.hub_share)} of the vectors"
+    )
     yield from _of_rows("hub", ids.iloc[positions[nearest.hubs]], detail)
     if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
-        yield "few directions", len(positions), [], f"about {nearest.effective_rank:.1f} of {dimension}"
+        yield (
+            "few directions",
+            len(positions),
+            [],
+            f"about {nearest.effective_rank:.1f} of {dimension}",
+        )
 
 
 def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
@@ -413,14 +462,28 @@ def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
             yield "field missing", rows - total, [], shown
         # The most frequent type counts as the intended one.
         if len(item.counts) > 1:
-            *rare, common = sorted(item.counts, key=lambda kind: (item.counts[kind], kind))
+            *rare, common = sorted(
+                item.counts, key=lambda kind: (item.counts[kind], kind)
+            )
             ids = [key for kind in rare for key in item.ids[kind]]
             detail = f"{shown}: {', '.join(rare)} next to {common}"
-            yield "field of several types", total - item.counts[common], ids[:IDS], detail
-        usual = [other for other, times in totals.items() if times >= _USUAL_TIMES * total]
+            yield (
+                "field of several types",
+                total - item.counts[common],
+                ids[:IDS],
+                detail,
+            )
+        usual = [
+            other for other, times in totals.items() if times >= _USUAL_TIMES * total
+        ]
         if alike := get_close_matches(name, usual, n=1, cutoff=0.8):
             ids = [key for kind in item.counts for key in item.ids[kind]]
-            yield "field rare and alike", total, ids[:IDS], f"{shown} next to {visible(alike[0])[:80]}"
+            yield (
+                "field rare and alike",
+                total,
+                ids[:IDS],
+                f"{shown} next to {visible(alike[0])[:80]}",
+            )
 
 
 def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame:
@@ -428,7 +491,9 @@ def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame
     rows = []
     for namespace, finding, count, ids, detail in findings:
         severity, effect, advice = FINDINGS[finding]
-        rows.append((namespace, finding, severity, count, tuple(ids), detail, effect, advice))
+        rows.append(
+            (namespace, finding, severity, count, tuple(ids), detail, effect, advice)
+        )
     rows.sort(key=lambda row: (_SEVERITIES.index(row[2]), order[row[1]], row[0]))
     return typed_tuples(
         rows, namespace="str", finding="str", severity="str", count="Int64", ids="object", detail="str",
@@ -442,7 +507,10 @@ def _similarities(compared: _Compared) -> pd.DataFrame:
         place = ""
         if len(compared) > 1:
             place = f" in {name or '(default)'}"
-        for pair, scores in (("random pairs", nearest.pairs), ("nearest neighbours", nearest.nearest)):
+        for pair, scores in (
+            ("random pairs", nearest.pairs),
+            ("nearest neighbours", nearest.nearest),
+        ):
             rows += [(pair + place, score) for score in scores[:2000].tolist()]
     return typed_tuples(rows, pair="str", score="float64")
 
@@ -453,10 +521,22 @@ def _facts(index: IndexRows, compared: _Compared) -> pd.DataFrame:
         compared_rows, measures = 0, [np.nan] * 3
         if str(name) in compared:
             positions, nearest = compared[str(name)]
-            medians = (pd.Series(scores).median() for scores in (nearest.pairs, nearest.nearest))
+            medians = (
+                pd.Series(scores).median()
+                for scores in (nearest.pairs, nearest.nearest)
+            )
             compared_rows, measures = len(positions), [nearest.effective_rank, *medians]
         usual = index.usual.get(str(name))
-        rows.append((name, len(part), int(part["usable"].sum()), usual, compared_rows, *measures))
+        rows.append(
+            (
+                name,
+                len(part),
+                int(part["usable"].sum()),
+                usual,
+                compared_rows,
+                *measures,
+            )
+        )
     return typed_tuples(
         rows, namespace="str", rows="Int64", usable="Int64", dimension="Int64", compared="Int64",
         effective_rank="float64", random_pair="float64", nearest_pair="float64",

@@ -40,7 +40,8 @@ CATEGORIES: Final = 8
 MISSING: Final = "(none)"
 
 _MARKERS: Final = ("o", "s", "^", "D", "v", "<", ">", "p", "o")
-_TOO_LARGE: Final = 1e300  # a scale adds and multiplies: near the largest float it overflows
+# a scale adds and multiplies: near the largest float it overflows
+_TOO_LARGE: Final = 1e300
 _PALE: Final = 2  # the first ones are too near the background for points
 
 _Floats = npt.NDArray[np.float64]
@@ -48,7 +49,11 @@ _Floats = npt.NDArray[np.float64]
 
 @documented
 def plot_vector_norms(
-    vectors: AnyFrame, *, bins: int = 40, ax: Axes | None = None, theme: ThemeName = "light"
+    vectors: AnyFrame,
+    *,
+    bins: int = 40,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
 ) -> Axes:
     """Draw the Euclidean lengths of vectors.
 
@@ -78,7 +83,10 @@ def plot_vector_norms(
     [1, 1]
     """
     norms = norm_bins(vectors, bins=bins)
-    notes = aside((norms.zero, "of length 0"), (norms.left_out, "without a usable vector left out"))
+    notes = aside(
+        (norms.zero, "of length 0"),
+        (norms.left_out, "without a usable vector left out"),
+    )
     with drawing(ax, theme) as (axes, colours):
         heading(axes, "Lengths of vectors", colours)
         if not norms.total:
@@ -88,8 +96,14 @@ def plot_vector_norms(
             # all have one length: a thin bar in the middle of a bin that is a whole unit wide
             length = float(left[0] + widths[0] / 2)
             left, widths = left + 0.49 * widths, 0.02 * widths
-            heading(axes, f"Lengths of vectors: all {norms.total:,} of length {length:.4g}", colours)
-        axes.bar(left, norms.counts, width=widths * 0.94, align="edge", **colours.bar(0))
+            heading(
+                axes,
+                f"Lengths of vectors: all {norms.total:,} of length {length:.4g}",
+                colours,
+            )
+        axes.bar(
+            left, norms.counts, width=widths * 0.94, align="edge", **colours.bar(0)
+        )
         number_axis(axes, axes.xaxis)
         limit(axes.xaxis, norms.edges[0], norms.edges[-1])
         count_axis(axes, "vectors", colours, norms.counts.max())
@@ -105,7 +119,9 @@ def as_numbers(values: pd.Series[Any]) -> _Floats | None:
     >>> as_numbers(pd.Series(range(9)))[:3], as_numbers(pd.Series([1, 2, 2]))
     (array([0., 1., 2.]), None)
     """
-    if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
+    if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(
+        values.dtype
+    ):
         return None
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     numbers = np.where(np.abs(numbers) < _TOO_LARGE, numbers, np.nan)
@@ -127,7 +143,9 @@ def as_categories(
     mask = (redactor or Redactor()).text
     strings = values.astype("object").where(values.notna(), MISSING).map(str)
     counts = strings.value_counts().rename_axis("value").reset_index(name="rows")
-    by_frequency = counts.sort_values(["rows", "value"], ascending=[False, True])["value"].tolist()
+    by_frequency = counts.sort_values(["rows", "value"], ascending=[False, True])[
+        "value"
+    ].tolist()
     frequent = by_frequency[:CATEGORIES]
     position = {value: number for number, value in enumerate(frequent)}
     codes = strings.map(position).fillna(len(frequent)).to_numpy(dtype=np.intp)
@@ -156,7 +174,15 @@ def draw_points(
         size = float(np.clip(20_000 / len(x), 4, 36))
         if values is None:
             dot = MarkerStyle("o", "full")
-            axes.scatter(x, y, s=size, marker=dot, color=colours.series[0], linewidths=0, alpha=0.7)
+            axes.scatter(
+                x,
+                y,
+                s=size,
+                marker=dot,
+                color=colours.series[0],
+                linewidths=0,
+                alpha=0.7,
+            )
         elif (numbers := as_numbers(values)) is not None:
             _draw_scale(axes, x, y, numbers, size, colours)
         else:
@@ -173,7 +199,12 @@ def draw_points(
 
 
 def _draw_categories(
-    axes: Axes, x: _Floats, y: _Floats, values: pd.Series[Any], size: float, theme: Theme
+    axes: Axes,
+    x: _Floats,
+    y: _Floats,
+    values: pd.Series[Any],
+    size: float,
+    theme: Theme,
 ) -> float:
     """Draw rare values on top, name frequent ones first, and return the inches used above the Axes."""
     names, codes = as_categories(values)
@@ -184,31 +215,57 @@ def _draw_categories(
             x[inside], y[inside], s=size, marker=MarkerStyle(marker, "full"), color=colour, linewidths=0,
             alpha=0.85, zorder=1.9 if number == CATEGORIES else 2 + number / 100,
         )  # fmt: skip
-        handles.append(Line2D([], [], color=colour, marker=marker, markersize=6, linestyle=""))
+        handles.append(
+            Line2D([], [], color=colour, marker=marker, markersize=6, linestyle="")
+        )
     counts = np.bincount(codes, minlength=len(names))
     short = drawable_names(names, longest=24)
     labels = [f"{name} ({count:,})" for name, count in zip(short, counts, strict=True)]
     return legend(axes, handles, labels, theme)[1]
 
 
-def _draw_scale(axes: Axes, x: _Floats, y: _Floats, numbers: _Floats, size: float, theme: Theme) -> None:
+def _draw_scale(
+    axes: Axes, x: _Floats, y: _Floats, numbers: _Floats, size: float, theme: Theme
+) -> None:
     """Draw points coloured by numbers, with a colour bar at the right; missing numbers are grey."""
     known, dot = ~np.isnan(numbers), MarkerStyle("o", "full")
-    axes.scatter(x[~known], y[~known], s=size, marker=dot, color=theme.grid, linewidths=0)
+    axes.scatter(
+        x[~known], y[~known], s=size, marker=dot, color=theme.grid, linewidths=0
+    )
     shades = LinearSegmentedColormap.from_list("vectors", theme.heat[_PALE:])
     edges = np.linspace(np.nanmin(numbers), np.nanmax(numbers), 257)
     limits = Normalize(float(edges[0]), float(edges[-1]))
     axes.scatter(
-        x[known], y[known], s=size, marker=dot, color=shades(limits(numbers[known])), linewidths=0, alpha=0.85
+        x[known],
+        y[known],
+        s=size,
+        marker=dot,
+        color=shades(limits(numbers[known])),
+        linewidths=0,
+        alpha=0.85,
     )
     bar = prepare(axes.inset_axes((1.02, 0.0, 0.03, 1.0)), theme)
     middles = (edges[:-1] + edges[1:])[:, None] / 2
     bar.pcolormesh(
-        [0, 1], edges, middles, cmap=shades, norm=limits, shading="flat", antialiased=False, snap=True
+        [0, 1],
+        edges,
+        middles,
+        cmap=shades,
+        norm=limits,
+        shading="flat",
+        antialiased=False,
+        snap=True,
     )
     bar.spines[:].set_visible(False)
     bar.grid(visible=False)
     bar.set_xlim(0, 1)
     bar.set_ylim(edges[0], edges[-1])
     number_axis(axes, bar.yaxis)
-    bar.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False, right=True, labelright=True)
+    bar.tick_params(
+        left=False,
+        labelleft=False,
+        bottom=False,
+        labelbottom=False,
+        right=True,
+        labelright=True,
+    )

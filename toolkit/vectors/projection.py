@@ -28,7 +28,8 @@ _DOING: Final = "projecting vectors"
 _NAMED: Final = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _SAMPLES: Final = {"pca": 50_000, "tsne": 5_000, "umap": 20_000}
 _KEPT: Final = 50  # principal components for t-SNE, UMAP and clusters
-_TRUSTED_ROWS: Final = 2_000  # trustworthiness needs memory for the square of this number
+# trustworthiness needs memory for the square of this number
+_TRUSTED_ROWS: Final = 2_000
 _NEIGHBOURS: Final = 10
 _FEWEST: Final = 5  # fewer rows have no neighbourhoods
 _EQUAL: Final = 1e-6  # with a smaller spread, all vectors have one direction
@@ -80,7 +81,9 @@ class VectorProjection:
     rows: int
     left_out: int
     is_sample: bool
-    _components: Matrix = field(default_factory=lambda: np.zeros((0, 1), dtype=np.float32))
+    _components: Matrix = field(
+        default_factory=lambda: np.zeros((0, 1), dtype=np.float32)
+    )
 
     @property
     def basis(self) -> str:
@@ -165,7 +168,9 @@ class VectorProjection:
         if not len(self.frame):
             return pd.Series([], dtype="Int64", name="cluster")
         model = _needed("sklearn.cluster", "scikit-learn", "clustering vectors").KMeans(
-            n_clusters=min(count, len(np.unique(self._components, axis=0))), n_init=1, random_state=seed
+            n_clusters=min(count, len(np.unique(self._components, axis=0))),
+            n_init=1,
+            random_state=seed,
         )
         with _one_thread():
             labels = model.fit_predict(self._components)
@@ -174,15 +179,25 @@ class VectorProjection:
         # k-means numbers clusters by chance. Numbers by size are the same for
         # each run that finds the same clusters.
         number[np.argsort(-sizes, kind="stable")] = np.arange(1, len(sizes) + 1)
-        return pd.Series(number[labels], index=self.frame.index, dtype="Int64", name="cluster")
+        return pd.Series(
+            number[labels], index=self.frame.index, dtype="Int64", name="cluster"
+        )
 
     def __repr__(self) -> str:
         return self.verdict
 
     def _repr_html_(self) -> str:
-        return frame_table(self.verdict, self.frame[["namespace", "id", "x", "y"]].head(10))
+        return frame_table(
+            self.verdict, self.frame[["namespace", "id", "x", "y"]].head(10)
+        )
 
-    def plot(self, *, color: str | None = None, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    def plot(
+        self,
+        *,
+        color: str | None = None,
+        ax: Axes | None = None,
+        theme: ThemeName = "light",
+    ) -> Axes:
         """Draw the map, as `plot_vector_map` does."""
         return plot_vector_map(self, color=color, ax=ax, theme=theme)
 
@@ -253,7 +268,9 @@ def project_vectors(
     reduce = _reducer(method, seed)
     tables = VectorTables(vectors, doing=_DOING)
     matrix, frame, usable, left_out = _drawn(tables, namespace, limit, seed)
-    unit = matrix / np.abs(matrix).max(axis=1, keepdims=True, initial=0)  # huge lengths would overflow
+    unit = matrix / np.abs(matrix).max(
+        axis=1, keepdims=True, initial=0
+    )  # huge lengths would overflow
     unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     components, explained = _principal_components(unit)
     points = np.zeros((len(unit), 2))
@@ -282,7 +299,11 @@ def project_vectors(
 
 
 def plot_vector_map(
-    vectors: MapSource, *, color: str | None = None, ax: Axes | None = None, theme: ThemeName = "light"
+    vectors: MapSource,
+    *,
+    color: str | None = None,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
 ) -> Axes:
     """Draw vectors as points in two dimensions, with the trustworthiness of the projection.
 
@@ -318,7 +339,9 @@ def plot_vector_map(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['x (2)', 'y (1)']
     """
-    projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
+    projection = (
+        vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
+    )
     values = None
     if color is not None and not projection.frame.empty:
         values = projection.values(color)
@@ -346,7 +369,9 @@ def _drawn(
 
     Return the vectors, their rows, and the numbers of usable and of other rows.
     """
-    chance = np.random.default_rng([seed, 1]).random(tables.rows)  # rows with the lowest numbers are kept
+    chance = np.random.default_rng([seed, 1]).random(
+        tables.rows
+    )  # rows with the lowest numbers are kept
     names: set[str] = set()
     sizes: dict[int, int] = {}
     matrices: list[Matrix] = []
@@ -354,13 +379,17 @@ def _drawn(
     start = usable = inside = 0
     for batch in tables:
         names.update(batch.namespaces)
-        wanted = np.array([namespace in (None, name) for name in batch.namespaces], dtype=bool)
+        wanted = np.array(
+            [namespace in (None, name) for name in batch.namespaces], dtype=bool
+        )
         inside += int(wanted.sum())
         for positions, matrix in batch.dense:
             there = int(wanted[positions].sum())
             if there:
                 sizes[matrix.shape[1]] = sizes.get(matrix.shape[1], 0) + there
-            fits = wanted[positions] & np.isfinite(matrix).all(axis=1) & matrix.any(axis=1)
+            fits = (
+                wanted[positions] & np.isfinite(matrix).all(axis=1) & matrix.any(axis=1)
+            )
             usable += int(fits.sum())
             if fits.any() and len(sizes) == 1:
                 matrices.append(matrix[fits])
@@ -376,13 +405,18 @@ def _drawn(
             matrices, kept = _lowest(matrices, kept, chance, limit)
     _check(namespace, names, sizes, inside)
     (matrix,), kept = _lowest(matrices, kept, chance, limit)
-    rows = typed_tuples(kept, row="int64", namespace="str", id="str", data="str", metadata="str")
+    rows = typed_tuples(
+        kept, row="int64", namespace="str", id="str", data="str", metadata="str"
+    )
     shown = [name for name in _TEXTS if name in {"namespace", "id", *tables.columns}]
     return matrix, rows.set_index("row")[shown], usable, inside - usable
 
 
 def _lowest(
-    matrices: list[Matrix], kept: list[tuple[Any, ...]], chance: npt.NDArray[np.float64], limit: int
+    matrices: list[Matrix],
+    kept: list[tuple[Any, ...]],
+    chance: npt.NDArray[np.float64],
+    limit: int,
 ) -> tuple[list[Matrix], list[tuple[Any, ...]]]:
     """Return the rows with the lowest random numbers, in the order of the input."""
     if not kept:
@@ -392,7 +426,9 @@ def _lowest(
     return [np.concatenate(matrices)[chosen]], [kept[place] for place in chosen]
 
 
-def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside: int) -> None:
+def _check(
+    namespace: str | None, names: set[str], sizes: dict[int, int], inside: int
+) -> None:
     """Raise InputError if the rows cannot be shown on one map."""
     if namespace is not None and namespace not in names:
         raise InputError(
@@ -402,7 +438,9 @@ def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside
             next_step=nearest(namespace, sorted(names), what="There are"),
         )
     if len(sizes) > 1:
-        listed = ", ".join(f"{count:,} of {size}" for size, count in sorted(sizes.items()))
+        listed = ", ".join(
+            f"{count:,} of {size}" for size, count in sorted(sizes.items())
+        )
         raise InputError(
             _DOING,
             got=f"vectors of several dimensions: {listed}",
@@ -426,9 +464,13 @@ def _principal_components(unit: Matrix) -> tuple[Matrix, float]:
     # `eigh` returns ascending eigenvalues; the last ones are the axes of the most variance.
     values, axes = np.linalg.eigh(centred.T @ centred)
     values, axes = np.clip(values[::-1], 0, None), axes[:, ::-1][:, :_KEPT]
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)
+    axes = axes * np.where(
+        axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1
+    )
     total = float(values.sum())
-    return (centred @ axes).astype(np.float32), float(values[:2].sum()) / total if total > 0 else 1.0
+    return (centred @ axes).astype(np.float32), float(
+        values[:2].sum()
+    ) / total if total > 0 else 1.0
 
 
 def _reducer(method: Method, seed: int) -> Callable[[Matrix], Any]:
@@ -462,13 +504,19 @@ def _start(components: Matrix) -> Matrix:
     return start
 
 
-def _kept(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> tuple[float | None, float | None]:
+def _kept(
+    unit: Matrix, points: npt.NDArray[np.float64], seed: int
+) -> tuple[float | None, float | None]:
     """Return the trustworthiness, and the share of neighbours on the map that are neighbours in the index."""
     if len(unit) < _FEWEST:
         return None, None
     rows = np.arange(len(unit))
     if len(unit) > _TRUSTED_ROWS:
-        rows = np.sort(np.random.default_rng([seed, 2]).choice(len(unit), _TRUSTED_ROWS, replace=False))
+        rows = np.sort(
+            np.random.default_rng([seed, 2]).choice(
+                len(unit), _TRUSTED_ROWS, replace=False
+            )
+        )
     # scikit-learn requires fewer neighbours than half of the rows.
     neighbours = max(1, min(_NEIGHBOURS, (len(rows) - 1) // 2))
     unit, points = unit[rows], points[rows]
@@ -477,19 +525,27 @@ def _kept(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> tuple[flo
     np.fill_diagonal(apart, np.inf)
     np.fill_diagonal(cosines, -np.inf)
     on_map = np.argpartition(apart, neighbours - 1, axis=1)[:, :neighbours]
-    least = np.partition(cosines, -neighbours, axis=1)[:, -neighbours, None]  # ties count as neighbours
-    share = float((np.take_along_axis(cosines, on_map, axis=1) >= least - _EQUAL).mean())
+    least = np.partition(cosines, -neighbours, axis=1)[
+        :, -neighbours, None
+    ]  # ties count as neighbours
+    share = float(
+        (np.take_along_axis(cosines, on_map, axis=1) >= least - _EQUAL).mean()
+    )
     try:
         measure = import_module("sklearn.manifold").trustworthiness
     except ImportError:
         return None, share
     with _one_thread():
-        return float(measure(unit, points, n_neighbors=neighbours, metric="cosine")), share
+        return float(
+            measure(unit, points, n_neighbors=neighbours, metric="cosine")
+        ), share
 
 
 def _one_thread() -> AbstractContextManager[Any]:
     """Limit sums to one thread, so that a seed gives the same map on any number of cores."""
-    limited: AbstractContextManager[Any] = import_module("threadpoolctl").threadpool_limits(1)
+    limited: AbstractContextManager[Any] = import_module(
+        "threadpoolctl"
+    ).threadpool_limits(1)
     return limited
 
 

@@ -93,7 +93,8 @@ class RecallAudit:
             reason = f"none of {len(self.frame):,} {queries} has a neighbour"
             if self.unknown:
                 reason = (
-                    "none of the returned vectors is among the passed vectors: check their namespaces and ids"
+                    "none of the returned vectors is among the passed vectors:"
+                    " check their namespaces and ids"
                 )
             return f"Recall is not known: {reason}."
         overall = self.overall
@@ -108,7 +109,9 @@ class RecallAudit:
             doubt += f"; {counted(self.changed, 'vector')} changed meanwhile"
         if self.unknown:
             doubt += f"; {self.unknown:,} returned vectors that are not among the passed ones are left out"
-        mean, low, high = (share * 100 for share in (overall.mean, overall.low, overall.high))
+        mean, low, high = (
+            share * 100 for share in (overall.mean, overall.low, overall.high)
+        )
         return (
             f"Search {judged}: it returns {mean:.1f} % [{low:.1f}, {high:.1f}] of "
             f"the {self.k} nearest neighbours of {count:,} {queries}{doubt}."
@@ -141,8 +144,15 @@ class RecallAudit:
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw the mean recall with its interval, by namespace and filter."""
         by = with_default_named(self.by)
-        name = by["namespace"].where(by["filter"] == "", by["namespace"] + ", " + by["filter"])
-        return draw_recall(by.assign(name=name), f"Recall@{self.k} of {self._queries}", ax=ax, theme=theme)
+        name = by["namespace"].where(
+            by["filter"] == "", by["namespace"] + ", " + by["filter"]
+        )
+        return draw_recall(
+            by.assign(name=name),
+            f"Recall@{self.k} of {self._queries}",
+            ax=ax,
+            theme=theme,
+        )
 
 
 def audit_recall(
@@ -206,7 +216,11 @@ def audit_recall(
       namespace  queries  share
     0  runbooks       20    1.0
     """
-    k, sample, seed = whole("k", k, most=1000), whole("sample", sample), whole("seed", seed, least=0)
+    k, sample, seed = (
+        whole("k", k, most=1000),
+        whole("sample", sample),
+        whole("seed", seed, least=0),
+    )
     filters = _filters(filter)
     before = index_info(service)
     if before.similarity not in SIMILARITIES:
@@ -242,7 +256,13 @@ def audit_recall(
         for text in filters:
             hits = _ask(service, matrix, name, text, k, own)
             search = ExactSearch(
-                matrix, namespace=name, similarity=before.similarity, k=k, filter=text, own=own, returned=hits
+                matrix,
+                namespace=name,
+                similarity=before.similarity,
+                k=k,
+                filter=text,
+                own=own,
+                returned=hits,
             )
             searches.append((search, labels, hits))
     start = 0
@@ -250,26 +270,47 @@ def audit_recall(
         for search, _, _ in searches:
             search.add(batch, is_first[start : start + len(batch.ids)])
         start += len(batch.ids)
-    unknown = len({(search.namespace, key) for search, _, _ in searches for key in search.unknown})
+    unknown = len(
+        {(search.namespace, key) for search, _, _ in searches for key in search.unknown}
+    )
     after = index_info(service)
     # A vector that was written or deleted during the audit can look like a wrong result of the search. The
     # counts before and after, and returned ids that were not loaded, show about how many there are.
-    moved = abs(after.vector_count + after.pending_count - before.vector_count - before.pending_count)
+    moved = abs(
+        after.vector_count
+        + after.pending_count
+        - before.vector_count
+        - before.pending_count
+    )
     rows = {search.namespace: search.rows for search, _, _ in searches}
-    gone = sum(max(0, count - after.namespaces.get(name, 0)) for name, count in rows.items())
+    gone = sum(
+        max(0, count - after.namespaces.get(name, 0)) for name, count in rows.items()
+    )
     changed = max(moved, gone - after.pending_count, unknown if is_loaded_now else 0)
     frame = typed_tuples(
         [row for search in searches for row in _compared(*search, k)],
         namespace="str", filter="str", query="str", share="float64", score_gap="float64", missed="object",
     )  # fmt: skip
     k = min(k, max((search.most for search, _, _ in searches), default=0) or k)
-    selectivity = {(one.namespace, one.filter): one.matched / max(one.rows, 1) for one, _, _ in searches}
+    selectivity = {
+        (one.namespace, one.filter): one.matched / max(one.rows, 1)
+        for one, _, _ in searches
+    }
     by = []
     for names, part in frame.groupby(["namespace", "filter"], sort=True):
         place, chosen = map(str, names)
         found = mean_recall(part["share"].tolist(), k=k, seed=seed)
         shares = found.mean, found.low, found.high
-        by.append((place, chosen, selectivity[place, chosen], len(part), *shares, part["score_gap"].mean()))
+        by.append(
+            (
+                place,
+                chosen,
+                selectivity[place, chosen],
+                len(part),
+                *shares,
+                part["score_gap"].mean(),
+            )
+        )
     return RecallAudit(
         frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True),
         by=typed_tuples(
@@ -285,7 +326,9 @@ def audit_recall(
 
 
 def _filters(value: Any) -> list[str]:
-    values = [value] if value is None or isinstance(value, str | MetadataFilter) else value
+    values = (
+        [value] if value is None or isinstance(value, str | MetadataFilter) else value
+    )
     if not isinstance(values, list | tuple) or not all(
         item is None or isinstance(item, str | MetadataFilter) for item in values
     ):
@@ -341,9 +384,15 @@ def _drawn(
                 raise wrong("queries", queries, "finite numbers")
             if matrix.shape[1] == dimension:
                 usable &= drawn[start + positions]
-                for position, vector in zip(positions[usable], matrix[usable], strict=True):
-                    labels, vectors = found.setdefault(batch.namespaces[position], ([], []))
-                    labels.append(batch.ids[position] if stored else str(start + position))
+                for position, vector in zip(
+                    positions[usable], matrix[usable], strict=True
+                ):
+                    labels, vectors = found.setdefault(
+                        batch.namespaces[position], ([], [])
+                    )
+                    labels.append(
+                        batch.ids[position] if stored else str(start + position)
+                    )
                     vectors.append(vector)
         start += len(batch.ids)
     others = sizes - {dimension}
@@ -351,12 +400,23 @@ def _drawn(
         name = "queries"
         if stored:
             name = "vectors"
-        raise wrong(name, f"vectors of {min(others)} numbers", f"{dimension} numbers, as in the index")
-    return {name: (labels, np.stack(vectors)) for name, (labels, vectors) in found.items()}
+        raise wrong(
+            name,
+            f"vectors of {min(others)} numbers",
+            f"{dimension} numbers, as in the index",
+        )
+    return {
+        name: (labels, np.stack(vectors)) for name, (labels, vectors) in found.items()
+    }
 
 
 def _ask(
-    service: Service, matrix: Matrix, namespace: str, text: str, k: int, own: list[str] | None
+    service: Service,
+    matrix: Matrix,
+    namespace: str,
+    text: str,
+    k: int,
+    own: list[str] | None,
 ) -> list[dict[str, float]]:
     """Return ids and scores per query as the service returns them, best first."""
     scored: list[dict[str, float]] = [{} for _ in matrix]
@@ -370,7 +430,9 @@ def _ask(
             namespace=namespace,
             filter=text or None,
         )
-        for number, key, score in zip(hits["query"], hits["id"], hits["score"], strict=True):
+        for number, key, score in zip(
+            hits["query"], hits["id"], hits["score"], strict=True
+        ):
             scored[start + number][key] = score
     if own is not None:
         for hits_of, key in zip(scored, own, strict=True):
@@ -382,16 +444,31 @@ def _compared(
     search: ExactSearch, labels: list[str], scored: list[dict[str, float]], k: int
 ) -> Iterator[tuple[Any, ...]]:
     """Yield one row per query: namespace, filter, label, recall, gap of scores, and missed ids."""
-    for label, returned_hits, exact in zip(labels, scored, search.nearest(), strict=True):
-        hits = {key: score for key, score in returned_hits.items() if key not in search.unknown}
+    for label, returned_hits, exact in zip(
+        labels, scored, search.nearest(), strict=True
+    ):
+        hits = {
+            key: score
+            for key, score in returned_hits.items()
+            if key not in search.unknown
+        }
         # A hit that is not among the passed vectors cannot be judged. It took one of the `k`
         # places, so only the other places count.
         most = k - len(returned_hits) + len(hits)
         share = recalled(list(hits), exact, most) if most else np.nan
-        missed = [key for key, _ in exact[:most] if key not in hits] if share < 1 else []
+        missed = (
+            [key for key, _ in exact[:most] if key not in hits] if share < 1 else []
+        )
         best = [score for _, score in exact[:most]]
         gap = _score_gap(best, hits, share)
-        yield search.namespace, search.filter, label, share, gap, tuple(missed[:_MISSED])
+        yield (
+            search.namespace,
+            search.filter,
+            label,
+            share,
+            gap,
+            tuple(missed[:_MISSED]),
+        )
 
 
 def _score_gap(best: list[float], hits: dict[str, float], share: float) -> float:

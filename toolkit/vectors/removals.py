@@ -22,7 +22,13 @@ from toolkit.loading.vectors import (
     iter_vectors,
 )
 from toolkit.service.pages import result_bytes
-from toolkit.service.responses import Request, Response, count_field, object_field, read_body
+from toolkit.service.responses import (
+    Request,
+    Response,
+    count_field,
+    object_field,
+    read_body,
+)
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import index_request, namespace_title, read_info
@@ -30,7 +36,9 @@ from toolkit.tables.frame_filters import match_metadata
 
 VectorIds: TypeAlias = str | Iterable[str] | pd.DataFrame
 
-_FOR_GOOD: Final = "Removed vectors cannot be read again; export_vectors writes a snapshot of them."
+_FOR_GOOD: Final = (
+    "Removed vectors cannot be read again; export_vectors writes a snapshot of them."
+)
 _NAMED_NAMESPACES: Final = 3
 """Names of namespaces in the description of a deletion; further ones become an ellipsis."""
 
@@ -111,12 +119,16 @@ def delete_vectors(
     if ids is not None:
         deletion = _deletion_by_ids(service, _ids_by_namespace(ids, namespace))
     elif filter is not None:
-        deletion = _deletion_by_condition(service, namespace, "filter", _filter_text(filter))
+        deletion = _deletion_by_condition(
+            service, namespace, "filter", _filter_text(filter)
+        )
     else:
         ids_begin = unmasked("prefix", text("prefix", prefix, empty=False))
         deletion = _deletion_by_condition(service, namespace, "prefix", ids_begin)
     if plain(confirm) is not True:
-        confirmed(f"deleting {_counted(deletion)} {deletion.description}", confirm, _FOR_GOOD)
+        confirmed(
+            f"deleting {_counted(deletion)} {deletion.description}", confirm, _FOR_GOOD
+        )
     deleted, was_retried = _send(service, deletion)
     if was_retried:
         _warn(
@@ -141,11 +153,15 @@ def _deletion_by_ids(service: Service, by_namespace: dict[str, list[str]]) -> _D
         titles += ", …"
     id_count = sum(map(len, by_namespace.values()))
     return _Deletion(
-        f"vectors of {titles} by {id_count:,} ids", requests, partial(_count_ids, service, by_namespace)
+        f"vectors of {titles} by {id_count:,} ids",
+        requests,
+        partial(_count_ids, service, by_namespace),
     )
 
 
-def _deletion_by_condition(service: Service, namespace: str | None, kind: str, condition: str) -> _Deletion:
+def _deletion_by_condition(
+    service: Service, namespace: str | None, kind: str, condition: str
+) -> _Deletion:
     """Describe the deletion of all vectors that match a prefix or a filter, in one request."""
     space = _checked_namespace("" if namespace is None else namespace)
     return _Deletion(
@@ -212,7 +228,9 @@ def reset_namespace(service: Service, namespace: str, *, confirm: bool = False) 
     ...
     toolkit.errors.InputError: removing all 1,000 vectors of namespace 'runbooks': got no confirmation; ...
     """
-    return _remove(service, "reset", _checked_namespace(namespace), "all {} of {}", confirm=confirm)
+    return _remove(
+        service, "reset", _checked_namespace(namespace), "all {} of {}", confirm=confirm
+    )
 
 
 def delete_namespace(service: Service, namespace: str, *, confirm: bool = False) -> int:
@@ -251,11 +269,18 @@ def delete_namespace(service: Service, namespace: str, *, confirm: bool = False)
             expected="a namespace with a name",
             next_step="reset_namespace removes the vectors of the default namespace.",
         )
-    return _remove(service, "delete-namespace", namespace, "{1} with its {0}", confirm=confirm)
+    return _remove(
+        service, "delete-namespace", namespace, "{1} with its {0}", confirm=confirm
+    )
 
 
 def rename_namespace(
-    service: Service, namespace: str, new_name: str, *, overwrite: bool = False, confirm: bool = False
+    service: Service,
+    namespace: str,
+    new_name: str,
+    *,
+    overwrite: bool = False,
+    confirm: bool = False,
 ) -> None:
     """Give a namespace another name.
 
@@ -300,28 +325,48 @@ def rename_namespace(
             )
         if new_name in counts:
             confirmed(
-                f"removing {counts[new_name]:,} vectors of namespace {new_name[:80]!r}", confirm, _FOR_GOOD
+                f"removing {counts[new_name]:,} vectors of namespace {new_name[:80]!r}",
+                confirm,
+                _FOR_GOOD,
             )
-        body = {"namespace": namespace, "newNamespace": new_name, "deleteExisting": overwrite}
+        body = {
+            "namespace": namespace,
+            "newNamespace": new_name,
+            "deleteExisting": overwrite,
+        }
         # a second try would find no namespace of the old name
         request = index_request(
-            f"renaming namespace {namespace[:80]!r}", "rename-namespace", "", body, repeatable=False
+            f"renaming namespace {namespace[:80]!r}",
+            "rename-namespace",
+            "",
+            body,
+            repeatable=False,
         )
         transport.fetch(request, result_bytes)
 
 
-def _remove(service: Service, operation: str, namespace: str, target: str, *, confirm: bool) -> int:
+def _remove(
+    service: Service, operation: str, namespace: str, target: str, *, confirm: bool
+) -> int:
     """Reset or delete a namespace. For example, `target` is "all {} of {}": the vectors, the namespace."""
     endpoint_of(service, "vector")
     with Transport.to(service, "vector") as transport:
         info = read_info(transport)
         _check_exists(namespace, info.namespaces)
         count = info.namespaces.get(namespace, 0)
-        doing = "removing " + target.format(f"{count:,} vectors", namespace_title(namespace))
+        doing = "removing " + target.format(
+            f"{count:,} vectors", namespace_title(namespace)
+        )
         confirmed(doing, confirm, _FOR_GOOD)
         # Emptying a namespace twice has the same effect. Deleting it a
         # second time fails, as it no longer exists.
-        request = index_request(doing, operation, namespace, method="DELETE", repeatable=operation == "reset")
+        request = index_request(
+            doing,
+            operation,
+            namespace,
+            method="DELETE",
+            repeatable=operation == "reset",
+        )
         transport.fetch(request, result_bytes)
     return count
 
@@ -351,7 +396,9 @@ def _check_exists(namespace: str, counts: dict[str, int]) -> None:
 
 def _deleted_count(request: Request, response: Response) -> tuple[int, int]:
     """Read the number of deleted vectors, and how often the request was tried."""
-    value = object_field(request, "result", read_body(request, response).get("result"), required=True)
+    value = object_field(
+        request, "result", read_body(request, response).get("result"), required=True
+    )
     return count_field(request, "deleted", value, required=True), response.tries
 
 
@@ -363,7 +410,11 @@ def _ids_by_namespace(ids: Any, namespace: str | None) -> dict[str, list[str]]:
     """Return the unique ids by the namespace that they are deleted from, in the order given."""
     located_ids = ids_in_namespaces("ids", ids, namespace)
     if not located_ids:
-        raise InputError("reading ids", got="no ids", expected="exact ids, or a frame with a column 'id'")
+        raise InputError(
+            "reading ids",
+            got="no ids",
+            expected="exact ids, or a frame with a column 'id'",
+        )
     # the keys of a dict are a set that keeps the order
     by_namespace: dict[str, dict[str, None]] = {}
     for space, vector_id in located_ids:
@@ -396,7 +447,9 @@ def _count_matching(
 ) -> int:
     """Return how many vectors match, by reading the ids of the namespace, and the metadata for a filter."""
     options = _IDS_ONLY | {"include_metadata": filter is not None}
-    pages = iter_vectors(service, namespace=namespace, prefix=prefix, progress=False, **options)
+    pages = iter_vectors(
+        service, namespace=namespace, prefix=prefix, progress=False, **options
+    )
     if filter is None:
         return sum(map(len, pages))
     return sum(int(match_metadata(page, filter).sum()) for page in pages)

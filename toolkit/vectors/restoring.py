@@ -19,8 +19,17 @@ import pyarrow.dataset as ds
 from pyarrow.fs import FileSystem
 
 from toolkit.base.arguments import file_path, wrong
-from toolkit.base.errors import InputError, SnapshotBindingError, UnexpectedResultWarning
-from toolkit.base.private_files import make_folder, open_private, user_folder, write_file
+from toolkit.base.errors import (
+    InputError,
+    SnapshotBindingError,
+    UnexpectedResultWarning,
+)
+from toolkit.base.private_files import (
+    make_folder,
+    open_private,
+    user_folder,
+    write_file,
+)
 from toolkit.base.progress import ProgressBar, ProgressOption
 from toolkit.loading.options import LoadOptions
 from toolkit.secrets.redaction import Redactor, escape_html, visible
@@ -80,7 +89,9 @@ class VectorRestore:
         if self.complete:
             return f"All {total:,} vectors of the snapshot are in the index, compared one by one."
         counts = self.frame[["missing", "different", "skipped"]].sum()
-        others = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        others = ", ".join(
+            f"{count:,} {name}" for name, count in counts.items() if count
+        )
         return f"{same:,} of {total:,} vectors of the snapshot are in the index: {others}; see .problems."
 
     def __repr__(self) -> str:
@@ -179,19 +190,25 @@ def restore_vectors(
     file_names = [Path(path).name for path in getattr(dataset, "files", ())]
     # The names of data files are random and each is written once, so they stand for the content. Another
     # snapshot, index or namespace has another hash.
-    binding = hashlib.sha256(json.dumps([file_names, total, endpoint.url, namespace]).encode()).hexdigest()
+    binding = hashlib.sha256(
+        json.dumps([file_names, total, endpoint.url, namespace]).encode()
+    ).hexdigest()
     stored_rows = _RestoreCheckpoint(checkpoint, binding)
     start = stored_rows.read(most=total)
     with (
         Transport.to(service, "vector") as transport,
-        ProgressBar(options.progress, title="restoring", unit="vectors", total=2 * total) as bar,
+        ProgressBar(
+            options.progress, title="restoring", unit="vectors", total=2 * total
+        ) as bar,
     ):
         _check_dimension(dataset, read_info(transport).dimension)
         bar.add(start)
         done = start
         try:
             for batch in _batches(dataset, start):
-                rows = [wire for wire, _ in _encoded(encoder, batch) if wire is not None]
+                rows = [
+                    wire for wire, _ in _encoded(encoder, batch) if wire is not None
+                ]
                 for _ in store_rows(transport, rows):
                     pass
                 done += batch.num_rows
@@ -200,7 +217,9 @@ def restore_vectors(
                 stored_rows.write(done)
                 bar.add(batch.num_rows)
         except (Exception, KeyboardInterrupt) as error:
-            error.add_note(f"The first {done:,} of {total:,} rows are stored: the same call continues there.")
+            error.add_note(
+                f"The first {done:,} of {total:,} rows are stored: the same call continues there."
+            )
             raise
         _wait_until_indexed(transport)
         result = _compared(service, transport, dataset, encoder, bar, start)
@@ -234,7 +253,11 @@ def _wait_until_indexed(transport: Transport) -> None:
 def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
     """Return the rows of a snapshot. Raise InputError if they are not vectors."""
     if not isinstance(snapshot, str | os.PathLike | ds.Dataset):
-        raise wrong("snapshot", snapshot, "the path of a snapshot, or a dataset of scan_snapshot")
+        raise wrong(
+            "snapshot",
+            snapshot,
+            "the path of a snapshot, or a dataset of scan_snapshot",
+        )
     dataset: Any = snapshot
     if not isinstance(snapshot, ds.Dataset):
         try:
@@ -242,7 +265,11 @@ def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
         except InputError as error:
             doing = f"reading snapshot ({error.doing})"
             raise InputError(doing, got=error.got, expected=error.expected) from None
-    absent = [name for name in ("namespace", "id", "vector") if name not in dataset.schema.names]
+    absent = [
+        name
+        for name in ("namespace", "id", "vector")
+        if name not in dataset.schema.names
+    ]
     if absent:
         raise InputError(
             f"{_DOING}, reading snapshot",
@@ -285,7 +312,9 @@ class _RestoreCheckpoint:
                 next_step="Name another file, or remove this one to start again.",
             )
         if type(rows) is not int or not 0 <= rows <= most:
-            raise self._unusable(f"{str(rows)[:40]} as the number of stored rows", f"0 to {most:,}")
+            raise self._unusable(
+                f"{str(rows)[:40]} as the number of stored rows", f"0 to {most:,}"
+            )
         return rows
 
     def write(self, rows: int) -> None:
@@ -308,7 +337,9 @@ class _RestoreCheckpoint:
         self._path.unlink(missing_ok=True)
 
     def _unusable(
-        self, got: str, expected: str = "a file of this user that can be written and read"
+        self,
+        got: str,
+        expected: str = "a file of this user that can be written and read",
     ) -> InputError:
         return InputError(
             f"using the checkpoint {str(self._path)!r}",
@@ -325,7 +356,9 @@ def _batches(dataset: ds.Dataset, start: int = 0) -> Iterator[pa.RecordBatch]:
         if start >= rows:
             start -= rows
             continue
-        for batch in fragment.to_batches(schema=dataset.schema, batch_size=BATCH_ROWS, batch_readahead=2):
+        for batch in fragment.to_batches(
+            schema=dataset.schema, batch_size=BATCH_ROWS, batch_readahead=2
+        ):
             skipped = min(start, batch.num_rows)
             start -= skipped
             if batch.num_rows > skipped:
@@ -343,7 +376,10 @@ def _encoded(
         try:
             yield encoder.encode("a row of the snapshot", row), (row, "")
         except InputError as error:
-            yield None, (row, f"cannot be stored: {row.get('vector_problem') or error}"[:200])
+            yield (
+                None,
+                (row, f"cannot be stored: {row.get('vector_problem') or error}"[:200]),
+            )
 
 
 def _compared(
@@ -370,7 +406,11 @@ def _compared(
             comparison.compare(space, rows)
         bar.add(batch.num_rows)
     comparison.count_extra()
-    return VectorRestore(comparison.counts_frame(service.redactor), comparison.problems_frame(), resumed_at)
+    return VectorRestore(
+        comparison.counts_frame(service.redactor),
+        comparison.problems_frame(),
+        resumed_at,
+    )
 
 
 class _Comparison:
@@ -382,7 +422,9 @@ class _Comparison:
         self.counts: dict[str, Counter[str]] = {}
         self._problems: list[tuple[str, str, str]] = []
 
-    def add(self, namespace: str, row: dict[str, Any], outcome: str, problem: str) -> None:
+    def add(
+        self, namespace: str, row: dict[str, Any], outcome: str, problem: str
+    ) -> None:
         """Count a row under an outcome, for example "different", and note the problem if it has one."""
         self.counts[namespace][outcome] += 1
         if problem:
@@ -392,7 +434,9 @@ class _Comparison:
         """Fetch the vectors of some rows, and compare them."""
         unique_ids = list(dict.fromkeys(row["id"] for row in rows))
         raw = fetch_bytes(self._transport, namespace=namespace, ids=unique_ids)
-        vectors = self._mask.table(decode_vectors(raw, namespace=namespace, dimension=None)).to_pylist()
+        vectors = self._mask.table(
+            decode_vectors(raw, namespace=namespace, dimension=None)
+        ).to_pylist()
         by_id = {vector["id"]: vector for vector in vectors}
         for row in rows:
             outcome, problem = _difference(row, by_id.get(row["id"]))
@@ -416,14 +460,18 @@ class _Comparison:
 
     def problems_frame(self) -> pd.DataFrame:
         """Return one row per vector that is not verified, by namespace and id."""
-        return pd.DataFrame(sorted(self._problems), columns=["namespace", "id", "problem"], dtype="str")
+        return pd.DataFrame(
+            sorted(self._problems), columns=["namespace", "id", "problem"], dtype="str"
+        )
 
 
 def _difference(row: dict[str, Any], stored: dict[str, Any] | None) -> tuple[str, str]:
     """Return the outcome of a row, for example "different", and the problem, which is empty if verified."""
     if stored is None:
         return "missing", "not in the index"
-    differing = [name for name in _COMPARED if not _is_same(name, row.get(name), stored[name])]
+    differing = [
+        name for name in _COMPARED if not _is_same(name, row.get(name), stored[name])
+    ]
     if differing:
         return "different", f"differs in {', '.join(differing)}"
     return "verified", ""

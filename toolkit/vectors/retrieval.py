@@ -21,7 +21,8 @@ from toolkit.tables.vector_dtype import missing
 _Floats = npt.NDArray[np.float64]
 
 _DRAWS: Final = 4000
-_PRIOR: Final = 0.5  # weight of a query with full recall, and of one with none: both are possible
+# weight of a query with full recall, and of one with none: both are possible
+_PRIOR: Final = 0.5
 _TIE: Final = 1e-9  # relative difference of scores that count as equal
 _LABELS: Final = "true or false for each score"
 _STEPS: Final = 60  # thresholds that are tested, at most
@@ -52,7 +53,9 @@ class Recall:
         return f"{mean} over {len(self.per_query):,} queries"
 
 
-def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int = 0) -> Recall:
+def recall(
+    found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int = 0
+) -> Recall:
     """Compare the hits of an index with the exact nearest neighbours.
 
     The interval is over queries. Hits of one query are often right or wrong together, so that an interval
@@ -95,11 +98,23 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     k, seed = whole("k", k), whole("seed", seed, least=0)
     hits, neighbours = _lists("found", found, scored=False), _lists("exact", exact)
     if len(hits) != len(neighbours):
-        raise wrong("found", found, f"as many queries as exact has ({len(neighbours)}, not {len(hits)})")
+        raise wrong(
+            "found",
+            found,
+            f"as many queries as exact has ({len(neighbours)}, not {len(hits)})",
+        )
     try:
-        per_query = [recalled(*lists, k) for lists in zip(hits, neighbours, strict=True)]
-    except (TypeError, ValueError, OverflowError):  # an id without a hash, or a score that is no number
-        raise wrong("exact", exact, "ids, or pairs of id and score, and in found ids") from None
+        per_query = [
+            recalled(*lists, k) for lists in zip(hits, neighbours, strict=True)
+        ]
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):  # an id without a hash, or a score that is no number
+        raise wrong(
+            "exact", exact, "ids, or pairs of id and score, and in found ids"
+        ) from None
     return mean_recall(per_query, k=k, seed=seed)
 
 
@@ -116,7 +131,9 @@ def mean_recall(per_query: list[float], *, k: int, seed: int = 0) -> Recall:
 def _lists(name: str, value: Any, *, scored: bool = True) -> list[list[Any]]:
     expected = "for each query a list of ids, or a frame of its hits"
     if pandas_frame(value) is not None:
-        raise wrong(name, value, expected, "Pass [part for _, part in hits.groupby('query')].")
+        raise wrong(
+            name, value, expected, "Pass [part for _, part in hits.groupby('query')]."
+        )
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
     items, lists = list(value), []
@@ -177,7 +194,9 @@ def _nearest(pairs: list[Any], k: int) -> set[Any]:
     return {key for key, score in pairs if float(score) >= least}
 
 
-def paired_difference(first: _Floats, second: _Floats, *, seed: int = 0) -> tuple[float, float, float]:
+def paired_difference(
+    first: _Floats, second: _Floats, *, seed: int = 0
+) -> tuple[float, float, float]:
     """Return the mean of first minus second over queries, with the 95 % interval. Values are in -1 to 1."""
     values = first - second
     if not values.size:
@@ -189,7 +208,9 @@ def paired_difference(first: _Floats, second: _Floats, *, seed: int = 0) -> tupl
 
 def _interval(values: _Floats, seed: int, *, least: float = 0.0) -> tuple[float, float]:
     """Return the 95 % interval of a mean by a Bayesian bootstrap: weights from a Dirichlet distribution."""
-    rng = np.random.default_rng([seed, 1])  # independent of data that were made with the same seed
+    rng = np.random.default_rng(
+        [seed, 1]
+    )  # independent of data that were made with the same seed
     # Rubin's Bayesian bootstrap: each draw weights the queries by Dirichlet(1, …, 1), which is a
     # vector of gamma variables divided by their sum. Two queries of weight 1/2 are added, one
     # with the least possible value and one with the greatest. Without them, 10 queries with full
@@ -287,7 +308,9 @@ def threshold_for_precision(
     orders = rng.permutation(values.size) < values.size // 2
     if np.count_nonzero(right[~orders]) < needed:
         labelled = f"{int(right.sum())} matches are labelled"
-        return Threshold(None, f"{labelled}, and {2 * needed} or so are needed at least")
+        return Threshold(
+            None, f"{labelled}, and {2 * needed} or so are needed at least"
+        )
     candidates = _ordered_thresholds(values[orders], right[orders], precision)
     tested, matches = values[~orders], right[~orders]
     passed = None
@@ -306,9 +329,13 @@ def threshold_for_precision(
     return Threshold(passed, f"{share}: at least {guarantee}")
 
 
-def _ordered_thresholds(values: _Floats, right: npt.NDArray[np.bool_], precision: float) -> _Floats:
+def _ordered_thresholds(
+    values: _Floats, right: npt.NDArray[np.bool_], precision: float
+) -> _Floats:
     """Return the thresholds to test: the safest first, then the lower ones in order."""
-    candidates = np.unique(np.quantile(values, np.linspace(0, 1, _STEPS), method="higher"))[::-1]
+    candidates = np.unique(
+        np.quantile(values, np.linspace(0, 1, _STEPS), method="higher")
+    )[::-1]
     chances = [_chance(values, right, threshold, precision) for threshold in candidates]
     return candidates[int(np.argmin(chances)) :]
 
@@ -320,7 +347,11 @@ def _percent(share: float) -> str:
 
 def _share(name: str, value: Any) -> float:
     share = plain(value)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+    if (
+        isinstance(share, bool)
+        or not isinstance(share, int | float)
+        or not 0 < share < 1
+    ):
         raise wrong(name, value, "a share between 0 and 1")
     return share
 
@@ -339,8 +370,12 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
         raise wrong("labels", labels, f"one label for each of the {values.size} scores")
     if unlabelled := sum(map(missing, label_list)):
         got = f"{unlabelled:,} of {values.size:,} scores without a label"
-        next_step = "Leave out hits that are not judged: frame.dropna(subset=['match'])."
-        raise InputError("reading labels", got=got, expected=_LABELS, next_step=next_step)
+        next_step = (
+            "Leave out hits that are not judged: frame.dropna(subset=['match'])."
+        )
+        raise InputError(
+            "reading labels", got=got, expected=_LABELS, next_step=next_step
+        )
     if not all(map(_is_label, label_list)):
         raise wrong("labels", labels, _LABELS)
     return values, np.asarray(label_list, dtype=bool)
@@ -350,7 +385,9 @@ def _is_label(label: object) -> bool:
     return isinstance(label, bool | int | float) and label in (0, 1)
 
 
-def _chance(values: _Floats, right: npt.NDArray[np.bool_], threshold: float, precision: float) -> float:
+def _chance(
+    values: _Floats, right: npt.NDArray[np.bool_], threshold: float, precision: float
+) -> float:
     """Return the chance of this many matches above a threshold, or more, at the given precision."""
     is_above = values >= threshold
     return _binomial_tail(int(right[is_above].sum()), int(is_above.sum()), precision)
@@ -366,7 +403,9 @@ def _binomial_tail(successes: int, trials: int, share: float) -> float:
     log_success, log_failure = log(share), log(1 - share)
 
     def log_chance(count: int) -> float:
-        combinations = lgamma(trials + 1) - lgamma(count + 1) - lgamma(trials - count + 1)
+        combinations = (
+            lgamma(trials + 1) - lgamma(count + 1) - lgamma(trials - count + 1)
+        )
         return combinations + count * log_success + (trials - count) * log_failure
 
     terms = [log_chance(count) for count in range(successes, trials + 1)]
@@ -376,7 +415,10 @@ def _binomial_tail(successes: int, trials: int, share: float) -> float:
 
 
 def fuse(
-    legs: Sequence[Sequence[Any]], *, method: Literal["RRF", "DBSF"] = "RRF", k: int = 60
+    legs: Sequence[Sequence[Any]],
+    *,
+    method: Literal["RRF", "DBSF"] = "RRF",
+    k: int = 60,
 ) -> pd.DataFrame:
     """Fuse several rankings of the same query into one.
 
@@ -434,7 +476,9 @@ def fuse(
         "score": pd.Series([scores[key] for key in ordered], dtype="float64"),
     }
     for number, leg_rank in enumerate(ranks, 1):
-        columns[f"rank_{number}"] = pd.Series([leg_rank.get(key) for key in ordered], dtype="Int64")
+        columns[f"rank_{number}"] = pd.Series(
+            [leg_rank.get(key) for key in ordered], dtype="Int64"
+        )
     return pd.DataFrame(columns)
 
 
@@ -462,4 +506,6 @@ def _scaled(values: _Floats) -> _Floats:
     if not values.size or np.ptp(values) <= 1e-12 * np.abs(values).max():
         return np.full(values.size, 0.5)
     spread = 3 * float(values.std())
-    return np.asarray((values - (values.mean() - spread)) / (2 * spread), dtype=np.float64)
+    return np.asarray(
+        (values - (values.mean() - spread)) / (2 * spread), dtype=np.float64
+    )

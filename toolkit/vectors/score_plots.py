@@ -25,7 +25,14 @@ from toolkit.drawing.style import (
 )
 from toolkit.drawing.wording import counted, percent, short_number
 from toolkit.failures.sources import AnyFrame
-from toolkit.vectors.scores import LARGEST, ScoreBins, ScoreCurve, score_bins, score_curves, score_moves
+from toolkit.vectors.scores import (
+    LARGEST,
+    ScoreBins,
+    ScoreCurve,
+    score_bins,
+    score_curves,
+    score_moves,
+)
 
 ScoreKind = Literal["histogram", "ecdf", "ridge"]
 
@@ -83,14 +90,18 @@ def plot_score_distribution(
     [1, 2]
     """
     kind = choice("kind", kind, get_args(ScoreKind), optional=True)
-    scores = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), _MOST), largest=LARGEST)
+    scores = score_bins(
+        hits, by=by, bins=bins, top=min(whole("top", top), _MOST), largest=LARGEST
+    )
     if kind is None:
         kind = "histogram" if len(scores.groups) <= 1 else "ridge"
     title = f"Scores of hits, by {by}" if by else "Scores of hits"
     with drawing(ax, theme) as (axes, colours):
         if scores.total <= 1:
             return axis.show_sentence(axes, _sentence(scores), colours, title)
-        axis.label_axis(axes.xaxis, f"score (higher is nearer){_left_out(scores)}", colours)
+        axis.label_axis(
+            axes.xaxis, f"score (higher is nearer){_left_out(scores)}", colours
+        )
         axis.number_axis(axes, axes.xaxis)
         axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
         _DRAW[kind](scores, axes, colours, title)
@@ -145,18 +156,35 @@ def _histogram(scores: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
 
 
 def _bars(
-    scores: ScoreBins, number: int, ax: Axes, theme: Theme, *, height: float = 1.0, bottom: float = 0.0
+    scores: ScoreBins,
+    number: int,
+    ax: Axes,
+    theme: Theme,
+    *,
+    height: float = 1.0,
+    bottom: float = 0.0,
 ) -> None:
     sign = number
     if scores.merged and number == len(scores.groups) - 1:
         sign = len(theme.series) - 1
     widths = scores.edges[1:] - scores.edges[:-1]
     heights = scores.counts[number] * height
-    ax.bar(scores.edges[:-1], heights, widths * 0.94, bottom, align="edge", **theme.bar(sign))
+    ax.bar(
+        scores.edges[:-1],
+        heights,
+        widths * 0.94,
+        bottom,
+        align="edge",
+        **theme.bar(sign),
+    )
 
 
 def _line(theme: Theme, number: int) -> dict[str, Any]:
-    return {"color": theme.series[number], "linestyle": _DASHES[number], "linewidth": 1.6}
+    return {
+        "color": theme.series[number],
+        "linestyle": _DASHES[number],
+        "linewidth": 1.6,
+    }
 
 
 def _outlines(scores: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
@@ -181,17 +209,24 @@ def _shares(binned: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
     axis.label_axis(ax.yaxis, "share of hits up to this score", theme)
     if len(binned.groups) > 1:
         # all shares end at 100 %: names are in the order of the medians, the highest score at the bottom
-        ends = [1 - (np.median(scores) - low) / (high - low) for scores in binned.scores]
+        ends = [
+            1 - (np.median(scores) - low) / (high - low) for scores in binned.scores
+        ]
         _name_lines(ax, ends, _named(binned), theme)
 
 
 def _named(scores: ScoreBins) -> list[str]:
     names = drawable_names(scores.groups, longest=26)
     totals = scores.counts.sum(axis=1).tolist()
-    return [f"{name} ({short_number(total)})" for name, total in zip(names, totals, strict=True)]
+    return [
+        f"{name} ({short_number(total)})"
+        for name, total in zip(names, totals, strict=True)
+    ]
 
 
-def _rows(scores: ScoreBins, ax: Axes, theme: Theme, title: str, what: str = "hits") -> None:
+def _rows(
+    scores: ScoreBins, ax: Axes, theme: Theme, title: str, what: str = "hits"
+) -> None:
     """Draw one row of bars per group, each on its own scale; `what` is counted, for example "pairs"."""
     tops = scores.counts.max(axis=1).clip(1).tolist()
     positions = [-number for number in range(len(tops))]
@@ -254,7 +289,13 @@ def plot_score_by_rank(
             return axis.show_sentence(axes, "No hits with a finite score", colours)
         for number, curve in enumerate(curves):
             marker = _MARKERS[number] if len(curve.ranks) <= _FEW else None
-            axes.plot(curve.ranks, curve.scores, marker=marker, markersize=4, **_line(colours, number))
+            axes.plot(
+                curve.ranks,
+                curve.scores,
+                marker=marker,
+                markersize=4,
+                **_line(colours, number),
+            )
         axis.number_axis(axes, axes.yaxis)
         axis.whole_axis(axes, 0.5)
         _limit_to_curves(axes, curves)
@@ -332,17 +373,26 @@ def plot_score_comparison(
         scores = np.concatenate([x[has_x], y[has_y]])
         title = f"Scores: {first} and {second}"
         if not len(scores):
-            return axis.show_sentence(axes, "No hits with a finite score", colours, title)
+            return axis.show_sentence(
+                axes, "No hits with a finite score", colours, title
+            )
         low, high = float(scores.min()), float(scores.max())
         space = (high - low) * 0.06 or 0.5
         margin = low - space  # the position of hits of only one of the two
         axes.plot(
-            [margin, high], [margin, high], color=colours.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=0
+            [margin, high],
+            [margin, high],
+            color=colours.muted,
+            linewidth=1,
+            linestyle=(0, (4, 3)),
+            zorder=0,
         )
         x, y = np.where(new, margin, x), np.where(lost, margin, y)
         for drawn, marker, sign in ((both, "o", 0), (lost, "v", 3), (new, "<", 2)):
             dot, colour = MarkerStyle(marker, "full"), colours.series[sign]
-            axes.scatter(x[drawn], y[drawn], s=28, marker=dot, color=colour, linewidths=0)
+            axes.scatter(
+                x[drawn], y[drawn], s=28, marker=dot, color=colour, linewidths=0
+            )
         axis.limit(axes.xaxis, margin - space, high + space)
         axis.limit(axes.yaxis, margin - space, high + space)
         axis.number_axis(axes, axes.xaxis)
@@ -361,13 +411,17 @@ def plot_score_comparison(
         return axes
 
 
-def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Theme) -> None:
+def _name_lines(
+    ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Theme
+) -> None:
     """Write the name of each line at the right edge, near the end of the line, without overlaps."""
     longest = max(12, min(32, int(axis.inches(ax) * 0.34 / COLUMN)))
     names = drawable_names(names, longest=longest)
     low, high = ax.get_ylim()
     gap = _LABEL / max(axis.inches_high(ax), _LABEL) * (high - low)
-    for number, position in enumerate(_spread(np.asarray(ends, dtype=np.float64), gap, low, high)):
+    for number, position in enumerate(
+        _spread(np.asarray(ends, dtype=np.float64), gap, low, high)
+    ):
         ax.annotate(
             names[number], xy=(1, position), xycoords=("axes fraction", "data"),
             xytext=(6, 0), textcoords="offset points", va="center", fontsize=9, annotation_clip=False,
@@ -380,7 +434,9 @@ def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Th
         )  # fmt: skip
 
 
-def _spread(ends: NDArray[np.float64], gap: float, low: float, high: float) -> NDArray[np.float64]:
+def _spread(
+    ends: NDArray[np.float64], gap: float, low: float, high: float
+) -> NDArray[np.float64]:
     """Return heights at least `gap` apart, close to the given ones, and within the limits if they fit.
 
     From the lowest to the highest, each is moved up until it has its distance; then all that are above the
@@ -391,5 +447,7 @@ def _spread(ends: NDArray[np.float64], gap: float, low: float, high: float) -> N
     gaps = gap * np.arange(len(ends))
     without_gaps = np.maximum.accumulate(ends[order] - gaps)
     positions = np.minimum(without_gaps, high - gaps[-1:]) + gaps
-    spread: NDArray[np.float64] = np.maximum(positions, low - gap * len(positions))[np.argsort(order)]
+    spread: NDArray[np.float64] = np.maximum(positions, low - gap * len(positions))[
+        np.argsort(order)
+    ]
     return spread

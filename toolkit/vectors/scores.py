@@ -28,7 +28,9 @@ LARGEST: Final = float(np.finfo(np.float32).max)
 class ScoreBins(Counted):
     """Counts per score bin and group. If groups were merged, the last is ``other (n)``."""
 
-    edges: NDArray[np.float64]  # shape (bins + 1,); a bin includes the lower edge, the last bin both edges
+    edges: NDArray[
+        np.float64
+    ]  # shape (bins + 1,); a bin includes the lower edge, the last bin both edges
     groups: tuple[str, ...]  # sorted by value
     counts: NDArray[np.int64]  # shape (groups, bins)
     merged: int  # number of groups that were merged into the last one, or 0
@@ -62,9 +64,12 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
        query  hits  best  median  worst  gap
     0      0     3   0.9     0.7    0.6  0.2
     """
-    table = select(hits, ["query", "score"], doing="summing up scores", name="hits").table()
+    table = select(
+        hits, ["query", "score"], doing="summing up scores", name="hits"
+    ).table()
     frame = typed_frame(
-        query=("Int64", table["query"].to_pylist()), score=("float64", table["score"].to_pylist())
+        query=("Int64", table["query"].to_pylist()),
+        score=("float64", table["score"].to_pylist()),
     )
     frame["score"] = frame["score"].replace([np.inf, -np.inf], np.nan)
     scores = frame.groupby("query")["score"]
@@ -85,7 +90,12 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
 
 
 def score_bins(
-    hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top: int = 8, largest: float = np.inf
+    hits: AnyFrame,
+    *,
+    by: str | None = "query",
+    bins: int = 20,
+    top: int = 8,
+    largest: float = np.inf,
 ) -> ScoreBins:
     """Count hits per score bin, of all hits together or for each group on the same edges.
 
@@ -134,8 +144,13 @@ def score_bins(
     if merged:
         groups.append(f"other ({merged})")
     numbers = {value: number for number, value in enumerate(ordered[:top])}
-    group_of_row = np.array([numbers.get(value, top) for value in values], dtype=np.int64)
-    by_group = tuple(np.sort(scores[is_usable & (group_of_row == number)]) for number in range(len(groups)))
+    group_of_row = np.array(
+        [numbers.get(value, top) for value in values], dtype=np.int64
+    )
+    by_group = tuple(
+        np.sort(scores[is_usable & (group_of_row == number)])
+        for number in range(len(groups))
+    )
     edges = _edges(scores[is_usable], bins)
     counts = np.zeros((len(groups), max(len(edges) - 1, 0)), dtype=np.int64)
     for number, group_scores in enumerate(by_group):
@@ -174,7 +189,11 @@ def query_texts(hits: AnyFrame) -> dict[Any, str]:
         if isinstance(text, str) and text.strip():
             texts[number] = text
     counts = Counter(texts.values())
-    repeated = {number: f"{text} ({number})" for number, text in texts.items() if counts[text] > 1}
+    repeated = {
+        number: f"{text} ({number})"
+        for number, text in texts.items()
+        if counts[text] > 1
+    }
     return texts | repeated
 
 
@@ -250,7 +269,9 @@ def score_curves(
     is_usable = np.isfinite(frame["score"]) & (frame["score"].abs() <= largest)
     frame = frame[is_usable & frame["rank"].notna()]
     names = _query_names(hits, by)
-    keys = pd.Series(table[by].to_pylist(), dtype="object")  # pandas cannot group by numbers of 16 bits
+    keys = pd.Series(
+        table[by].to_pylist(), dtype="object"
+    )  # pandas cannot group by numbers of 16 bits
     groups = list(frame.groupby(keys, sort=False, dropna=False))
     curves = []
     for value, group in groups[:top]:
@@ -294,10 +315,16 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     doing = "comparing query results"
     hits = {"before": before, "after": after}
     key = {"query": "Int64", "id": "str"}
-    if all("namespace" in opened(frame, doing=doing, name=name).names for name, frame in hits.items()):
+    if all(
+        "namespace" in opened(frame, doing=doing, name=name).names
+        for name, frame in hits.items()
+    ):
         key = {"query": "Int64", "namespace": "str", "id": "str"}
     types = key | {"rank": "Int64", "score": "float64"}
-    tables = {name: select(frame, types, doing=doing, name=name).table() for name, frame in hits.items()}
+    tables = {
+        name: select(frame, types, doing=doing, name=name).table()
+        for name, frame in hits.items()
+    }
     try:
         for table, name in product(tables.values(), ("query", "rank")):
             table[name].cast(pa.int64())
@@ -309,15 +336,24 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
             next_step="Use frames made by query or query_text.",
         ) from None
     first, second = (
-        typed_frame(**{column: (dtype, table[column].to_pylist()) for column, dtype in types.items()})
+        typed_frame(
+            **{
+                column: (dtype, table[column].to_pylist())
+                for column, dtype in types.items()
+            }
+        )
         for table in tables.values()
     )
-    both = first.merge(second, on=list(key), how="outer", suffixes=("_before", "_after"))
+    both = first.merge(
+        second, on=list(key), how="outer", suffixes=("_before", "_after")
+    )
     both["moved"] = both["rank_before"] - both["rank_after"]
     # Each hit is placed at the better of its two ranks; hits that are only in the later
     # result come after others of that rank.
     best = both[["rank_before", "rank_after"]].min(axis=1)
-    order = pd.DataFrame({"query": both["query"], "best": best, "later": both["rank_before"].isna()})
+    order = pd.DataFrame(
+        {"query": both["query"], "best": best, "later": both["rank_before"].isna()}
+    )
     both = both.loc[order.sort_values(["query", "best", "later"], kind="stable").index]
     return both.reset_index(drop=True)[
         [*key, "rank_before", "rank_after", "score_before", "score_after", "moved"]
@@ -366,7 +402,11 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     """
     doing = "measuring the lengths of vectors"
     bins = whole("bins", bins, most=_MOST_BINS)
-    column = select(vectors, ["vector"], doing=doing, name="vectors").table()["vector"].combine_chunks()
+    column = (
+        select(vectors, ["vector"], doing=doing, name="vectors")
+        .table()["vector"]
+        .combine_chunks()
+    )
     if not (pa.types.is_null(column.type) or is_numbers(column.type)):
         raise InputError(
             doing,
@@ -375,7 +415,10 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
             next_step="Use a frame made by load_vectors or query.",
         )
     present = column.drop_null()
-    squares = [_squares(present.slice(start, _BATCH)) for start in range(0, len(present), _BATCH)]
+    squares = [
+        _squares(present.slice(start, _BATCH))
+        for start in range(0, len(present), _BATCH)
+    ]
     lengths = np.sqrt(np.concatenate([np.zeros(0), *squares]))
     lengths = lengths[np.isfinite(lengths)]
     edges, counts = np.zeros(0), np.zeros(0, dtype=np.int64)
@@ -396,5 +439,9 @@ def _squares(vectors: pa.Array) -> NDArray[np.float64]:
     """Return the sum of squares of each vector."""
     values = vectors.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
     rows = pc.list_parent_indices(vectors).to_numpy()
-    with np.errstate(over="ignore"):  # a length that overflows is not finite, and is not counted
-        return np.bincount(rows, weights=values * values, minlength=len(vectors)).astype(np.float64)
+    with np.errstate(
+        over="ignore"
+    ):  # a length that overflows is not finite, and is not counted
+        return np.bincount(
+            rows, weights=values * values, minlength=len(vectors)
+        ).astype(np.float64)

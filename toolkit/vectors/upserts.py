@@ -17,7 +17,13 @@ from toolkit.base.progress import ProgressBar, ProgressOption
 from toolkit.filters.query import numbers, sparse_vector
 from toolkit.loading.options import LoadOptions
 from toolkit.service.pages import result_bytes
-from toolkit.service.responses import Request, Response, count_field, object_field, read_body
+from toolkit.service.responses import (
+    Request,
+    Response,
+    count_field,
+    object_field,
+    read_body,
+)
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import index_request, namespace_title
@@ -27,7 +33,9 @@ BATCH_ROWS: Final = 1000  # rows per request at most
 _BATCH_BYTES: Final = 8 << 20  # bytes per request at most, unless a single row has more
 _LISTED_IDS: Final = 5  # ids named in a warning; further ones become an ellipsis
 
-VectorRows: TypeAlias = Mapping[str, Any] | Iterable[Mapping[str, Any]] | pd.DataFrame | ArrowStream
+VectorRows: TypeAlias = (
+    Mapping[str, Any] | Iterable[Mapping[str, Any]] | pd.DataFrame | ArrowStream
+)
 
 
 class WireRow(NamedTuple):
@@ -39,7 +47,11 @@ class WireRow(NamedTuple):
 
 
 def upsert_vectors(
-    service: Service, rows: VectorRows, *, namespace: str | None = None, progress: ProgressOption = None
+    service: Service,
+    rows: VectorRows,
+    *,
+    namespace: str | None = None,
+    progress: ProgressOption = None,
 ) -> int:
     """Insert or replace vectors, or send text for the model of the index to embed.
 
@@ -84,12 +96,16 @@ def upsert_vectors(
     """
     endpoint_of(service, "vector")
     options = LoadOptions(progress=progress)
-    total = len(rows) if isinstance(rows, Sized) and not isinstance(rows, Mapping) else None
+    total = (
+        len(rows) if isinstance(rows, Sized) and not isinstance(rows, Mapping) else None
+    )
     wire = RowEncoder(service, namespace).rows(rows)
     sent = 0
     with (
         Transport.to(service, "vector") as transport,
-        ProgressBar(options.progress, title="storing", unit="vectors", total=total) as bar,
+        ProgressBar(
+            options.progress, title="storing", unit="vectors", total=total
+        ) as bar,
     ):
         for count in store_rows(transport, wire):
             sent += count
@@ -149,17 +165,24 @@ def update_vectors(
     """
     endpoint_of(service, "vector")
     options = LoadOptions(progress=progress)
-    metadata_update_mode = choice("metadata_update_mode", metadata_update_mode, ("OVERWRITE", "PATCH"))
+    metadata_update_mode = choice(
+        "metadata_update_mode", metadata_update_mode, ("OVERWRITE", "PATCH")
+    )
     wire = list(RowEncoder(service, namespace, metadata_update_mode).rows(rows))
     updated = 0
     absent_ids = []
     with (
         Transport.to(service, "vector") as transport,
-        ProgressBar(options.progress, title="updating", unit="vectors", total=len(wire)) as bar,
+        ProgressBar(
+            options.progress, title="updating", unit="vectors", total=len(wire)
+        ) as bar,
     ):
         for index, row in enumerate(wire):
             request = index_request(
-                f"updating a vector of {namespace_title(row.namespace)}", "update", row.namespace, row.body
+                f"updating a vector of {namespace_title(row.namespace)}",
+                "update",
+                row.namespace,
+                row.body,
             )
             try:
                 is_updated = transport.fetch(request, _updated_count)
@@ -171,7 +194,10 @@ def update_vectors(
                 absent_ids.append(msgspec.json.decode(row.body)["id"])
             bar.add(1)
     if absent_ids:
-        named = [repr(service.redactor.own(absent_id)[:80]) for absent_id in absent_ids[:_LISTED_IDS]]
+        named = [
+            repr(service.redactor.own(absent_id)[:80])
+            for absent_id in absent_ids[:_LISTED_IDS]
+        ]
         if len(absent_ids) > _LISTED_IDS:
             named.append("…")
         warnings.warn(
@@ -185,7 +211,9 @@ def update_vectors(
 
 def _updated_count(request: Request, response: Response) -> int:
     """Read the number of vectors that an update changed: 0 if the id is not in the index, else 1."""
-    value = object_field(request, "result", read_body(request, response).get("result"), required=True)
+    value = object_field(
+        request, "result", read_body(request, response).get("result"), required=True
+    )
     return count_field(request, "updated", value, required=True, most=1)
 
 
@@ -198,7 +226,10 @@ def store_rows(transport: Transport, rows: Iterable[WireRow]) -> Iterator[int]:
         for batch in _batches(rows):
             for namespace, operation, bodies in _requests(batch):
                 request = index_request(
-                    f"storing vectors in {namespace_title(namespace)}", operation, namespace, bodies
+                    f"storing vectors in {namespace_title(namespace)}",
+                    operation,
+                    namespace,
+                    bodies,
                 )
                 transport.fetch(request, result_bytes)
                 stored += len(bodies)
@@ -251,10 +282,14 @@ class RowEncoder:
     `update` is the metadata update mode, for example "PATCH"; it is None for an upsert.
     """
 
-    def __init__(self, service: Service, namespace: str | None = None, update: str | None = None) -> None:
+    def __init__(
+        self, service: Service, namespace: str | None = None, update: str | None = None
+    ) -> None:
         self._masks: list[str] = []
         for endpoint in filter(None, (service.queue, service.vector)):
-            self._masks += [service.redactor.mask(secret.reveal()) for secret in endpoint.secrets]
+            self._masks += [
+                service.redactor.mask(secret.reveal()) for secret in endpoint.secrets
+            ]
         if namespace is not None:
             namespace = unmasked("namespace", text("namespace", namespace))
         self._namespace = namespace
@@ -267,7 +302,9 @@ class RowEncoder:
 
     def encode(self, name: str, row: Mapping[str, Any]) -> WireRow:
         """Encode one row. Raise InputError with the name of the row if it cannot be sent."""
-        row_namespace, wire = _wire_row(name, row, self._masks, update=self._update is not None)
+        row_namespace, wire = _wire_row(
+            name, row, self._masks, update=self._update is not None
+        )
         operation = "upsert" if _VECTOR_FIELDS & wire.keys() else "upsert-data"
         if self._update is not None and "metadata" in wire:
             wire["metadataUpdateMode"] = self._update
@@ -310,10 +347,14 @@ def _wire_row(
 ) -> tuple[str, dict[str, Any]]:
     """Return the namespace of a row, and the JSON object that the service expects for it."""
     if not isinstance(row, Mapping):
-        raise wrong(name, row, "a mapping with an id and a vector, sparse vector or data")
+        raise wrong(
+            name, row, "a mapping with an id and a vector, sparse vector or data"
+        )
     _check_names(name, row)
     present = {key: value for key, value in row.items() if not _missing(value)}
-    vector_id = unmasked(f"the id of {name}", text(f"the id of {name}", row.get("id"), empty=False))
+    vector_id = unmasked(
+        f"the id of {name}", text(f"the id of {name}", row.get("id"), empty=False)
+    )
     if "vector_problem" in present:
         raise InputError(
             f"reading {name}",
@@ -374,7 +415,9 @@ def _check_unmasked(name: str, wire: Mapping[str, Any], masks: list[str]) -> Non
             )
 
 
-def _check_storable(name: str, row: Mapping[str, Any], wire: Mapping[str, Any], *, update: bool) -> None:
+def _check_storable(
+    name: str, row: Mapping[str, Any], wire: Mapping[str, Any], *, update: bool
+) -> None:
     """Raise InputError if a row has nothing to store, or if the index would embed text by mistake."""
     storable = ["vector", "sparse vector", "data"]
     if update:
@@ -420,7 +463,9 @@ def _metadata(name: str, metadata: Any) -> msgspec.Raw:
     try:
         decoded = json.loads(metadata_json)
     except (ValueError, RecursionError):
-        raise InputError(f"reading {name}", got="text that is not JSON", expected=expected) from None
+        raise InputError(
+            f"reading {name}", got="text that is not JSON", expected=expected
+        ) from None
     _encoded_mapping(name, decoded, expected)
     return msgspec.Raw(metadata_json.encode())
 
@@ -432,4 +477,6 @@ def _encoded_mapping(name: str, metadata: Any, expected: str) -> str:
         # not msgspec, which writes NaN as null
         return as_json(dict(metadata))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"reading {name}", got=str(error)[:80], expected=expected) from None
+        raise InputError(
+            f"reading {name}", got=str(error)[:80], expected=expected
+        ) from None

@@ -38,7 +38,12 @@ _NAMED: Final = {
     "text only": "with another text for the same vector",
     "metadata only": "with other metadata",
 }
-_PARTS: Final = {"vector": "vector", "sparse": "sparse vector", "text": "text", "metadata": "metadata"}
+_PARTS: Final = {
+    "vector": "vector",
+    "sparse": "sparse vector",
+    "text": "text",
+    "metadata": "metadata",
+}
 _WERE: Final = {
     "vector": "vectors were",
     "sparse vector": "sparse vectors were",
@@ -50,7 +55,9 @@ _SIDES: Final = {
     "after": "the state after has none",
     "neither": "neither state has any",
 }
-_CHUNK: Final = "#"  # by convention between the id of a document and the number of a chunk
+_CHUNK: Final = (
+    "#"  # by convention between the id of a document and the number of a chunk
+)
 _CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
 _LEAST: Final = 20  # vectors of a namespace that are needed to compare distributions
 _FIELDS: Final = 12  # metadata fields that are compared
@@ -99,13 +106,18 @@ class VectorChanges:
     @property
     def counts(self) -> pd.DataFrame:
         """Return one row per namespace and change: `namespace`, `change`, `rows` (Int64)."""
-        counts = self.frame.groupby(["namespace", "change"]).size().reset_index(name="rows")
+        counts = (
+            self.frame.groupby(["namespace", "change"]).size().reset_index(name="rows")
+        )
         return counts.astype({"rows": "Int64"})
 
     @property
     def moved(self) -> pd.DataFrame:
         """Return the rows of `frame` with another dense vector, if the distance is known."""
-        return self.frame[self.frame["distance"].notna() & self.frame["differs_in"].str.startswith("vector")]
+        return self.frame[
+            self.frame["distance"].notna()
+            & self.frame["differs_in"].str.startswith("vector")
+        ]
 
     @property
     def stale(self) -> pd.DataFrame:
@@ -120,17 +132,24 @@ class VectorChanges:
     def verdict(self) -> str:
         """Return one sentence with the changes, drift, and parts that were not compared."""
         unseen = [
-            f"{_WERE[part]} not compared, as {_SIDES[side]}" for part, side in self.not_compared.items()
+            f"{_WERE[part]} not compared, as {_SIDES[side]}"
+            for part, side in self.not_compared.items()
         ]
         if self.frame.empty:
             unchanged = f"Nothing changed in {counted(self.rows, 'vector')}"
             return f"{'; '.join([unchanged, *unseen])}."
-        parts = [f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {self._listed_changes()}"]
+        parts = [
+            f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {self._listed_changes()}"
+        ]
         if not self.stale.empty:
             parts.append("texts with their old vector are not found by their new words")
-        drifted = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
+        drifted = self.drift[
+            (self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)
+        ]
         if len(drifted):
-            places = ", ".join(name or "the default namespace" for name in drifted["namespace"][:3])
+            places = ", ".join(
+                name or "the default namespace" for name in drifted["namespace"][:3]
+            )
             parts.append(f"new vectors differ from old ones in {places}")
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
@@ -142,9 +161,18 @@ class VectorChanges:
         """Return the number of each change, for example "3 appeared, 1 with other metadata"."""
         counts = self.frame["change"].value_counts()
         names = _NAMED
-        if self.not_compared.keys() - {"metadata"}:  # it is not known that the other parts are the same
-            names = {change: name.partition(" for the same")[0] for change, name in _NAMED.items()}
-        return ", ".join(f"{counts[change]:,} {names[change]}" for change in names if change in counts.index)
+        if self.not_compared.keys() - {
+            "metadata"
+        }:  # it is not known that the other parts are the same
+            names = {
+                change: name.partition(" for the same")[0]
+                for change, name in _NAMED.items()
+            }
+        return ", ".join(
+            f"{counts[change]:,} {names[change]}"
+            for change in names
+            if change in counts.index
+        )
 
     def __repr__(self) -> str:
         tables = [part.to_string(index=False) for part in self._tables() if len(part)]
@@ -162,13 +190,22 @@ class VectorChanges:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw the distances between old and new vectors, by namespace."""
-        moved = with_default_named(self.moved).rename(columns={"distance": "score", "namespace": "pair"})
-        title, label = "How far vectors moved", "cosine distance between old and new vector"
+        moved = with_default_named(self.moved).rename(
+            columns={"distance": "score", "namespace": "pair"}
+        )
+        title, label = (
+            "How far vectors moved",
+            "cosine distance between old and new vector",
+        )
         empty = f"None of {counted(self.rows, 'vector')} moved"
-        return draw_similarities(moved, title, label, what="vectors", empty=empty, ax=ax, theme=theme)
+        return draw_similarities(
+            moved, title, label, what="vectors", empty=empty, ax=ax, theme=theme
+        )
 
 
-def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0) -> VectorChanges:
+def compare_vectors(
+    before: VectorSource, after: VectorSource, *, seed: int = 0
+) -> VectorChanges:
     """Compare two states of an index: find changes, and test whether new vectors are like old ones.
 
     Parameters
@@ -209,20 +246,35 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
     """
     seed = whole("seed", seed, least=0)
     old, new = (
-        read_rows(VectorTables(value, doing=_DOING, name=name, with_ids=True), sample=_SAMPLE, seed=seed)
+        read_rows(
+            VectorTables(value, doing=_DOING, name=name, with_ids=True),
+            sample=_SAMPLE,
+            seed=seed,
+        )
         for name, value in (("before", before), ("after", after))
     )
     first, second = (
-        side.rows.drop_duplicates(["namespace", "id"]).astype({"namespace": "str"}) for side in (old, new)
+        side.rows.drop_duplicates(["namespace", "id"]).astype({"namespace": "str"})
+        for side in (old, new)
     )
     joined = first.merge(
-        second, on=["namespace", "id"], how="outer", indicator="side", suffixes=("", "_after")
+        second,
+        on=["namespace", "id"],
+        how="outer",
+        indicator="side",
+        suffixes=("", "_after"),
     )
     not_compared = _not_compared(old.rows, new.rows)
     joined["differs_in"] = _differs_in(joined, not_compared)
     joined["change"] = _change(joined)
-    changed = joined[joined["change"].notna()].sort_values(["namespace", "id"], ignore_index=True)
-    keys = list(changed[["namespace", "id", "change", "differs_in"]].itertuples(index=False, name=None))
+    changed = joined[joined["change"].notna()].sort_values(
+        ["namespace", "id"], ignore_index=True
+    )
+    keys = list(
+        changed[["namespace", "id", "change", "differs_in"]].itertuples(
+            index=False, name=None
+        )
+    )
     distances = _distances(keys, _vectors(old), _vectors(new))
     frame = typed_tuples(
         [(*key, distance) for key, distance in zip(keys, distances, strict=True)],
@@ -267,7 +319,8 @@ def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> pd.Series
 
 def _change(joined: pd.DataFrame) -> pd.Series[str]:
     vector, text, metadata = (
-        joined["differs_in"].str.contains(part) for part in ("vector", "text", "metadata")
+        joined["differs_in"].str.contains(part)
+        for part in ("vector", "text", "metadata")
     )
     dense = joined["differs_in"].str.startswith("vector")
     changes = pd.Series(pd.NA, index=joined.index, dtype="str")
@@ -304,18 +357,32 @@ def _distances(
             yield np.nan
         else:
             first, second = first.astype(np.float64), second.astype(np.float64)
-            yield max(0.0, float(1 - first @ second / np.linalg.norm(first) / np.linalg.norm(second)))
+            yield max(
+                0.0,
+                float(
+                    1 - first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+                ),
+            )
 
 
-def _drifts(frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int) -> pd.DataFrame:
-    new = frame[(frame["change"] == "appeared") | frame["differs_in"].str.startswith("vector")]
+def _drifts(
+    frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int
+) -> pd.DataFrame:
+    new = frame[
+        (frame["change"] == "appeared") | frame["differs_in"].str.startswith("vector")
+    ]
     rows: list[tuple[Any, ...]] = []
     for name in sorted(before.sampled.keys() & after.sampled.keys()):
         old_at, old = before.sampled[name]
         new_at, new_vectors = after.sampled[name]
         ids = after.rows["id"].to_numpy(dtype=object)[new_at]
-        kept = np.isin(ids.astype(str), new["id"][new["namespace"] == name].to_numpy(dtype=str))
-        if min(len(old), int(kept.sum())) < _LEAST or old.shape[1] != new_vectors.shape[1]:
+        kept = np.isin(
+            ids.astype(str), new["id"][new["namespace"] == name].to_numpy(dtype=str)
+        )
+        if (
+            min(len(old), int(kept.sum())) < _LEAST
+            or old.shape[1] != new_vectors.shape[1]
+        ):
             continue
         documents = [
             [str(key).partition(_CHUNK)[0] for key in keys]
@@ -326,7 +393,9 @@ def _drifts(frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int)
     return typed_tuples(rows, namespace="str", **dict.fromkeys(_DRIFT, "float64"))
 
 
-def _explained(frame: pd.DataFrame, before: VectorSource, after: VectorSource) -> Explanation | None:
+def _explained(
+    frame: pd.DataFrame, before: VectorSource, after: VectorSource
+) -> Explanation | None:
     """Explain the changes by metadata fields with few values, if the changed vectors share values."""
     if frame.empty:
         return None
@@ -335,17 +404,23 @@ def _explained(frame: pd.DataFrame, before: VectorSource, after: VectorSource) -
     rows, is_changed = [], []
     for source, wanted in ((after, change_of.keys() - gone), (before, gone)):
         for batch in VectorTables(source, doing=_DOING):
-            for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
+            for namespace, key, text in zip(
+                batch.namespaces, batch.ids, batch.metadata, strict=True
+            ):
                 inside = (namespace, key) in wanted
                 if source is after or inside:
                     rows.append({"namespace": namespace or "(default)"} | _fields(text))
                     is_changed.append(inside)
     table = pd.DataFrame(rows).astype("str")
-    few = [name for name in table.columns if 1 < table[name].nunique() <= _VALUES][:_FIELDS]
+    few = [name for name in table.columns if 1 < table[name].nunique() <= _VALUES][
+        :_FIELDS
+    ]
     if not few or not any(is_changed):
         return None
     mask = np.array(is_changed)
-    return explain_change(table[mask], table, attributes=few, exposure=len(table) / mask.sum())
+    return explain_change(
+        table[mask], table, attributes=few, exposure=len(table) / mask.sum()
+    )
 
 
 def _fields(text: str | None) -> dict[str, str]:

@@ -27,7 +27,9 @@ from toolkit.tables.vectors import is_numbers
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
 Hashes = npt.NDArray[np.uint64]  # equal for equal values, 0 if a row has no value
-VectorSource: TypeAlias = pd.DataFrame | ArrowStream | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
+VectorSource: TypeAlias = (
+    pd.DataFrame | ArrowStream | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
+)
 
 BATCH: Final = 8_192
 _SPARSE: Final = ("sparse_indices", "sparse_values")
@@ -40,7 +42,9 @@ class VectorBatch:
 
     namespaces: list[str]
     ids: list[str]
-    dense: list[tuple[Positions, Matrix]]  # per dimension: the positions of rows, and their vectors
+    dense: list[
+        tuple[Positions, Matrix]
+    ]  # per dimension: the positions of rows, and their vectors
     sparse: Hashes  # of sparse vectors
     data: list[str]
     metadata: list[str | None]
@@ -50,13 +54,21 @@ class VectorTables:
     """Rows of `vectors`, which are counted at once and read in batches on each iteration."""
 
     def __init__(
-        self, vectors: VectorSource, *, doing: str, name: str = "vectors", with_ids: bool = False
+        self,
+        vectors: VectorSource,
+        *,
+        doing: str,
+        name: str = "vectors",
+        with_ids: bool = False,
     ) -> None:
         self._doing, self._name = doing, name
         given = vectors
         if isinstance(vectors, str | os.PathLike):
             vectors = scanned(vectors, doing=doing, name=name)
-        if not isinstance(vectors, pd.DataFrame) and (table := arrow_table(vectors)) is not None:
+        if (
+            not isinstance(vectors, pd.DataFrame)
+            and (table := arrow_table(vectors)) is not None
+        ):
             vectors = table
         if isinstance(vectors, pd.DataFrame) and is_matrix(vectors):
             vectors = vectors.to_numpy()
@@ -65,26 +77,46 @@ class VectorTables:
         elif isinstance(vectors, pd.DataFrame):
             vectors = self._table_of_frame(vectors)
         if not isinstance(vectors, pa.Table | ds.Dataset):
-            raise self._wrong(shown(vectors), "a frame, an Arrow table, a snapshot or a matrix")
+            raise self._wrong(
+                shown(vectors), "a frame, an Arrow table, a snapshot or a matrix"
+            )
         names = [name for name in vectors.schema.names if name in _NAMES]
         if len(names) > len(set(names)):
-            raise self._wrong(f"the columns {', '.join(names)[:200]}", "unique names of columns")
+            raise self._wrong(
+                f"the columns {', '.join(names)[:200]}", "unique names of columns"
+            )
         if "vector" not in names:
-            raise self._wrong("no column vector", "a frame with a column vector, or a matrix")
+            raise self._wrong(
+                "no column vector", "a frame with a column vector, or a matrix"
+            )
         for column in ("vector", *_SPARSE):
             kind = vectors.schema.field(column).type if column in names else pa.null()
             if not (pa.types.is_null(kind) or is_numbers(kind)):
-                raise self._wrong(f"a column {column} of the type {str(kind)[:80]}", "lists of numbers")
+                raise self._wrong(
+                    f"a column {column} of the type {str(kind)[:80]}",
+                    "lists of numbers",
+                )
         if with_ids and "id" not in names:
-            raise wrong(name, given, "vectors with their ids", "Use load_vectors, or the path of a snapshot.")
+            raise wrong(
+                name,
+                given,
+                "vectors with their ids",
+                "Use load_vectors, or the path of a snapshot.",
+            )
         self._source = vectors
         self.columns = [column for column in _NAMES if column in names]
-        self.rows: int = vectors.count_rows() if isinstance(vectors, ds.Dataset) else vectors.num_rows
+        self.rows: int = (
+            vectors.count_rows()
+            if isinstance(vectors, ds.Dataset)
+            else vectors.num_rows
+        )
 
     def __iter__(self) -> Iterator[VectorBatch]:
         start = 0
         if isinstance(self._source, ds.Dataset):
-            batches = self._source.to_batches(columns=self.columns, batch_size=BATCH, batch_readahead=2)
+            batches = self._source.to_batches(
+                columns=self.columns, batch_size=BATCH, batch_readahead=2
+            )
         else:
             batches = self._source.select(self.columns).to_batches(max_chunksize=BATCH)
         for batch in batches:
@@ -106,20 +138,31 @@ class VectorTables:
 
     def _table_of_matrix(self, matrix: npt.NDArray[Any]) -> pa.Table:
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":  # noqa: PLR2004 - rows and numbers
-            raise self._wrong(f"an array of shape {matrix.shape}", "a matrix of numbers, one row per vector")
-        with np.errstate(over="ignore"):  # numbers beyond float32 are not finite, as in other containers
+            raise self._wrong(
+                f"an array of shape {matrix.shape}",
+                "a matrix of numbers, one row per vector",
+            )
+        with np.errstate(
+            over="ignore"
+        ):  # numbers beyond float32 are not finite, as in other containers
             flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
         if not matrix.shape[1]:
             return pa.table({"vector": pa.nulls(len(matrix))})
-        return pa.table({"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])})
+        return pa.table(
+            {"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])}
+        )
 
     def _table_of_frame(self, frame: pd.DataFrame) -> pa.Table:
         places = np.flatnonzero(frame.columns.isin(list(_NAMES))).tolist()
         try:
-            arrays = [pa.array(frame.iloc[:, place], from_pandas=True) for place in places]
+            arrays = [
+                pa.array(frame.iloc[:, place], from_pandas=True) for place in places
+            ]
             return pa.Table.from_arrays(arrays, names=frame.columns[places].tolist())
         except UNFIT:
-            raise self._wrong("a frame with values of several types in a column", "one type") from None
+            raise self._wrong(
+                "a frame with values of several types in a column", "one type"
+            ) from None
 
     def _batch(self, batch: pa.RecordBatch, start: int) -> VectorBatch:
         rows = batch.num_rows
@@ -172,7 +215,8 @@ def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
         return []
     present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     kept = column.drop_null()
-    flat = kept.flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)  # missing numbers are NaN
+    # missing numbers are NaN
+    flat = kept.flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size
         if not size or not len(present):
@@ -198,12 +242,16 @@ def _sparse(batch: pa.RecordBatch) -> Hashes:
     """
     hashes = np.zeros(batch.num_rows, dtype=np.uint64)
     columns = [batch.column(name) for name in _SPARSE if name in batch.schema.names]
-    if len(columns) < len(_SPARSE) or any(pa.types.is_null(column.type) for column in columns):
+    if len(columns) < len(_SPARSE) or any(
+        pa.types.is_null(column.type) for column in columns
+    ):
         return hashes
     lengths, values = zip(*(_flat(column) for column in columns), strict=True)
     if (lengths[0] != lengths[1]).any():
         raise ValueError
-    bits = (values[1].astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
+    bits = (values[1].astype(np.float32) + np.float32(0)).view(
+        np.uint32
+    )  # -0.0 becomes 0.0
     pairs = pd.util.hash_array(pd.util.hash_array(values[0].astype(np.float64)) + bits)
     np.add.at(hashes, np.repeat(np.arange(batch.num_rows), lengths[0]), pairs)
     hashes[lengths[0] > 0] |= np.uint64(1)  # 0 means no vector
@@ -225,7 +273,14 @@ def _flat(column: pa.Array) -> tuple[Positions, npt.NDArray[Any]]:
 
 IDS: Final = 10_000  # ids in a finding at most
 _KNOWN: Final = 20  # names in a message at most
-_KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
+_KINDS: Final = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "text",
+    list: "list",
+    dict: "object",
+}
 _MOST_FIELDS: Final = 2_000
 
 
@@ -252,14 +307,18 @@ class IndexRows:
     usual: dict[str, int]
     sampled: dict[str, tuple[Positions, Matrix]]
     fields: dict[str, dict[str, FieldCounts]]
-    constant: dict[str, dict[int, float]]  # by namespace: dimensions with one value in all rows
+    constant: dict[
+        str, dict[int, float]
+    ]  # by namespace: dimensions with one value in all rows
     columns: list[str]
     is_sample: bool
 
     @property
     def has_vectors(self) -> bool:
         """Return whether any row has a vector, dense or sparse."""
-        return bool((self.rows["dimension"] > 0).any() or (self.rows["sparse"] != 0).any())
+        return bool(
+            (self.rows["dimension"] > 0).any() or (self.rows["sparse"] != 0).any()
+        )
 
 
 _COLUMNS: Final = (
@@ -289,7 +348,9 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
         _count_fields(batch, values, fields)
         parts.append(part)
         start += len(part)
-    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
+    rows = (
+        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
+    )
     rows = rows.astype({"namespace": "category"})
     usual = _usual_dimensions(rows)
     return IndexRows(
@@ -298,7 +359,9 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
         sampled=_by_namespace(rows, usual, kept),
         fields=dict(fields),
         constant={
-            name: {int(place): float(low[place]) for place in np.flatnonzero(low == high)}
+            name: {
+                int(place): float(low[place]) for place in np.flatnonzero(low == high)
+            }
             for (name, size), (low, high) in extremes.items()
             if usual.get(name) == size
         },
@@ -308,7 +371,9 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
 
 
 def _per_row(
-    batch: VectorBatch, metadata: list[str], extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]
+    batch: VectorBatch,
+    metadata: list[str],
+    extremes: dict[tuple[str, int], tuple[Matrix, Matrix]],
 ) -> pd.DataFrame:
     size = len(batch.ids)
     dimension, norm = np.zeros(size, dtype=np.int32), np.zeros(size)
@@ -327,7 +392,10 @@ def _per_row(
                 low, high = inside.min(axis=0), inside.max(axis=0)
                 key = str(name), matrix.shape[1]
                 if key in extremes:
-                    low, high = np.minimum(low, extremes[key][0]), np.maximum(high, extremes[key][1])
+                    low, high = (
+                        np.minimum(low, extremes[key][0]),
+                        np.maximum(high, extremes[key][1]),
+                    )
                 extremes[key] = low, high
     return pd.DataFrame({
         "namespace": batch.namespaces,
@@ -351,8 +419,12 @@ def _text_hashes(texts: list[str]) -> Hashes:
 
 def _hashes(matrix: Matrix) -> Hashes:
     """Return a hash of 64 bits per row, which is equal for equal rows."""
-    bits = np.ascontiguousarray(matrix + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
-    factors = np.random.default_rng(0).integers(0, 2**64, matrix.shape[1], dtype=np.uint64) | np.uint64(1)
+    bits = (
+        np.ascontiguousarray(matrix + np.float32(0)).view(np.uint32).astype(np.uint64)
+    )  # -0.0 becomes 0.0
+    factors = np.random.default_rng(0).integers(
+        0, 2**64, matrix.shape[1], dtype=np.uint64
+    ) | np.uint64(1)
     sums: Hashes = (bits * factors).sum(axis=1, dtype=np.uint64)
     return sums | np.uint64(1)  # 0 means no vector
 
@@ -367,7 +439,9 @@ def _decoded(metadata: list[str | None]) -> tuple[list[Any], list[str]]:
     for text in metadata:
         value, spelling = None, text or ""
         if text:
-            with suppress(msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+            with suppress(
+                msgspec.DecodeError, ValueError, OverflowError, RecursionError
+            ):
                 value = msgspec.json.decode(text)
                 spelling = msgspec.json.encode(value, order="deterministic").decode()
         values.append(value)
@@ -375,7 +449,9 @@ def _decoded(metadata: list[str | None]) -> tuple[list[Any], list[str]]:
     return values, spellings
 
 
-def _count_fields(batch: VectorBatch, values: list[Any], fields: dict[str, dict[str, FieldCounts]]) -> None:
+def _count_fields(
+    batch: VectorBatch, values: list[Any], fields: dict[str, dict[str, FieldCounts]]
+) -> None:
     for namespace, key, value in zip(batch.namespaces, batch.ids, values, strict=True):
         if not isinstance(value, dict):
             continue
@@ -404,15 +480,25 @@ def _by_namespace(
                 sampled[name][0].append(positions[inside == name])
                 sampled[name][1].append(matrix[inside == name])
     return {
-        name: (np.concatenate(places), np.concatenate(found)) for name, (places, found) in sampled.items()
+        name: (np.concatenate(places), np.concatenate(found))
+        for name, (places, found) in sampled.items()
     }
 
 
 def _usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
-    counts = rows[rows["dimension"] > 0].groupby(["namespace", "dimension"], observed=True).size()
-    ordered = counts.reset_index(name="rows").sort_values(["namespace", "rows", "dimension"])
+    counts = (
+        rows[rows["dimension"] > 0]
+        .groupby(["namespace", "dimension"], observed=True)
+        .size()
+    )
+    ordered = counts.reset_index(name="rows").sort_values(
+        ["namespace", "rows", "dimension"]
+    )
     last = ordered.drop_duplicates("namespace", keep="last")
-    return {str(name): int(size) for name, size in zip(last["namespace"], last["dimension"], strict=True)}
+    return {
+        str(name): int(size)
+        for name, size in zip(last["namespace"], last["dimension"], strict=True)
+    }
 
 
 def only_namespace(name: str, known: Sequence[str]) -> str:
@@ -432,7 +518,9 @@ def only_namespace(name: str, known: Sequence[str]) -> str:
 def check_namespaces(name: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Raise InputError if an argument names a namespace that the vectors do not have."""
     for unknown in sorted(set(given) - set(known)):
-        raise wrong(name, unknown, "namespaces that the vectors have", nearest(unknown, known))
+        raise wrong(
+            name, unknown, "namespaces that the vectors have", nearest(unknown, known)
+        )
 
 
 def typed_tuples(rows: Sequence[tuple[Any, ...]], /, **kinds: str) -> pd.DataFrame:

@@ -73,7 +73,9 @@ class KeyboardGuard(anywidget.AnyWidget):
 class PageWidget(anywidget.AnyWidget):
     """A part of a panel that is drawn in the page. Messages are processed one at a time."""
 
-    def __init__(self, process: Callable[[dict[str, Any]], object], **traits: Any) -> None:
+    def __init__(
+        self, process: Callable[[dict[str, Any]], object], **traits: Any
+    ) -> None:
         super().__init__(**traits)
         self._process = process
         self.on_msg(lambda _, content, __: self.receive(content))
@@ -98,7 +100,9 @@ class Control(anywidget.AnyWidget):
     problem = synced(traitlets.Unicode(None, allow_none=True))
     remark = synced(traitlets.Unicode())
 
-    def __init__(self, label: str = "", changed: Changed = lambda: None, **traits: Any) -> None:
+    def __init__(
+        self, label: str = "", changed: Changed = lambda: None, **traits: Any
+    ) -> None:
         self._changed = changed
         # A press carries messages of other controls as well; the key tells which control each is for.
         super().__init__(key=uuid4().hex, label=label, **traits)
@@ -218,7 +222,13 @@ class TextField(Control):
         self.several = False
         self.entered: ReceiveFields = lambda _: None
         self._value: Any = ""
-        super().__init__(label, changed, hint=hint, follows=follows, completes=self._complete is not None)
+        super().__init__(
+            label,
+            changed,
+            hint=hint,
+            follows=follows,
+            completes=self._complete is not None,
+        )
 
     @property
     def value(self) -> Any:
@@ -252,7 +262,11 @@ class TextField(Control):
                 self.problem = str(error)
             else:
                 self._changed()
-        offers = self._complete(text, head) if self._complete is not None and event == "typed" else ()
+        offers = (
+            self._complete(text, head)
+            if self._complete is not None and event == "typed"
+            else ()
+        )
         self.offers = [list(offer) for offer in offers[:_COMPLETIONS]]
         if event == "submit":
             self.entered(content.get("fields"))
@@ -285,7 +299,14 @@ class TimeField(TextField):
     "=", only timestamps are accepted, and no ages.
     """
 
-    def __init__(self, *args: Any, clock: Clock, compare: str = ">=", zone: ZoneInfo, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        clock: Clock,
+        compare: str = ">=",
+        zone: ZoneInfo,
+        **options: Any,
+    ) -> None:
         self._clock, self._comparison, self._zone = clock, compare, zone
         super().__init__(*args, **options)
         self._value = None
@@ -293,11 +314,19 @@ class TimeField(TextField):
     def _written(self, value: datetime | None) -> str:
         if value is None:
             return ""
-        return value.astimezone(self._zone).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return (
+            value.astimezone(self._zone)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
 
     def _read(self, text: str) -> datetime | None:
         end, exact = self._comparison == "<=", self._comparison == "="
-        return parse_time(text, now=self._clock(), end=end, exact=exact, zone=self._zone) if text else None
+        return (
+            parse_time(text, now=self._clock(), end=end, exact=exact, zone=self._zone)
+            if text
+            else None
+        )
 
 
 class Dropdown(Control):
@@ -367,13 +396,21 @@ class CheckList(Control):
     def offer(self, counted: Sequence[tuple[str, int]]) -> None:
         """Offer these values with their counts, the most frequent first."""
         known = dict(counted)
-        self._counts = {**known, **{name: 0 for name in self._offered if name not in known}}
+        self._counts = {
+            **known,
+            **{name: 0 for name in self._offered if name not in known},
+        }
         self._draw()
 
     def _process(self, content: dict[str, Any]) -> bool:
         event = content.get("event")
         text = content.get("value" if event == "ticked" else "text")
-        if not isinstance(text, str) or event not in ("typed", "enter", "literal", "ticked"):
+        if not isinstance(text, str) or event not in (
+            "typed",
+            "enter",
+            "literal",
+            "ticked",
+        ):
             return False
         before, typed = self._value, text.strip()
         if event == "ticked":
@@ -400,12 +437,22 @@ class CheckList(Control):
 
     def _found(self, sought: str) -> list[str]:
         """Return the values that contain `sought`. Values that begin with it come first."""
-        names = [*self._counts, *(value for value in self._value if value not in self._counts)]
+        names = [
+            *self._counts,
+            *(value for value in self._value if value not in self._counts),
+        ]
         if names != list(self._short):
             self._short = dict(zip(names, self._named(names), strict=True))
         folded = sought.casefold()
-        matches = [name for name in names if folded in f"{name}\n{self._short[name]}".casefold()]
-        return sorted(matches, key=lambda name: not self._short[name].casefold().startswith(folded))
+        matches = [
+            name
+            for name in names
+            if folded in f"{name}\n{self._short[name]}".casefold()
+        ]
+        return sorted(
+            matches,
+            key=lambda name: not self._short[name].casefold().startswith(folded),
+        )
 
     def _named(self, names: Sequence[str]) -> list[str]:
         """Return the values as they are shown."""
@@ -415,19 +462,24 @@ class CheckList(Control):
         sought = self._sought
         matches = self._found(sought)
         # chosen values are added at the end, so that no box moves under the pointer
-        missing = [name for name in matches[self._longest :] if name in self._value][: self._longest - 1]
+        missing = [name for name in matches[self._longest :] if name in self._value][
+            : self._longest - 1
+        ]
         shown = [*matches[: self._longest - len(missing)], *missing]
         fits = bool(sought) and sought not in self._short and self._literal(sought)
         remarks = {
             f"{len(self._value)} chosen": self._value,
             f"{len(matches) - len(shown):,} more: search": len(matches) > len(shown),
             "nothing found": sought and not matches,
-            f"Enter adds {'the first' if matches else 'it as typed'}": sought and (matches or fits),
+            f"Enter adds {'the first' if matches else 'it as typed'}": sought
+            and (matches or fits),
         }
         with self.hold_sync():
             self.rows = [self._row(name) for name in shown]
             self.literal = f"Add “{visible(sought)}” as typed" if fits else ""
-            self.remark = " · ".join(remark for remark, applies in remarks.items() if applies)
+            self.remark = " · ".join(
+                remark for remark, applies in remarks.items() if applies
+            )
 
     def _row(self, name: str) -> dict[str, Any]:
         count = self._counts.get(name)
@@ -449,9 +501,17 @@ def short_names(names: Sequence[str], longest: int = 60) -> list[str]:
     ['a.exa…le/pay', 'http:…le/pay', 'x']
     """
     _, shared = without_prefix(names)
-    rest = [name.removeprefix(shared).removeprefix("https://") or name for name in names]
+    rest = [
+        name.removeprefix(shared).removeprefix("https://") or name for name in names
+    ]
     end = longest // 2
-    short = [name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}" for name in rest]
+    short = [
+        name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}"
+        for name in rest
+    ]
     seen = Counter(short)
     # Two long names can become equal when they are shortened; these are shown in full.
-    return [whole if seen[name] > 1 else name for name, whole in zip(short, names, strict=True)]
+    return [
+        whole if seen[name] > 1 else name
+        for name, whole in zip(short, names, strict=True)
+    ]

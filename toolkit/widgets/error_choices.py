@@ -13,7 +13,8 @@ from toolkit.signatures.placeholders import with_placeholders
 _PLACEHOLDER: Final = re.compile(r"<[a-z]+>")
 _LONG: Final = 15  # characters that are enough to recognise an error
 _SHORT: Final = 6  # fewer characters are in too many other lines
-_COMPARISONS: Final = 2_000_000  # of choices with lines; if there are more, it takes over a second
+# of choices with lines; if there are more, it takes over a second
+_COMPARISONS: Final = 2_000_000
 
 
 class ErrorChoices:
@@ -45,15 +46,24 @@ class ErrorChoices:
         """Find all lines of each choice. Remove choices if another one matches all their lines anyway."""
         shared = [text for text, members in self._lines.items() if len(members) > 1]
         for text in list(self._lines):
-            if any(names_error(text, (part,)) for part in shared if part.casefold() != text.casefold()):
+            if any(
+                names_error(text, (part,))
+                for part in shared
+                if part.casefold() != text.casefold()
+            ):
                 del self._lines[text]
             else:
-                self._lines[text] = [line for line in distinct if names_error(line, (text,))]
+                self._lines[text] = [
+                    line for line in distinct if names_error(line, (text,))
+                ]
 
     def count(self, lines: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
         """Return the choices with their numbers of failures, the most frequent first."""
         known = dict(lines)
-        counts = [(text, sum(known.get(line, 0) for line in chosen)) for text, chosen in self._lines.items()]
+        counts = [
+            (text, sum(known.get(line, 0) for line in chosen))
+            for text, chosen in self._lines.items()
+        ]
         return sorted(counts, key=lambda pair: -pair[1])
 
 
@@ -72,7 +82,9 @@ def shared_text(template: str, lines: Sequence[str]) -> str | None:
     # short, so the choice is "not found in".
     parts = [part.strip(" :,;()[]'\"=") for part in _PLACEHOLDER.split(template)]
     parts = [part for part in parts if len(part) >= _SHORT]
-    parts.sort(key=lambda part: min(len(part), _LONG), reverse=True)  # of equal ones, the first stays first
+    parts.sort(
+        key=lambda part: min(len(part), _LONG), reverse=True
+    )  # of equal ones, the first stays first
     for part in parts:
         if all(names_error(line, (part,)) for line in lines):
             return part

@@ -29,10 +29,23 @@ from toolkit.service.settings import Service
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.freshness import Clock, freshness
-from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField, is_count, note
+from toolkit.widgets.controls import (
+    MESSAGE_LOCK,
+    Actions,
+    Dropdown,
+    TextField,
+    is_count,
+    note,
+)
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
-from toolkit.widgets.failure_rows import SORTABLE, FailureRows, FailureTable, FailureView, Indices
+from toolkit.widgets.failure_rows import (
+    SORTABLE,
+    FailureRows,
+    FailureTable,
+    FailureView,
+    Indices,
+)
 from toolkit.widgets.panel import Job, Panel, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 from toolkit.widgets.shown_code import code_markup, named_code
@@ -44,7 +57,8 @@ _NOT_COPIED: Final = (
 _SELECTION: Final = 'ids = {ids}\nselected = {frame}[{frame}["dlq_id"].isin(ids)]'
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
-_DELAY: Final = 1.0  # seconds until groups are read, so that the first rows are shown at once
+# seconds until groups are read, so that the first rows are shown at once
+_DELAY: Final = 1.0
 _ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
 
 
@@ -127,7 +141,11 @@ class FailureBrowser(Panel):
         if service is not None:
             instance("service", service, Service, "a Service")
             redactor = service.redactor if redactor is None else redactor
-        redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
+        redactor = (
+            Redactor()
+            if redactor is None
+            else instance("redactor", redactor, Redactor, "a Redactor")
+        )
         failures = checked_frame("failures", failures, distinct=True)
         self._rows = FailureRows(failures, redactor, rules, time_zone(tz))
         self._freshness = partial(freshness, receipt_of(failures), now, max_age)
@@ -140,7 +158,9 @@ class FailureBrowser(Panel):
         given = FailureView() if value is None else value
         super().__init__("Failures", value=given, key=key, redactor=redactor)
         hint = "words that are all in it, such as orders/fulfil 500; press Enter"
-        self.search = TextField("Search", lambda: self._change(search=self.search.value), hint=hint)
+        self.search = TextField(
+            "Search", lambda: self._change(search=self.search.value), hint=hint
+        )
         self._counted = widgets.HTML()
         self.detail = widgets.HTML().add_class("tk-beside")
         calls = {
@@ -156,11 +176,20 @@ class FailureBrowser(Panel):
             for name, label in self._rows.columns.items()
         ]
         self.table = FailureTable(self._receive, columns=columns)
-        both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
+        both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class(
+            "tk-browser"
+        )
         self._redrive = widgets.VBox()
         trend, *groups = self._group_controls()
         self._compose(
-            trend, self.search, self._counted, both, self.actions, self._code, self._redrive, *groups
+            trend,
+            self.search,
+            self._counted,
+            both,
+            self.actions,
+            self._code,
+            self._redrive,
+            *groups,
         )
 
     def _group_controls(self) -> list[widgets.Widget]:
@@ -199,7 +228,10 @@ class FailureBrowser(Panel):
         reading = threading.Timer(_DELAY, read)
         reading.daemon = True
         reading.start()
-        trend, groups = self.trend.add_class("tk-trend"), self.group_list.add_class("tk-groups")
+        trend, groups = (
+            self.trend.add_class("tk-trend"),
+            self.group_list.add_class("tk-groups"),
+        )
         return [trend, groups, self.group_actions, fields, self._rules_code]
 
     def groups(self) -> FailureGroups:
@@ -223,7 +255,9 @@ class FailureBrowser(Panel):
             self._look_at(groups)
             shown = "The group of this failure"
             if len(groups) > 1:
-                shown += f", and {counted(len(groups) - 1, 'group')} with similar messages"
+                shown += (
+                    f", and {counted(len(groups) - 1, 'group')} with similar messages"
+                )
             self.say(f"{shown}.")
 
     def _look_at(self, groups: Sequence[str]) -> None:
@@ -243,10 +277,15 @@ class FailureBrowser(Panel):
                 self.group_list.show(grouping)
                 self.trend.draw(grouping.trend, grouping.series(value.groups))
             self.group_list.value = value.groups
-            ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
+            ends = [
+                None if end is None else milliseconds(end)
+                for end in (value.since, value.until)
+            ]
             # `until` excludes its own time, and the range of the brush
             # includes both ends. They differ by 1 ms.
-            self.trend.selection = [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
+            self.trend.selection = (
+                [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
+            )
 
     def _brushed(self) -> None:
         since, until = self.trend.selection or (None, None)
@@ -257,7 +296,10 @@ class FailureBrowser(Panel):
         if len(chosen) < 2:  # noqa: PLR2004 - two can be merged
             self.say("Tick the groups to merge, two or more.", "problem")
         else:
-            self._rule(lambda: self._grouping.merge(chosen), f"{counted(len(chosen), 'group')} merged.")
+            self._rule(
+                lambda: self._grouping.merge(chosen),
+                f"{counted(len(chosen), 'group')} merged.",
+            )
 
     def _split(self) -> None:
         row, column = self._active, self.split_by.value
@@ -294,7 +336,11 @@ class FailureBrowser(Panel):
             except ToolkitError as error:
                 self._failed(error)
             else:
-                kept = f" Written to {self._grouping.path}." if done and self._grouping.path else ""
+                kept = (
+                    f" Written to {self._grouping.path}."
+                    if done and self._grouping.path
+                    else ""
+                )
                 self.say(done + kept)
             known = set(self._grouping.groups.frame["group"])
             self._arranged = None  # the same groups may contain other failures
@@ -323,12 +369,16 @@ class FailureBrowser(Panel):
         """Plan a redrive of the selected failures, or else of the groups that are ticked, and show it."""
         value: FailureView = self.value
         if not (value.selected or value.groups):
-            self.say("Select failures, or tick a group, to plan a redrive of.", "problem")
+            self.say(
+                "Select failures, or tick a group, to plan a redrive of.", "problem"
+            )
             return
         chosen = self.frame() if value.selected else self.found()
 
         def show(plan: RedrivePlan) -> None:
-            panel = RedrivePanel(self._service, chosen, value=plan, redactor=self._redactor)
+            panel = RedrivePanel(
+                self._service, chosen, value=plan, redactor=self._redactor
+            )
             self._redrive.children = [panel]
             self.say(plan.verdict)
 
@@ -355,15 +405,26 @@ class FailureBrowser(Panel):
         selected = failures[failures["dlq_id"].isin(ids)]
         """
         ids = listed(self.value.selected)
-        return named_code(lambda name: fill(_SELECTION, ids=ids, frame=name), self._rows.frame, "failures")
+        return named_code(
+            lambda name: fill(_SELECTION, ids=ids, frame=name),
+            self._rows.frame,
+            "failures",
+        )
 
     def show_failure(self, dlq_id: str) -> None:
         """Show one failure in full. Raise InputError if it is not in the frame."""
         indices = self._rows.indices_of([dlq_id])
         if not indices:
-            raise InputError("showing a failure", got=repr(dlq_id), expected="the id of a row of the frame")
+            raise InputError(
+                "showing a failure",
+                got=repr(dlq_id),
+                expected="the id of a row of the frame",
+            )
         self._active = indices[0]
-        row = {str(name): value for name, value in self._rows.frame.iloc[indices[0]].items()}
+        row = {
+            str(name): value
+            for name, value in self._rows.frame.iloc[indices[0]].items()
+        }
         self.detail.value = detail_markup(row, self._redactor, self._rows.zone)
 
     def page(self, start: int, stop: int) -> list[list[Any]]:
@@ -371,7 +432,10 @@ class FailureBrowser(Panel):
         indices = self._order[start:stop].tolist()
         selected = set(self.value.selected)
         marks = [dlq_id in selected for dlq_id in self._rows.ids(indices)]
-        return [[mark, *cells] for mark, cells in zip(marks, self._rows.cells(indices), strict=True)]
+        return [
+            [mark, *cells]
+            for mark, cells in zip(marks, self._rows.cells(indices), strict=True)
+        ]
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         return self.found(), self._counts()
@@ -401,7 +465,10 @@ class FailureBrowser(Panel):
         # `hold_sync` sends all traits in one message. Otherwise, the page
         # could draw the old rows under a new order.
         with self.table.hold_sync():
-            self.table.total, self.table.shown = len(self._order), self._shown_position()
+            self.table.total, self.table.shown = (
+                len(self._order),
+                self._shown_position(),
+            )
             self.table.sort_by, self.table.ascending = value.sort_by, value.ascending
             self.table.order += renewed
             self.table.page = self._page(0, _PAGE, self.table.version + 1)
@@ -412,7 +479,9 @@ class FailureBrowser(Panel):
 
     def _shown_position(self) -> int:
         """Return the position in the table of the failure that is shown, or -1 if the table lacks it."""
-        positions = np.flatnonzero(self._order == (-1 if self._active is None else self._active))
+        positions = np.flatnonzero(
+            self._order == (-1 if self._active is None else self._active)
+        )
         return int(positions[0]) if len(positions) else -1
 
     def _counts(self) -> str:
@@ -427,14 +496,20 @@ class FailureBrowser(Panel):
     def _count(self) -> None:
         search, remarks = self.value.search, []
         if statuses := [word for word in search.split() if self._rows.is_status(word)]:
-            remarks.append(f"{', '.join(statuses)} as status; in quotation marks a number is found as text.")
+            remarks.append(
+                f"{', '.join(statuses)} as status; in quotation marks a number is found as text."
+            )
         if not len(self._order):
             remarks.extend(self._rows.unknown_words(search))
         if self._rows.without_time:
-            remarks.append("≥ marks entries without a failure time; their creation time is shown.")
+            remarks.append(
+                "≥ marks entries without a failure time; their creation time is shown."
+            )
         problem = self._freshness().problem
         age = note(f"Out of date: {problem}." if problem else "", "problem")
-        self._counted.value = age + note(self._counts(), "count") + note(" ".join(remarks))
+        self._counted.value = (
+            age + note(self._counts(), "count") + note(" ".join(remarks))
+        )
 
     def _id_at(self, position: int) -> str:
         return self._rows.ids([int(self._order[position])])[0]
@@ -451,14 +526,22 @@ class FailureBrowser(Panel):
         """
         kind, number = content.get("kind"), content.get("order", self.table.order)
         order = self._orders.get(number) if is_count(number) else None
-        position, start, stop = (content.get(name, 0) for name in ("position", "from", "to"))
+        position, start, stop = (
+            content.get(name, 0) for name in ("position", "from", "to")
+        )
         if order is None:
             if kind in ("select", "all"):
-                self.say("The table has changed since then. Select once more.", "problem")
-        elif all(is_count(index) and index <= len(order) for index in (position, start, stop)):
+                self.say(
+                    "The table has changed since then. Select once more.", "problem"
+                )
+        elif all(
+            is_count(index) and index <= len(order) for index in (position, start, stop)
+        ):
             self._process(content, order, position, slice(start, stop))
 
-    def _process(self, content: dict[str, Any], order: Indices, position: int, part: slice) -> None:
+    def _process(
+        self, content: dict[str, Any], order: Indices, position: int, part: slice
+    ) -> None:
         kind, now = content.get("kind"), order is self._order
         # Rows of an older order are of no use: the page gets the first rows with each new order.
         if kind == "rows" and now:
@@ -473,8 +556,13 @@ class FailureBrowser(Panel):
             else:
                 self._arrange(value)
         elif kind == "sort" and content.get("name") in list(SORTABLE):
-            name, value = content["name"], self.value  # by the same column again: the other way round
-            self._change(sort_by=name, ascending=value.sort_by != name or not value.ascending)
+            name, value = (
+                content["name"],
+                self.value,
+            )  # by the same column again: the other way round
+            self._change(
+                sort_by=name, ascending=value.sort_by != name or not value.ascending
+            )
         elif kind == "copy":
             self._copy("ids")
         elif kind == "copied" and isinstance(content.get("status"), str):
@@ -482,7 +570,8 @@ class FailureBrowser(Panel):
 
     def _value_set(self, change: dict[str, Any]) -> None:
         if change["new"].selected != change["old"].selected:
-            self._code.value = ""  # the code and the status line are about another selection
+            # the code and the status line are about another selection
+            self._code.value = ""
             if self._job is None:
                 self.say("")
         super()._value_set(change)
@@ -510,7 +599,11 @@ class FailureBrowser(Panel):
             self.say("There is nothing to copy.", "problem")
             return
         number = counted(len(selected), "id")
-        text, status, self._code.value = "\n".join(selected), f"{number} copied{which}.", ""
+        text, status, self._code.value = (
+            "\n".join(selected),
+            f"{number} copied{which}.",
+            "",
+        )
         if what == "code":
             text, status = self.selection_code(), f"Code with {number} copied{which}."
             self._show_code()

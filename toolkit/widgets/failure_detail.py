@@ -50,7 +50,9 @@ _JSON: Final = re.compile(
 _TAGS: Final = re.compile(r"(?P<tag></?[A-Za-z!?][^<>]{0,2000}>)")
 
 
-def detail_markup(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo | None = None) -> str:
+def detail_markup(
+    row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo | None = None
+) -> str:
     """Return all known facts of a failure, masked. `row` is a row of a frame; columns may be missing."""
     zone = time_zone() if zone is None else zone
     status = _text(row, "response_status", redactor)
@@ -62,8 +64,13 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo | N
         ("Request", _message(row, "", redactor)),
     ]
     if not is_missing(row.get("extra")):
-        sections.append(("Fields the toolkit does not know", coloured(row["extra"], redactor)))
-    body = "".join(f"<section><h4>{escape_html(name)}</h4>{markup}</section>" for name, markup in sections)
+        sections.append(
+            ("Fields the toolkit does not know", coloured(row["extra"], redactor))
+        )
+    body = "".join(
+        f"<section><h4>{escape_html(name)}</h4>{markup}</section>"
+        for name, markup in sections
+    )
     return f'<div class="tk-detail" role="group" aria-label="Failure" tabindex="0">{body}</div>'
 
 
@@ -81,7 +88,9 @@ def coloured(body: object, redactor: Redactor) -> str:
     if not isinstance(body, str) or not body:
         return f'<p class="tk-note">{"empty" if isinstance(body, str) else "none"}</p>'
     text = masked_json(body, redactor, indent=2)
-    pattern = _JSON if text is not None else _TAGS if body[:50].lstrip()[:1] == "<" else None
+    pattern = (
+        _JSON if text is not None else _TAGS if body[:50].lstrip()[:1] == "<" else None
+    )
     # masked before it is truncated, so that no part of a secret remains
     text = redactor.text(body) if text is None else text
     rest = len(text) - _LONGEST
@@ -119,7 +128,13 @@ def _text(row: Mapping[str, Any], name: str, redactor: Redactor) -> str:
     if name == "labels":
         with suppress(TypeError, ValueError):  # else it is shown unchanged
             value = json.loads(value or "null")
-        several = value if isinstance(value, list) else [value] if not is_missing(value) else []
+        several = (
+            value
+            if isinstance(value, list)
+            else [value]
+            if not is_missing(value)
+            else []
+        )
         return ", ".join(redactor.text(str(label)) for label in several)
     return "" if is_missing(value) else redactor.text(str(value))
 
@@ -134,34 +149,68 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
         if (when := _timestamp(row.get(name))) is not None:
             # A time in whole seconds can appear earlier than a time in milliseconds before it: for example,
             # 10:00:05 after 10:00:05.300.
-            after = "" if before is None else f" · {span(max(when - before, timedelta(0)))} later"
+            after = (
+                ""
+                if before is None
+                else f" · {span(max(when - before, timedelta(0)))} later"
+            )
             local = when.astimezone(zone)
-            pairs.append((label, f"{local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}{after}"))
+            pairs.append(
+                (label, f"{local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}{after}")
+            )
             before = when
     stated = _timestamp(row.get(STATED_FAILED_AT))
     if stated is not None:
         local = stated.astimezone(zone)
-        shown = f"stated {local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}, which cannot be"
-        pairs.append(("Clock of the destination", f"{shown}; the time of failure is estimated"))
-    retried = next((redactor.text(text) for name in _RETRIED if (text := _header(row, name))), None)
+        shown = (
+            f"stated {local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}, which cannot be"
+        )
+        pairs.append(
+            ("Clock of the destination", f"{shown}; the time of failure is estimated")
+        )
+    retried = next(
+        (redactor.text(text) for name in _RETRIED if (text := _header(row, name))), None
+    )
     allowed = _text(row, "max_retries", redactor)
     if retried or allowed:
-        pairs.append(("Retries", f"{retried or 'unknown'} made, {allowed or 'unknown'} allowed"))
+        pairs.append(
+            ("Retries", f"{retried or 'unknown'} made, {allowed or 'unknown'} allowed")
+        )
     state = _text(row, "failure_function_state", redactor)
     meaning = CALLBACK_STATES.get(state, "a state that is not documented")
-    return _list([*pairs, ("Failure function", f"{state}: {meaning}" if state else "none, or no state yet")])
+    return _list(
+        [
+            *pairs,
+            (
+                "Failure function",
+                f"{state}: {meaning}" if state else "none, or no state yet",
+            ),
+        ]
+    )
 
 
 def _list(pairs: Iterable[tuple[str, str]]) -> str:
     """Return a list of names and values, without empty values."""
-    items = [f"<dt>{escape_html(name)}</dt><dd>{escape_wrapping(text)}</dd>" for name, text in pairs if text]
-    return f"<dl>{''.join(items)}</dl>" if items else '<p class="tk-note">nothing is known</p>'
+    items = [
+        f"<dt>{escape_html(name)}</dt><dd>{escape_wrapping(text)}</dd>"
+        for name, text in pairs
+        if text
+    ]
+    return (
+        f"<dl>{''.join(items)}</dl>"
+        if items
+        else '<p class="tk-note">nothing is known</p>'
+    )
 
 
 def _timestamp(value: Any) -> datetime | None:
     """Return a time in UTC, or None if the value is no time. Times without a time zone are in UTC."""
     readable = value if isinstance(value, datetime | str) else None
-    when = pd.NaT if readable is None else pd.to_datetime(readable, utc=True, errors="coerce")
+    when = (
+        pd.NaT
+        if readable is None
+        else pd.to_datetime(readable, utc=True, errors="coerce")
+    )
     # Python's own: pandas overflows for times that are centuries apart
     return when.to_pydatetime(warn=False) if isinstance(when, pd.Timestamp) else None
 
@@ -176,7 +225,9 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
             lines.append(f"<tr>{head}{cell}</tr>")
     table = ""
     if lines:
-        table = f"<table><caption>Headers</caption><tbody>{''.join(lines)}</tbody></table>"
+        table = (
+            f"<table><caption>Headers</caption><tbody>{''.join(lines)}</tbody></table>"
+        )
     body, encoded = row.get(f"{prefix}body"), row.get(f"{prefix}body_base64")
     if is_missing(body):
         raw = base64_bytes(encoded) if isinstance(encoded, str) else None
@@ -185,7 +236,11 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
 
 
 def _header(row: Mapping[str, Any], name: str) -> str | None:
-    matches = (values for known, values in _headers(row.get("headers")).items() if known.lower() == name)
+    matches = (
+        values
+        for known, values in _headers(row.get("headers")).items()
+        if known.lower() == name
+    )
     return next((values[0] for values in matches if values), None)
 
 

@@ -26,7 +26,12 @@ from toolkit.loading.options import LoadOptions
 from toolkit.service.failures import Kind
 from toolkit.service.settings import Service
 from toolkit.tables.arrow_input import FrameLike, conversion
-from toolkit.tables.frame_filters import count_choices, count_values, match_failures, unknown_values
+from toolkit.tables.frame_filters import (
+    count_choices,
+    count_values,
+    match_failures,
+    unknown_values,
+)
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.receipt import receipt
 from toolkit.tables.schemas import FAILURES
@@ -45,7 +50,13 @@ _NOT_SENT: Final = "Nothing was requested: first correct the fields marked above
 _CHANGED: Final = "The filter has changed; press Load to apply it."
 _RESULT: Final = "panel.frame() returns them."
 _UNREAD: Final = "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
-_PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
+_PRESETS: Final = {
+    "1 hour": "1h",
+    "6 hours": "6h",
+    "24 hours": "24h",
+    "7 days": "7d",
+    "30 days": "30d",
+}
 _HINTS: Final = {
     "since": "7d, or 2026-01-31",
     "until": "1h, or 2026-01-31",
@@ -129,26 +140,52 @@ class FailureFilterWidget(SourcePanel):
         self._kind, self._clock, self._zone = kind, clock, time_zone(tz)
         self._requested: FailureFilter | None = None  # the filter of the last call
         self._errors = ErrorChoices(())
-        self._mistaken: Sequence[str] = ()  # likely mistakes of a filter that matched nothing
+        self._mistaken: Sequence[
+            str
+        ] = ()  # likely mistakes of a filter that matched nothing
         given = FailureFilter() if value is None else value
         requests: dict[str, Call] = {
             "Count": lambda: self._start(self._counted, self._say_count),
             "Fill choices": lambda: self._start(self._looked, self._learn),
         }
-        super().__init__("Failures to choose", source, frame, requests=requests, value=given, key=key)
+        super().__init__(
+            "Failures to choose", source, frame, requests=requests, value=given, key=key
+        )
         self.fields = {name: self._control(field) for name, field in FIELDS.items()}
-        self.choices = {name: field for name, field in self.fields.items() if isinstance(field, CheckList)}
+        self.choices = {
+            name: field
+            for name, field in self.fields.items()
+            if isinstance(field, CheckList)
+        }
         self.since, self.until = self.fields["since"], self.fields["until"]
-        presets = {name: partial(self._preset, age) for name, age in {**_PRESETS, "all": None}.items()}
-        self.presets = Actions(presets, self._receive_fields, main=False).add_class("tk-presets")
+        presets = {
+            name: partial(self._preset, age)
+            for name, age in {**_PRESETS, "all": None}.items()
+        }
+        self.presets = Actions(presets, self._receive_fields, main=False).add_class(
+            "tk-presets"
+        )
         self.brush = Brush(changed=self._brushed, zone=self._zone)
         self._first_rows = widgets.HTML()
         self._fill()
         times = [self.since, self.until, self.presets]
-        others = [field for field in self.fields.values() if field not in (*self.choices.values(), *times)]
+        others = [
+            field
+            for field in self.fields.values()
+            if field not in (*self.choices.values(), *times)
+        ]
         choices = [*self.choices.values(), widgets.VBox(others).add_class("tk-control")]
-        columns = [widgets.Box(fields).add_class("tk-columns") for fields in (times, choices)]
-        self._compose(self.brush, *columns, self._count, self._code, self.actions, self._first_rows)
+        columns = [
+            widgets.Box(fields).add_class("tk-columns") for fields in (times, choices)
+        ]
+        self._compose(
+            self.brush,
+            *columns,
+            self._count,
+            self._code,
+            self.actions,
+            self._first_rows,
+        )
 
     def to_code(self) -> str:
         """Return Python that makes the filter again, with the toolkit imported as ``tk``.
@@ -163,7 +200,9 @@ class FailureFilterWidget(SourcePanel):
         if self._service is None or self._kind == "workflows":
             return super().to_code()
         return named_code(
-            lambda name: _LOAD.write(name, self.value.to_code(), kind=self._kind), self._service, "service"
+            lambda name: _LOAD.write(name, self.value.to_code(), kind=self._kind),
+            self._service,
+            "service",
         )
 
     def _control(self, field: FilterField) -> TextField | CheckList:
@@ -171,14 +210,19 @@ class FailureFilterWidget(SourcePanel):
         if field.many:
             fits = re.compile(field.typed).fullmatch
             return CheckList(
-                field.title, self._read, literal=lambda typed: bool(fits(typed)), offered=field.known
+                field.title,
+                self._read,
+                literal=lambda typed: bool(fits(typed)),
+                offered=field.known,
             )
         hint = _HINTS.get(field.name, "")
         if field.kind != "time":
             return TextField(field.title, self._read, hint=hint)
         ages = None if field.compare == "=" else list(_PRESETS.values())
         return TimeField(
-            field.title if self._zone.key == "UTC" else f"{field.title} ({self._zone.key})",
+            field.title
+            if self._zone.key == "UTC"
+            else f"{field.title} ({self._zone.key})",
             self._read,
             compare=field.compare,
             clock=self._clock,
@@ -189,14 +233,18 @@ class FailureFilterWidget(SourcePanel):
 
     def _read(self) -> None:
         """Make the value of the controls. If they contradict each other, explain it and keep the value."""
-        parts: dict[str, Any] = {name: field.value or None for name, field in self.fields.items()}
+        parts: dict[str, Any] = {
+            name: field.value or None for name, field in self.fields.items()
+        }
         for name, choice in self.choices.items():
             status = FIELDS[name].kind == "status"
             parts[name] = tuple(map(int, choice.value) if status else choice.value)
         try:
             value = FailureFilter(**parts)
         except InputError as error:
-            field = self.until if "until" in str(error) else self.fields["workflow_run_id"]
+            field = (
+                self.until if "until" in str(error) else self.fields["workflow_run_id"]
+            )
             field.problem = str(error)
             return
         self.until.problem = self.fields["workflow_run_id"].problem = None
@@ -204,7 +252,9 @@ class FailureFilterWidget(SourcePanel):
         self._reflect()
 
     def _preset(self, age: str | None) -> None:
-        since = None if age is None else FailureFilter(since=age, now=self._clock()).since
+        since = (
+            None if age is None else FailureFilter(since=age, now=self._clock()).since
+        )
         self.since.value, self.until.value = since, None
         self._read()
 
@@ -218,21 +268,30 @@ class FailureFilterWidget(SourcePanel):
             part = getattr(value, name)
             if name in self.choices:
                 part = [str(item) for item in part]
-            field.value = part if part is not None or FIELDS[name].kind == "time" else ""
+            field.value = (
+                part if part is not None or FIELDS[name].kind == "time" else ""
+            )
         self._reflect()
 
     def _reflect(self) -> None:
         """Update the range on the histogram, the counts and the code."""
         value = self.value
         if self._kept.origin not in (None, value) and self._job is None:
-            self.say(f"The last result is {counted(len(self.frame()), 'failure')}. {_CHANGED}")
+            self.say(
+                f"The last result is {counted(len(self.frame()), 'failure')}. {_CHANGED}"
+            )
         # A filter includes `until`, as the brush includes both ends, so the times need no conversion.
-        ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
+        ends = [
+            None if end is None else milliseconds(end)
+            for end in (value.since, value.until)
+        ]
         self.brush.selection = [] if ends == [None, None] else ends
         self._offer()
         self._show_counts()
         workflows = self.choices["workflow_url"]  # plain messages belong to none
-        workflows.layout.display = "none" if self._kind == "messages" and not workflows.value else ""
+        workflows.layout.display = (
+            "none" if self._kind == "messages" and not workflows.value else ""
+        )
         for choice in self.choices.values():
             masked = self._service is not None and any(map(MASK.search, choice.value))
             choice.problem = _MASKED if masked else None
@@ -246,7 +305,9 @@ class FailureFilterWidget(SourcePanel):
         except InputError as error:
             return str(error)
         sentence = f"{matches:,} of {len(self._known):,} loaded failures match"
-        unknown = [] if matches else unknown_values(self._known, self.value, self._redactor)
+        unknown = (
+            [] if matches else unknown_values(self._known, self.value, self._redactor)
+        )
         return "; they have ".join([sentence, *unknown])
 
     def _offer(self) -> None:
@@ -257,27 +318,42 @@ class FailureFilterWidget(SourcePanel):
             # Each list is counted with all other controls, and not with the list itself. Otherwise, all
             # values but the chosen ones would have a count of 0.
             counts = count_choices(self._known, self.value, tuple(self.choices))
-        except InputError:  # the frame lacks a column of the filter: `matching` reports it
+        except (
+            InputError
+        ):  # the frame lacks a column of the filter: `matching` reports it
             counts = count_choices(self._known, FailureFilter(), tuple(self.choices))
         # an error line with a secret would be offered masked, and find nothing
         errors = self._errors.count(counts["error"])
-        counts["error"] = [pair for pair in errors if self._redactor.text(pair[0]) == pair[0]]
+        counts["error"] = [
+            pair for pair in errors if self._redactor.text(pair[0]) == pair[0]
+        ]
         for name, choice in self.choices.items():
             choice.offer(counts[name])
 
     def _fill(self) -> None:
         if self._known is not None:
-            self._errors = ErrorChoices(line for line, _ in count_values(self._known, "error"))
-        if self._known is not None and "created_at" in self._known.columns and len(self._known):
+            self._errors = ErrorChoices(
+                line for line, _ in count_values(self._known, "error")
+            )
+        if (
+            self._known is not None
+            and "created_at" in self._known.columns
+            and len(self._known)
+        ):
             # on created_at, which is compared with the times of the filter
             trend = failure_trend(
-                self._known[["created_at"]].assign(failed_at=self._known["created_at"]), tz=self._zone
+                self._known[["created_at"]].assign(failed_at=self._known["created_at"]),
+                tz=self._zone,
             )
             self.brush.draw(trend)
 
-    def _start(self, call: Callable[[Job, Any], Any], then: Callable[[Any], Any]) -> None:
+    def _start(
+        self, call: Callable[[Job, Any], Any], then: Callable[[Any], Any]
+    ) -> None:
         """Start a call, unless a field has a mistake: the earlier value would be used in silence."""
-        fields = [field for field in self.fields.values() if not isinstance(field, CheckList)]
+        fields = [
+            field for field in self.fields.values() if not isinstance(field, CheckList)
+        ]
         if call != self._looked and any(field.problem for field in fields):
             self.say(_NOT_SENT, "problem")
         else:
@@ -306,29 +382,44 @@ class FailureFilterWidget(SourcePanel):
         if self._service is None:
             return self.frame()
         service, kind, self._requested = self._service, self._kind, requested
-        frame = job.read(lambda options: open_failures(service, requested, options, kind=kind))
-        self._mistaken = mistaken_values(service, requested, kind) if frame.empty else []
+        frame = job.read(
+            lambda options: open_failures(service, requested, options, kind=kind)
+        )
+        self._mistaken = (
+            mistaken_values(service, requested, kind) if frame.empty else []
+        )
         return frame
 
     def _counted(self, job: Job, requested: FailureFilter) -> int:
         if self._service is None:
             return len(self.frame())
         number = 0
-        for table in open_failures(self._service, requested, LoadOptions(progress=False), kind=self._kind):
+        for table in open_failures(
+            self._service, requested, LoadOptions(progress=False), kind=self._kind
+        ):
             number += table.num_rows
             job.step(number)
-        self._mistaken = [] if number else mistaken_values(self._service, requested, self._kind)
+        self._mistaken = (
+            [] if number else mistaken_values(self._service, requested, self._kind)
+        )
         return number
 
     def _say_count(self, number: int) -> int:
-        self.say(self._with_mistakes(f"{counted(number, 'failure')} in the service with this filter"))
+        self.say(
+            self._with_mistakes(
+                f"{counted(number, 'failure')} in the service with this filter"
+            )
+        )
         return number
 
     def _looked(self, job: Job, _: FailureFilter) -> pd.DataFrame:
         service, kind = self._service, self._kind
         if service is None:
             return self._empty() if self._known is None else self._known
-        return job.read(lambda options: open_failures(service, kind=kind, options=options), limit=NEWEST)
+        return job.read(
+            lambda options: open_failures(service, kind=kind, options=options),
+            limit=NEWEST,
+        )
 
     def _learn(self, frame: pd.DataFrame) -> None:
         self._known = frame
@@ -338,7 +429,9 @@ class FailureFilterWidget(SourcePanel):
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         self._kept.origin = self._requested
-        if self._known is None and len(frame):  # no rows would leave nothing to choose from
+        if self._known is None and len(
+            frame
+        ):  # no rows would leave nothing to choose from
             self._learn(frame)
         self._show_first(frame)
         loaded = counted(len(frame), "failure")
@@ -356,7 +449,9 @@ class FailureFilterWidget(SourcePanel):
         self._first_rows.value = f"<div {name}>{table}</div>" if table else ""
 
     def _with_mistakes(self, sentence: str) -> str:
-        return " ".join([f"{sentence}.", *self._mistaken]) if self._mistaken else sentence
+        return (
+            " ".join([f"{sentence}.", *self._mistaken]) if self._mistaken else sentence
+        )
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(FAILURES.empty_table())

@@ -23,17 +23,36 @@ from toolkit.base.python_code import Code, PublicCall, fill, joined, listed, var
 from toolkit.base.time_zones import zones_of_times
 from toolkit.drawing.wording import readable_top, value_text
 from toolkit.failures.gaps import gaps_of
-from toolkit.failures.group_rules import SPLIT_COLUMNS, GroupRules, split_values, write_rules
-from toolkit.failures.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
+from toolkit.failures.group_rules import (
+    SPLIT_COLUMNS,
+    GroupRules,
+    split_values,
+    write_rules,
+)
+from toolkit.failures.grouping import (
+    FailureGroups,
+    SignedFailures,
+    grouped_columns,
+    grouped_rows,
+    read_rows,
+)
 from toolkit.failures.over_time import FailureTrend, failure_trend
 from toolkit.failures.seen_before import similar_texts
 from toolkit.failures.trend_plots import times_and_groups
 from toolkit.secrets.redaction import visible
-from toolkit.widgets.controls import Changed, CheckList, Control, is_count, module, synced
+from toolkit.widgets.controls import (
+    Changed,
+    CheckList,
+    Control,
+    is_count,
+    module,
+    synced,
+)
 from toolkit.widgets.shown_code import named_code
 
 COLOURED: Final = 8  # groups with separate colours; all others share the next one
-_ALIKE: Final = 0.5  # similarity of the messages from which another group counts as similar
+# similarity of the messages from which another group counts as similar
+_ALIKE: Final = 0.5
 _GROUP: Final = PublicCall("group_failures", ("rules",))
 _LIKE: Final = 4  # groups that "more like this" chooses at most
 _ATTEMPTS: Final = 4  # to write the learned templates before others have learned more
@@ -52,7 +71,9 @@ class Brush(Control):
     starts = synced(traitlets.List(traitlets.Int()))
     counts = synced(traitlets.List(traitlets.Int()))
     series = synced(traitlets.List(traitlets.Dict()))
-    gaps = synced(traitlets.List(traitlets.Bool()))  # True for bars that may lack failures
+    gaps = synced(
+        traitlets.List(traitlets.Bool())
+    )  # True for bars that may lack failures
     limit = synced(traitlets.Float())
     width = synced(traitlets.Int(1))
     selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
@@ -74,11 +95,19 @@ class Brush(Control):
             if len(trend.starts):
                 table = zones_of_times(self._zone, trend.starts[0], trend.starts[-1])
                 self.zones = [list(change) for change in table]
-            self.limit, self.series, self.counts = readable_top(counts), list(series), counts.tolist()
+            self.limit, self.series, self.counts = (
+                readable_top(counts),
+                list(series),
+                counts.tolist(),
+            )
 
     def _process(self, content: dict[str, Any]) -> bool:
         ends = content.get("selection")
-        if not isinstance(ends, list) or len(ends) not in (0, 2) or not all(map(is_count, ends)):
+        if (
+            not isinstance(ends, list)
+            or len(ends) not in (0, 2)
+            or not all(map(is_count, ends))
+        ):
             return False
         self.selection = ends
         self._changed()
@@ -98,7 +127,9 @@ class GroupList(CheckList):
 
     def show(self, grouping: FailureGrouping) -> None:
         """Offer these groups, the largest first."""
-        self._groups = {row["group"]: row for row in grouping.groups.frame.to_dict("records")}
+        self._groups = {
+            row["group"]: row for row in grouping.groups.frame.to_dict("records")
+        }
         trend = grouping.trend
         # a trend line is broken in gaps, because failures may be missing there
         heights = trend.counts.astype(object)
@@ -115,14 +146,19 @@ class GroupList(CheckList):
             self.remark = "Reading the failures to group them …"
 
     def _named(self, names: Sequence[str]) -> list[str]:
-        return [self._groups[name]["title"] if name in self._groups else name for name in names]
+        return [
+            self._groups[name]["title"] if name in self._groups else name
+            for name in names
+        ]
 
     def _row(self, name: str) -> dict[str, Any]:
         if name not in self._groups:
             return super()._row(name)
         group = self._groups[name]
         first, last = (
-            "no time" if pd.isna(group[name]) else f"{group[name].tz_convert(self._zone):%d %b %H:%M}"
+            "no time"
+            if pd.isna(group[name])
+            else f"{group[name].tz_convert(self._zone):%d %b %H:%M}"
             for name in ("first_at", "last_at")
         )
         return {
@@ -138,7 +174,10 @@ def _of_file(path: str) -> GroupRules | None:
     """Return the rules of a file, or None if it does not exist yet."""
     try:
         exists = bool(path) and Path(path).exists()
-    except (OSError, ValueError):  # no file can have this name: reading raises a better error
+    except (
+        OSError,
+        ValueError,
+    ):  # no file can have this name: reading raises a better error
         exists = True
     return GroupRules.read(path) if exists else None
 
@@ -146,18 +185,29 @@ def _of_file(path: str) -> GroupRules | None:
 class FailureGrouping:
     """The groups of the failures of a frame by rules. Merging and splitting add lines to the rules."""
 
-    def __init__(self, frame: pd.DataFrame, rules: str | Path | GroupRules | None, zone: ZoneInfo) -> None:
+    def __init__(
+        self, frame: pd.DataFrame, rules: str | Path | GroupRules | None, zone: ZoneInfo
+    ) -> None:
         self._zone = zone
         if not isinstance(rules, str | Path | GroupRules | None):
             raise wrong("rules", rules, "the path of a rules file, or GroupRules")
         self._frame, self._lock = frame, RLock()
         self.path = "" if rules is None or isinstance(rules, GroupRules) else str(rules)
-        self.rules = rules if isinstance(rules, GroupRules) else _of_file(self.path) or GroupRules()
+        self.rules = (
+            rules
+            if isinstance(rules, GroupRules)
+            else _of_file(self.path) or GroupRules()
+        )
         self.columns = [name for name in SPLIT_COLUMNS if name in frame.columns]
-        self.possible = {*grouped_columns(GroupRules()), "failed_at", "created_at"} <= {*frame.columns}
+        self.possible = {*grouped_columns(GroupRules()), "failed_at", "created_at"} <= {
+            *frame.columns
+        }
         self._made: list[str] = []
-        self._unwritten: list[str] = []  # made here, but their file could not be written
-        self._basis: Mapping[str, Any] | None = None  # the learned templates that the rows were read with
+        self._unwritten: list[
+            str
+        ] = []  # made here, but their file could not be written
+        # the learned templates that the rows were read with
+        self._basis: Mapping[str, Any] | None = None
         self._rows: SignedFailures | None = None
 
     @property
@@ -190,7 +240,10 @@ class FailureGrouping:
             if not chosen or group in chosen:
                 colour = self.colours[group]
                 sums[colour] = sums.get(colour, 0) + counts
-        return [{"colour": colour, "counts": counts.tolist()} for colour, counts in sums.items()]
+        return [
+            {"colour": colour, "counts": counts.tolist()}
+            for colour, counts in sums.items()
+        ]
 
     def like(self, row: int) -> tuple[str, ...]:
         """Return the group of a row, and groups with similar messages."""
@@ -199,9 +252,13 @@ class FailureGrouping:
         # The first failure of each group stands for the group, so that groups are compared instead of rows.
         codes, firsts = np.unique(self._codes, return_index=True)
         texts = [rows.signed.texts[rows.signed.bodies[first]] for first in firsts]
-        alike = similar_texts([rows.signed.texts[rows.signed.bodies[row]]], texts, k=_LIKE)
+        alike = similar_texts(
+            [rows.signed.texts[rows.signed.bodies[row]]], texts, k=_LIKE
+        )
         near = alike.loc[alike["similarity"] >= _ALIKE, "row"]
-        ids = self._groups.frame["group"].iloc[[int(codes[position]) for position in near]]
+        ids = self._groups.frame["group"].iloc[
+            [int(codes[position]) for position in near]
+        ]
         return tuple(dict.fromkeys([own, *ids]))
 
     def merge(self, groups: Sequence[str]) -> None:
@@ -215,7 +272,11 @@ class FailureGrouping:
         assert rows is not None  # noqa: S101 - read by the line above
         table = rows.table.filter(pa.array(self.of_rows([group])))
         text = value_text(self._frame[column].iloc[row])
-        return len(table) if all(text in values for values in split_values(table, column)) else 0
+        return (
+            len(table)
+            if all(text in values for values in split_values(table, column))
+            else 0
+        )
 
     def split(self, row: int, column: str) -> str:
         """Split off the group of a row the failures with the same value in a column. Return the new group.
@@ -228,11 +289,17 @@ class FailureGrouping:
         line = f"split {self.of_row(row)} where {column} = {shlex.quote(text)}"
         # The line is parsed as a reader of the file would parse it. If the value does not come
         # back unchanged, a rule cannot contain it.
-        read = () if pd.isna(value) or len(line.splitlines()) > 1 else GroupRules(line).rules
+        read = (
+            ()
+            if pd.isna(value) or len(line.splitlines()) > 1
+            else GroupRules(line).rules
+        )
         if not read or read[0].value != text:
             raise InputError(
                 f"splitting by {column}",
-                got="no value" if pd.isna(value) else "a value that a rule cannot contain, or a secret",
+                got="no value"
+                if pd.isna(value)
+                else "a value that a rule cannot contain, or a secret",
                 expected="a value on one line",
                 next_step="Choose another column, or another failure.",
             )
@@ -260,7 +327,9 @@ class FailureGrouping:
         mine = self.rules.text.splitlines()
         self.path, self._unwritten = path, []
         if mine:
-            self._change(lambda lines: [*lines, *(line for line in mine if line not in lines)])
+            self._change(
+                lambda lines: [*lines, *(line for line in mine if line not in lines)]
+            )
         else:
             with self._lock:
                 self._use(GroupRules(known.text, known.learned or self.groups.learned))
@@ -302,7 +371,9 @@ class FailureGrouping:
             except (OSError, ValueError) as error:
                 self._use(self._edited(edit, known or self.rules))
                 in_file = known.text.splitlines() if known else []
-                self._unwritten = [line for line in self.rules.text.splitlines() if line not in in_file]
+                self._unwritten = [
+                    line for line in self.rules.text.splitlines() if line not in in_file
+                ]
                 raise InputError(
                     "writing rules",
                     got=f"{type(error).__name__} for {shown(self.path)}",
@@ -320,7 +391,9 @@ class FailureGrouping:
             with changing(path):
                 known = _of_file(self.path)
                 if attempt == _ATTEMPTS - 1:
-                    self._learn(known)  # others learn all the time: they have to wait now
+                    self._learn(
+                        known
+                    )  # others learn all the time: they have to wait now
                 if known is None or self._knows(known):
                     rules = self._edited(edit, known or self.rules)
                     write_rules(rules, path)
@@ -336,7 +409,10 @@ class FailureGrouping:
 
     def _knows(self, known: GroupRules) -> bool:
         """Return True if the rows were read with all templates that a file has learned."""
-        return known.learned is None or known.learned in (self._basis, self.rules.learned)
+        return known.learned is None or known.learned in (
+            self._basis,
+            self.rules.learned,
+        )
 
     def _learn(self, known: GroupRules | None) -> None:
         """Read the rows again if other writers added learned templates. Ids are made as in the file."""
@@ -345,7 +421,10 @@ class FailureGrouping:
 
     def _use(self, rules: GroupRules) -> None:
         if self._rows is None or rules.learned != self.rules.learned:
-            self._rows, self._basis = read_rows(self._frame, rules, self.columns), rules.learned
+            self._rows, self._basis = (
+                read_rows(self._frame, rules, self.columns),
+                rules.learned,
+            )
         self._groups, self._codes = grouped_rows(self._rows, rules)
         self.rules = self._groups.rules
         table = times_and_groups(self._rows, self._groups, self._codes)
@@ -356,6 +435,10 @@ class FailureGrouping:
             gaps=gaps_of(self._frame),
             tz=self._zone,
         )
-        coloured = failure_trend(table, by="group", top=COLOURED).groups[:COLOURED]  # also recent groups
+        coloured = failure_trend(table, by="group", top=COLOURED).groups[
+            :COLOURED
+        ]  # also recent groups
         numbers = {group: number for number, group in enumerate(coloured)}
-        self.colours = {group: numbers.get(group, COLOURED) for group in self.trend.groups}
+        self.colours = {
+            group: numbers.get(group, COLOURED) for group in self.trend.groups
+        }

@@ -52,12 +52,25 @@ COLUMNS: Final = {
 SORTABLE: Final = (*(name for name in COLUMNS if name != "error"), "url", "created_at")
 """Columns that failures can be sorted by."""
 
-_TEXTS: Final = (Kind.ID, Kind.REFERENCE, Kind.TEXT, Kind.URL, Kind.BODY, Kind.JSON, Kind.NUMBER)
-_SEARCHED: Final = tuple(column.name for column in FAILURE_COLUMNS if column.kind in _TEXTS)
+_TEXTS: Final = (
+    Kind.ID,
+    Kind.REFERENCE,
+    Kind.TEXT,
+    Kind.URL,
+    Kind.BODY,
+    Kind.JSON,
+    Kind.NUMBER,
+)
+_SEARCHED: Final = tuple(
+    column.name for column in FAILURE_COLUMNS if column.kind in _TEXTS
+)
 _WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
-_MODULES: Final = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")  # before the name of an exception
+_MODULES: Final = re.compile(
+    r"^(?:[a-z_]\w*\.)+(?=[A-Z])"
+)  # before the name of an exception
 _CREATED: Final = "≥ "  # before a creation time, if the time of failure is not known
-_ESTIMATED: Final = "≈ "  # before an estimated time, if the clock of the destination is wrong
+# before an estimated time, if the clock of the destination is wrong
+_ESTIMATED: Final = "≈ "
 _LONGEST: Final = 160
 _DELAY: Final = 1.0  # seconds until the text for searching is put together
 
@@ -123,10 +136,18 @@ class FailureView:
             "search": text("search", search),
             "sort_by": choice("sort_by", sort_by, SORTABLE),
             "ascending": flag("ascending", ascending),
-            "selected": tuple(dict.fromkeys(texts("selected", selected, column="dlq_id", empty=True))),
-            "groups": tuple(dict.fromkeys(texts("groups", groups, column="group", empty=True))),
-            "since": None if since is None else parse_time(since, exact=True, name="since"),
-            "until": None if until is None else parse_time(until, exact=True, name="until"),
+            "selected": tuple(
+                dict.fromkeys(texts("selected", selected, column="dlq_id", empty=True))
+            ),
+            "groups": tuple(
+                dict.fromkeys(texts("groups", groups, column="group", empty=True))
+            ),
+            "since": None
+            if since is None
+            else parse_time(since, exact=True, name="since"),
+            "until": None
+            if until is None
+            else parse_time(until, exact=True, name="until"),
         }
         for name, value in parts.items():
             object.__setattr__(self, name, value)
@@ -146,11 +167,17 @@ class FailureView:
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in vars(self).items()
         }
-        chosen = {name: value for name, value in plain.items() if value != getattr(default, name)}
+        chosen = {
+            name: value
+            for name, value in plain.items()
+            if value != getattr(default, name)
+        }
         return _CALL.write(**chosen)
 
 
-_CALL: Final = PublicCall("FailureView", tuple(item.name for item in fields(FailureView)))
+_CALL: Final = PublicCall(
+    "FailureView", tuple(item.name for item in fields(FailureView))
+)
 
 
 class FailureRows:
@@ -182,18 +209,28 @@ class FailureRows:
         self._lock = threading.Lock()
         self._indices: dict[str, int] | None = None
         self._address = "workflow_url"
-        if not (addresses := _addresses(frame, "workflow_url")) and (urls := _addresses(frame, "url")):
-            self._address, addresses = "url", urls  # plain messages belong to no workflow
+        if not (addresses := _addresses(frame, "workflow_url")) and (
+            urls := _addresses(frame, "url")
+        ):
+            self._address, addresses = (
+                "url",
+                urls,
+            )  # plain messages belong to no workflow
         self.columns = {
-            self._address if name == "workflow_url" else name: label for name, label in COLUMNS.items()
+            self._address if name == "workflow_url" else name: label
+            for name, label in COLUMNS.items()
         }
         self.columns["failed_at"] += f" ({self.zone.key})"
         if self._address == "url":
             self.columns["url"] = "Address"
         _, self._shared = without_prefix(addresses)
-        if len(addresses) == 1 and "://" in addresses[0]:  # a person knows an address by the end
+        if (
+            len(addresses) == 1 and "://" in addresses[0]
+        ):  # a person knows an address by the end
             self._shared = addresses[0].rsplit("/", 2)[0] + "/"
-        self.without_time = "failed_at" in frame.columns and bool(frame["failed_at"].isna().any())
+        self.without_time = "failed_at" in frame.columns and bool(
+            frame["failed_at"].isna().any()
+        )
         preparing = threading.Timer(_DELAY, self._prepare_early)
         preparing.daemon = True
         preparing.start()
@@ -221,7 +258,9 @@ class FailureRows:
     def cells(self, indices: Sequence[int]) -> list[list[str]]:
         """Return the cells of these rows, masked."""
         needed = {*self.columns, "created_at", "labels", "response_body"}
-        rows = self.frame[[name for name in self.frame.columns if name in needed]].iloc[list(indices)]
+        rows = self.frame[[name for name in self.frame.columns if name in needed]].iloc[
+            list(indices)
+        ]
         shown = [self._column(rows, name) for name in self.columns]
         return [list(row) for row in zip(*shown, strict=True)]
 
@@ -232,7 +271,10 @@ class FailureRows:
     def indices_of(self, ids: Sequence[str]) -> list[int]:
         """Return the rows of these ids, in the order of the ids. Unknown ids are left out."""
         if self._indices is None:
-            self._indices = {str(dlq_id): index for index, dlq_id in enumerate(self.frame["dlq_id"].tolist())}
+            self._indices = {
+                str(dlq_id): index
+                for index, dlq_id in enumerate(self.frame["dlq_id"].tolist())
+            }
         known = self._indices
         return [known[dlq_id] for dlq_id in ids if dlq_id in known]
 
@@ -245,9 +287,13 @@ class FailureRows:
         elif name == "failed_at":
             # a stated time that cannot be is kept in a separate column, and the time of failure is estimated
             missing = [is_missing(value) for value in values]
-            estimated = [not is_missing(stated) for stated in _values_of(rows, STATED_FAILED_AT)]
+            estimated = [
+                not is_missing(stated) for stated in _values_of(rows, STATED_FAILED_AT)
+            ]
             times = (self._shown(name, time) for time in _times(rows).tolist())
-            return [_marked(*row) for row in zip(times, missing, estimated, strict=True)]
+            return [
+                _marked(*row) for row in zip(times, missing, estimated, strict=True)
+            ]
         return [self._shown(name, value) for value in values]
 
     def _shown(self, name: str, value: Any) -> str:
@@ -260,18 +306,24 @@ class FailureRows:
             text = SHORT_STATES.get(text, text)
         if name == self._address:
             text = text.removeprefix(self._shared)
-        if name == "error":  # without the package, so that the name of the exception is not truncated
+        if (
+            name == "error"
+        ):  # without the package, so that the name of the exception is not truncated
             text = _MODULES.sub("", text)
         return visible(shorten(text, _LONGEST))
 
     def _ranked(self, name: str) -> Indices:
         """Return the rank of the value of each row in a column, or -1 if the value is missing."""
         if name not in self._ranks:
-            column = self.frame.get(name, pd.Series(None, index=self.frame.index, dtype=object))
+            column = self.frame.get(
+                name, pd.Series(None, index=self.frame.index, dtype=object)
+            )
             if name == "failed_at":
                 column = _times(self.frame)
             if name == "label":
-                column = pd.Series([labels[0] if labels else None for labels in _labels(self.frame)])
+                column = pd.Series(
+                    [labels[0] if labels else None for labels in _labels(self.frame)]
+                )
             try:
                 codes, _ = pd.factorize(column, sort=True)
             except TypeError:  # values of several types can only be sorted as strings
@@ -302,7 +354,9 @@ class FailureRows:
             values: list[str] = []
             for name in names:
                 values += (value for value, _ in count_values(self.frame, name))
-            known = [self._redactor.url(value).removeprefix(self._shared) for value in values]
+            known = [
+                self._redactor.url(value).removeprefix(self._shared) for value in values
+            ]
             shown = self._redactor.text(word)[:80]
             unknown.append(f"No failure has {shown!r}. {nearest(word.lower(), known)}")
         return unknown
@@ -322,7 +376,10 @@ class FailureRows:
         # One search through all bytes is three times as fast as a search in each row. `ends` tells the row of
         # a match: for example, with the rows "ab\n" and "cd\n", ends are 3 and 6, and a match at 4 is in the
         # second row. A match that crosses the end of a row does not count.
-        (text, ends), sought = self._prepared(), word.lower().encode("utf-8", "surrogatepass")
+        (text, ends), sought = (
+            self._prepared(),
+            word.lower().encode("utf-8", "surrogatepass"),
+        )
         matched = np.zeros(len(self.frame), dtype=bool)
         start = text.find(sought)
         while start >= 0:
@@ -345,7 +402,9 @@ class FailureRows:
 
 
 def _addresses(frame: pd.DataFrame, name: str) -> list[str]:
-    addresses: list[str] = _texts(frame.get(name, pd.Series(dtype="str"))).drop_null().unique().to_pylist()
+    addresses: list[str] = (
+        _texts(frame.get(name, pd.Series(dtype="str"))).drop_null().unique().to_pylist()
+    )
     return addresses
 
 
@@ -354,7 +413,11 @@ def _joined(frame: pd.DataFrame, zone: ZoneInfo) -> tuple[bytes, list[int]]:
     if {"error", "response_body"} & set(frame.columns):
         parts.append(_lower(error_lines(frame)))
     if "failure_function_state" in frame.columns:
-        parts.append(_lower(_texts(frame["failure_function_state"]).to_pandas().map(SHORT_STATES)))
+        parts.append(
+            _lower(
+                _texts(frame["failure_function_state"]).to_pandas().map(SHORT_STATES)
+            )
+        )
     if {"failed_at", "created_at"} & set(frame.columns):
         # as they are shown, in the zone and without it
         shown = _times(frame).dt.tz_convert(zone).dt.tz_localize(None)
@@ -364,7 +427,9 @@ def _joined(frame: pd.DataFrame, zone: ZoneInfo) -> tuple[bytes, list[int]]:
         lists = label_lists(frame["labels"])
         parts.append(pc.utf8_lower(pc.binary_join(lists, "\n")).cast(pa.large_string()))
     # with a line end between the parts, no match can cross from one part to the next
-    joined = pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()), null_handling="replace")
+    joined = pc.binary_join_element_wise(
+        *parts, pa.scalar("\n", pa.large_string()), null_handling="replace"
+    )
     lengths = pc.binary_length(joined).to_numpy(zero_copy_only=False)
     ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
     # An Arrow string array has three buffers: validity, offsets and the
@@ -384,13 +449,17 @@ def _marked(time: str, is_missing_time: bool, is_estimated: bool) -> str:  # noq
 
 def _times(frame: pd.DataFrame) -> pd.Series:
     """Return the time of each failure, or the creation time of the message if it is not known."""
-    failed, created = (_time_column(frame, name) for name in ("failed_at", "created_at"))
+    failed, created = (
+        _time_column(frame, name) for name in ("failed_at", "created_at")
+    )
     return failed.fillna(created)
 
 
 def _time_column(frame: pd.DataFrame, name: str) -> pd.Series:
     """Return a column of times in UTC. If it contains no times, all values are missing."""
-    if name in frame.columns and pd.api.types.is_datetime64_any_dtype(frame[name].dtype):
+    if name in frame.columns and pd.api.types.is_datetime64_any_dtype(
+        frame[name].dtype
+    ):
         return pd.to_datetime(frame[name], utc=True).astype("datetime64[ms, UTC]")
     return pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
 
@@ -403,7 +472,10 @@ def _labels(frame: pd.DataFrame) -> list[list[str]]:
         lists = label_lists(frame["labels"]).to_pylist()
     if "label" in frame.columns:
         single = _texts(frame["label"]).to_pylist()
-    return [labels or list(filter(None, [label])) for labels, label in zip(lists, single, strict=True)]
+    return [
+        labels or list(filter(None, [label]))
+        for labels, label in zip(lists, single, strict=True)
+    ]
 
 
 def _values_of(rows: pd.DataFrame, name: str) -> list[Any]:

@@ -9,7 +9,14 @@ from typing import Final
 
 from toolkit.base.errors import FilterSyntaxError, InputError
 from toolkit.filters.conditions import Condition, Value
-from toolkit.filters.metadata import Comparison, Contains, Glob, HasField, Membership, parse
+from toolkit.filters.metadata import (
+    Comparison,
+    Contains,
+    Glob,
+    HasField,
+    Membership,
+    parse,
+)
 from toolkit.secrets.redaction import visible
 from toolkit.tables.frame_filters import MetadataField
 from toolkit.widgets.controls import Completion
@@ -30,13 +37,17 @@ _FITTING: Final = {
     "boolean": ("=", "!="),
     "array": _HOLDING,
 }
-_ITEM: Final = re.compile(r"\s*('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^,'\"][^,]*|['\"][^,]*)\s*(?:,|$)")
+_ITEM: Final = re.compile(
+    r"\s*('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^,'\"][^,]*|['\"][^,]*)\s*(?:,|$)"
+)
 _COMPLETIONS: Final = 40
 _INDEX: Final = re.compile(r"\[(?:#-)?\d+\]")
 _FIELD: Final = r"[A-Za-z_][\w.\[\]#-]*"
 _REST_OF_WORD: Final = re.compile(r"^[\w.\[\]#-]*")
 _REST_OF_TEXT: Final = re.compile(r"^[^'\"]*['\"]?")
-_STARTING: Final = re.compile(rf"(?:^|\(|\b(?:and|or|field)\s)\s*({_FIELD})?$", re.IGNORECASE)
+_STARTING: Final = re.compile(
+    rf"(?:^|\(|\b(?:and|or|field)\s)\s*({_FIELD})?$", re.IGNORECASE
+)
 _OPERATOR: Final = re.compile(rf"(?:^|[\s(])({_FIELD})\s+([a-z ]*)$", re.IGNORECASE)
 _VALUE: Final = re.compile(
     rf"({_FIELD})\s*(?:!=|<=|>=|=|<|>|\s(?:not\s+)?contains\s|\s(?:not\s+)?in\s*\((?:[^()]*,)?)"
@@ -100,9 +111,15 @@ def typed_condition(made: Condition) -> tuple[str, str, str]:
         case Contains():
             return made.field, f"{negated}CONTAINS", typed_value(made.value)
         case Glob(pattern=pattern):
-            plain = pattern == pattern.strip() == visible(pattern) and "\n" not in pattern
+            plain = (
+                pattern == pattern.strip() == visible(pattern) and "\n" not in pattern
+            )
             quoted = not plain or pattern[:1] in ("'", '"', "")
-            return made.field, f"{negated}GLOB", _literal(pattern) if quoted else pattern
+            return (
+                made.field,
+                f"{negated}GLOB",
+                _literal(pattern) if quoted else pattern,
+            )
     return made.field, f"HAS {negated}FIELD", ""
 
 
@@ -114,8 +131,14 @@ def typed_value(value: Value) -> str:
     """
     if not isinstance(value, str):
         return _literal(value)
-    misplaced = not value or value != value.strip() or not value.isprintable() or "," in value
-    return _literal(value) if misplaced or value[0] in "'\"" or value_typed(value) != value else value
+    misplaced = (
+        not value or value != value.strip() or not value.isprintable() or "," in value
+    )
+    return (
+        _literal(value)
+        if misplaced or value[0] in "'\"" or value_typed(value) != value
+        else value
+    )
 
 
 def _literal(value: Value) -> str:
@@ -149,20 +172,32 @@ def _items(text: str) -> list[str]:
     while start < len(text):
         match = _ITEM.match(text, start)
         if match is None or not match[1].strip():
-            raise InputError("reading values", got=text[start : start + 40], expected="values between commas")
+            raise InputError(
+                "reading values",
+                got=text[start : start + 40],
+                expected="values between commas",
+            )
         items.append(match[1].strip())
         start = match.end()
     return items
 
 
-def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[Completion]:
+def completions(
+    text: str, head: str, fields: Sequence[MetadataField]
+) -> list[Completion]:
     """Return completions at the caret, after the part `head`. They also replace the rest of the word."""
     begun, endings = _continued(head, fields)
     kept, rest = head[: len(head) - len(begun)], text[len(head) :]
     if begun:
-        rest = (_REST_OF_TEXT if begun[0] in "'\"" else _REST_OF_WORD).sub("", rest, count=1)
+        rest = (_REST_OF_TEXT if begun[0] in "'\"" else _REST_OF_WORD).sub(
+            "", rest, count=1
+        )
     return [
-        (ending.strip(), f"{kept}{ending.rstrip() if rest.startswith(' ') else ending}", rest)
+        (
+            ending.strip(),
+            f"{kept}{ending.rstrip() if rest.startswith(' ') else ending}",
+            rest,
+        )
         for ending in endings
     ]
 
@@ -175,19 +210,26 @@ def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[st
     # An odd number of quotation marks means that the caret is inside of a string.
     quoted = text.count("'") % 2 or text.count('"') % 2
     if not quoted and (match := _STARTING.search(text)):
-        names = [f"{field.name} " for field in fields] + ["HAS FIELD ", "HAS NOT FIELD "]
+        names = [f"{field.name} " for field in fields] + [
+            "HAS FIELD ",
+            "HAS NOT FIELD ",
+        ]
         if re.search(r"field\s+\S*$", text, re.IGNORECASE):
             names = [field.name for field in fields]
         return _matching(match[1] or "", names)
     if match := _VALUE.search(text):
         field = field_named(fields, match[1])
-        return _matching(match[2], [_literal(value) for value, _ in field.frequent] if field else [])
+        return _matching(
+            match[2], [_literal(value) for value, _ in field.frequent] if field else []
+        )
     if text.endswith(" ") and _parses(text):
         return "", ["AND ", "OR "]
     match = _OPERATOR.search(text)
     if match and match[1].lower() not in ("and", "or"):
         operators = fitting(field_named(fields, match[1]))
-        return _matching(match[2], [f"{name} " for name in operators if name not in WITHOUT_VALUE])
+        return _matching(
+            match[2], [f"{name} " for name in operators if name not in WITHOUT_VALUE]
+        )
     return "", []
 
 
@@ -197,11 +239,12 @@ def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:
     matches = [
         ending
         for ending in endings
-        if ending.casefold().startswith(sought) or (sought and ending.casefold().startswith(f"'{sought}"))
+        if ending.casefold().startswith(sought)
+        or (sought and ending.casefold().startswith(f"'{sought}"))
     ]
-    return begun, [ending for ending in matches if ending != begun and visible(ending) == ending][
-        :_COMPLETIONS
-    ]
+    return begun, [
+        ending for ending in matches if ending != begun and visible(ending) == ending
+    ][:_COMPLETIONS]
 
 
 def _parses(text: str) -> bool:

@@ -53,7 +53,8 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
         self._changed, self._redactor = changed, redactor
         self._value = ""
-        self._tree: MetadataFilter | None = None  # of the text shown; None for no filter or a mistake
+        # of the text shown; None for no filter or a mistake
+        self._tree: MetadataFilter | None = None
         self.fields: list[MetadataField] = []
         self.mistake: FilterSyntaxError | None = None
         self.text = TextField(
@@ -61,7 +62,11 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
             complete=lambda text, head: completions(text, head, self.fields),
         )  # fmt: skip
         self.text.entered = lambda _: self._check(self.text.value, entered=True)
-        self.note, self._many, self._found = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.note, self._many, self._found = (
+            widgets.HTML(),
+            widgets.HTML(),
+            widgets.HTML(),
+        )
         self.rows = FilterGroup(self, None)
         super().__init__([self.text, self.note, self.rows, self._many, self._found])
         self.add_class("tk-control")
@@ -85,7 +90,11 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
             if mask(field.name) == field.name:
                 secret = any(map(is_secret_name, _PART.split(field.name)))
                 pairs = () if secret else field.frequent
-                shown = [pair for pair in pairs if not isinstance(pair[0], str) or mask(pair[0]) == pair[0]]
+                shown = [
+                    pair
+                    for pair in pairs
+                    if not isinstance(pair[0], str) or mask(pair[0]) == pair[0]
+                ]
                 self.fields.append(replace(field, frequent=tuple(shown)))
         self._found.value = _described(self.fields, len(frame))
         self.rows.learn()
@@ -135,7 +144,11 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
             if error.position >= len(text.rstrip()) and not entered:
                 self.note.value = note(f"Next: {error.expected}.")
             else:
-                self.note.value = _marked(text, error.position) + note(str(error), "problem") + note(advice)
+                self.note.value = (
+                    _marked(text, error.position)
+                    + note(str(error), "problem")
+                    + note(advice)
+                )
 
     def _show_rows(self) -> None:
         """Show the conditions of the text. If it does not parse or has too many, show no conditions."""
@@ -157,13 +170,14 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
     def __init__(self, editor: MetadataEditor, group: FilterGroup) -> None:
         self._editor = editor
-        self._made: Condition | None = (
-            None  # the condition that the controls show, until a person changes them
-        )
+        # the condition that the controls show, until a person changes them
+        self._made: Condition | None = None
         self.field = TextField("Field", self._field_changed, suggestions=())
         self.operator = Dropdown("Operator", self._operator_changed, OPERATORS)
         self.value = TextField("Value", self._touched, suggestions=())
-        self.remove = _button("Remove", lambda: group.remove_part(self), tooltip="Remove this condition")
+        self.remove = _button(
+            "Remove", lambda: group.remove_part(self), tooltip="Remove this condition"
+        )
         self.note = widgets.HTML()
         controls = [self.field, self.operator, self.value, self.remove]
         super().__init__([widgets.HBox(controls).add_class("tk-condition"), self.note])
@@ -184,7 +198,10 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         counts["condition"] += 1
         number = counts["condition"]
         self.field.label, self.value.label = f"Field {number}", f"Value {number}"
-        self.operator.label, self.remove.description = f"Operator {number}", f"Remove {number}"
+        self.operator.label, self.remove.description = (
+            f"Operator {number}",
+            f"Remove {number}",
+        )
 
     def read(self) -> MetadataFilter | None:
         """Return the condition, or None if it is incomplete. An InputError is also shown in the panel."""
@@ -195,7 +212,9 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         if not field or not (typed or self.operator.value in WITHOUT_VALUE):
             missing = "a value ('' is the empty text)" if field else "a field"
             if field or typed:
-                self.note.value = note(f"Not part of the filter until it has {missing}.")
+                self.note.value = note(
+                    f"Not part of the filter until it has {missing}."
+                )
             return None
         control = self.field
         try:
@@ -226,11 +245,15 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self.operator.options = list(fit if operator in fit else (operator, *fit))
         self.operator.value = operator
         self.value.suggestions = (
-            () if field is None else tuple(typed_value(value) for value, _ in field.frequent)
+            ()
+            if field is None
+            else tuple(typed_value(value) for value, _ in field.frequent)
         )
         self.value.several = operator.endswith("IN")
         kinds = () if field is None else field.kinds
-        self.value.hint = _HINTS.get(operator.removeprefix("NOT "), " or ".join(kinds[:2]))
+        self.value.hint = _HINTS.get(
+            operator.removeprefix("NOT "), " or ".join(kinds[:2])
+        )
         self.value.layout.display = "none" if operator in WITHOUT_VALUE else ""
 
     def _field_changed(self) -> None:
@@ -254,11 +277,19 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
     def __init__(self, editor: MetadataEditor, group: FilterGroup | None) -> None:
         self._editor = editor
         self.parts: list[ConditionRow | FilterGroup] = []
-        self.kind = Dropdown("Group", editor.rows_changed, [*_JOINED.values()]).add_class("tk-joined")
+        self.kind = Dropdown(
+            "Group", editor.rows_changed, [*_JOINED.values()]
+        ).add_class("tk-joined")
         # A group of the same kind as the group around it would have no effect, so begin with the other kind.
-        self.kind.value = _JOINED[Or if group is not None and group.joined is And else And]
-        self.add = _button("Add condition", lambda: self._append(ConditionRow(editor, self)))
-        self.nest = _button("Add group", lambda: self._append(FilterGroup(editor, self)))
+        self.kind.value = _JOINED[
+            Or if group is not None and group.joined is And else And
+        ]
+        self.add = _button(
+            "Add condition", lambda: self._append(ConditionRow(editor, self))
+        )
+        self.nest = _button(
+            "Add group", lambda: self._append(FilterGroup(editor, self))
+        )
         self.remove: widgets.Button | None = None
         if group is not None:
             self.remove = _button("Remove group", lambda: group.remove_part(self))
@@ -275,10 +306,18 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         if isinstance(part, And | Or):
             wanted = list(part.parts)
             self.kind.value = _JOINED[type(part)]
-        kinds = [FilterGroup if isinstance(inner, And | Or) else ConditionRow for inner in wanted]
+        kinds = [
+            FilterGroup if isinstance(inner, And | Or) else ConditionRow
+            for inner in wanted
+        ]
         removed: list[ConditionRow | FilterGroup] = []
-        if kinds != [*map(type, self.parts)]:  # else the controls stay, so that they keep the focus
-            removed, self.parts = self.parts, [kind(self._editor, self) for kind in kinds]
+        if kinds != [
+            *map(type, self.parts)
+        ]:  # else the controls stay, so that they keep the focus
+            removed, self.parts = (
+                self.parts,
+                [kind(self._editor, self) for kind in kinds],
+            )
         for there, inner in zip(self.parts, wanted, strict=True):
             there.show(inner)
         self._box.children = self.parts
@@ -335,8 +374,12 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self._editor.number()
 
 
-def _button(name: str, pressed: Callable[[], None], tooltip: str | None = None) -> widgets.Button:
-    button = widgets.Button(description=name, tooltip=tooltip, layout=widgets.Layout(width="auto"))
+def _button(
+    name: str, pressed: Callable[[], None], tooltip: str | None = None
+) -> widgets.Button:
+    button = widgets.Button(
+        description=name, tooltip=tooltip, layout=widgets.Layout(width="auto")
+    )
     button.on_click(lambda _: pressed())
     return button
 
@@ -357,23 +400,38 @@ def _marked(text: str, position: int) -> str:
     first, last = max(0, position - _CONTEXT), position + _CONTEXT
     before, character, after = (
         escape_html(part.replace("\n", " ").replace("\t", " "))
-        for part in (text[first:position], text[position : position + 1] or " ", text[position + 1 : last])
+        for part in (
+            text[first:position],
+            text[position : position + 1] or " ",
+            text[position + 1 : last],
+        )
     )
     start, end = "…" if first else "", "…" if last < len(text) else ""
-    return (
-        f'<pre class="tk-where" aria-hidden="true">{start}{before}<mark>{character}</mark>{after}{end}</pre>'
-    )
+    shown = f"{start}{before}<mark>{character}</mark>{after}{end}"
+    return f'<pre class="tk-where" aria-hidden="true">{shown}</pre>'
 
 
 def _described(fields: Sequence[MetadataField], vectors: int) -> str:
     """Return a folded table of the fields with their kinds and frequent values."""
-    head = f"{counted(len(fields), 'field')} that a filter can name, in the metadata of "
+    head = (
+        f"{counted(len(fields), 'field')} that a filter can name, in the metadata of "
+    )
     head += counted(vectors, "vector")
     if not fields:
         return note(head)
     names, rows = ("Field", "Kind", "Vectors", "Frequent values"), []
     for field in fields:
-        values = (f"{typed_value(value)[:40]} ({count:,})" for value, count in field.frequent[:_VALUES])
-        rows.append((field.name, " or ".join(field.kinds), f"{field.rows:,}", " · ".join(values)))
+        values = (
+            f"{typed_value(value)[:40]} ({count:,})"
+            for value, count in field.frequent[:_VALUES]
+        )
+        rows.append(
+            (
+                field.name,
+                " or ".join(field.kinds),
+                f"{field.rows:,}",
+                " · ".join(values),
+            )
+        )
     table = table_markup(names, rows, ' class="tk-fields"')
     return f"<details><summary>{escape_html(head)}</summary>{table}</details>"

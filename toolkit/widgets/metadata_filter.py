@@ -17,7 +17,12 @@ from toolkit.loading.vectors import open_vectors
 from toolkit.service.settings import Service
 from toolkit.service.vectors import VectorParts
 from toolkit.tables.arrow_input import FrameLike, conversion
-from toolkit.tables.frame_filters import match_metadata, metadata_values, unknown_fields, unknown_texts
+from toolkit.tables.frame_filters import (
+    match_metadata,
+    metadata_values,
+    unknown_fields,
+    unknown_texts,
+)
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.receipt import receipt
 from toolkit.tables.schemas import vectors
@@ -110,10 +115,17 @@ class MetadataFilterWidget(SourcePanel):
         if frame is not None:
             frame = checked_frame("frame", frame)
         self._namespace = text("namespace", namespace)
-        requests: dict[str, Call] = {"Find fields": lambda: self._start(self._looked, self._learn)}
+        requests: dict[str, Call] = {
+            "Find fields": lambda: self._start(self._looked, self._learn)
+        }
         given = self._checked(value)
         super().__init__(
-            "Vectors to choose by metadata", source, frame, requests=requests, value=given, key=key
+            "Vectors to choose by metadata",
+            source,
+            frame,
+            requests=requests,
+            value=given,
+            key=key,
         )
         self.editor = MetadataEditor(self._read, redactor=self._redactor)
         if self._known is None and isinstance(self._kept.origin, MatchedVectors):
@@ -180,7 +192,9 @@ class MetadataFilterWidget(SourcePanel):
     def _looked(self, job: Job, _: str) -> MatchedVectors:
         return self._call(job, "", SAMPLE)
 
-    def _call(self, job: Job, requested: str, limit: int | None = None) -> MatchedVectors:
+    def _call(
+        self, job: Job, requested: str, limit: int | None = None
+    ) -> MatchedVectors:
         """Return the vectors that can be read, even if the load ends early. A frame is returned whole."""
         try:
             read = self._vectors(job, limit)
@@ -198,7 +212,10 @@ class MetadataFilterWidget(SourcePanel):
             return self._empty() if self._known is None else self._known
         parts = VectorParts(vectors=False, data=False)
         return job.read(
-            lambda options: open_vectors(service, options, namespace=namespace, parts=parts), limit=limit
+            lambda options: open_vectors(
+                service, options, namespace=namespace, parts=parts
+            ),
+            limit=limit,
         )
 
     def _settle(self, result: MatchedVectors) -> pd.DataFrame:
@@ -230,8 +247,14 @@ class MetadataFilterWidget(SourcePanel):
                 read = receipt(load.read)  # the number of matches is shown already
                 mistakes = _mistakes(load.read, load.requested) if frame.empty else []
             sentence = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
-            sentence += "".join(f". Nothing matches: {text.removesuffix('.')}" for text in mistakes)
-        return f"{sentence}. They are from an earlier filter." if self._is_old() else sentence
+            sentence += "".join(
+                f". Nothing matches: {text.removesuffix('.')}" for text in mistakes
+            )
+        return (
+            f"{sentence}. They are from an earlier filter."
+            if self._is_old()
+            else sentence
+        )
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(vectors().empty_table())

@@ -26,7 +26,14 @@ from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
 from toolkit.secrets.redaction import Redactor, escape_html, escape_wrapping
 from toolkit.service.settings import Service
-from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
+from toolkit.widgets.controls import (
+    MESSAGE_LOCK,
+    Actions,
+    KeyboardGuard,
+    note,
+    receive_all,
+    script,
+)
 from toolkit.widgets.shown_code import code_markup
 
 _LONGEST_JSON: Final = 1_000_000  # longest text that is read as JSON, in characters
@@ -36,7 +43,14 @@ _LONGEST: Final = 80
 _INTERVAL: Final = 0.15  # seconds between two reports of progress
 _SETTLED: Final = 0.5  # seconds before a rate means something
 _POLL: Final = 0.05  # seconds between two checks of whether to stop
-_PLAIN: Final = ("dlq_id", "failed_at", "workflow_url", "response_status", "error", "failure_function_state")
+_PLAIN: Final = (
+    "dlq_id",
+    "failed_at",
+    "workflow_url",
+    "response_status",
+    "error",
+    "failure_function_state",
+)
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -79,20 +93,33 @@ class JobProgress:
 
     def words(self) -> str:
         """Return the progress for people: items done, speed, time left, retries, and the reason of a wait."""
-        parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
+        parts = [
+            f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")
+        ]
         if not self.done and self.total is None:
-            parts = ["Loading …" if self.seconds < 1 else f"Loading for {self.seconds:.0f} s …"]
+            parts = [
+                "Loading …"
+                if self.seconds < 1
+                else f"Loading for {self.seconds:.0f} s …"
+            ]
         # a call that waits for others has no steady rate
         settled = self.seconds >= _SETTLED and self.waits_for is None
         rate = self.done / self.seconds if settled else 0.0
         if rate:
             parts.append(f"{short_number(round(rate))} a second")
         if rate and self.total is not None and self.total > self.done:
-            parts.append(f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left")
+            parts.append(
+                f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left"
+            )
         if self.retries:
-            parts.append("1 retry" if self.retries == 1 else f"{self.retries:,} retries")
+            parts.append(
+                "1 retry" if self.retries == 1 else f"{self.retries:,} retries"
+            )
         if self.waits_for is not None:
-            parts += [f"running for {span(timedelta(seconds=self.seconds))}", *self.waits_for()]
+            parts += [
+                f"running for {span(timedelta(seconds=self.seconds))}",
+                *self.waits_for(),
+            ]
         return " · ".join(parts)
 
 
@@ -126,7 +153,9 @@ class Job:
         if self.stopping.is_set():
             raise Cancelled
 
-    def read(self, opened: Callable[[LoadOptions], Load], *, limit: int | None = None) -> pd.DataFrame:
+    def read(
+        self, opened: Callable[[LoadOptions], Load], *, limit: int | None = None
+    ) -> pd.DataFrame:
         """Read a load into a frame. `opened` makes the load with the given options."""
 
         def count(done: int, total: int | None) -> None:
@@ -201,7 +230,12 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     _stop = "Cancel"  # the button that stops a call; empty without a button
 
     def __init__(
-        self, title: str, *, value: Any, key: str | None = None, redactor: Redactor | None = None
+        self,
+        title: str,
+        *,
+        value: Any,
+        key: str | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         if key is not None:
             key = text("key", key)
@@ -229,11 +263,15 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
 
     def _checked(self, value: Any) -> Any:
         """Return the value. Raise InputError if it does not fit."""
-        return instance("value", value, self._value_type, f"a {self._value_type.__name__}")
+        return instance(
+            "value", value, self._value_type, f"a {self._value_type.__name__}"
+        )
 
     def _compose(self, *children: widgets.Widget) -> None:
         """Put the controls into the panel, the status line below them, and show the value."""
-        style = widgets.HTML(f"<style>{''.join(map(script, self._styles))}</style>").add_class("tk-style")
+        style = widgets.HTML(
+            f"<style>{''.join(map(script, self._styles))}</style>"
+        ).add_class("tk-style")
         head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
         self.children = [style, head, *children, self._status, KeyboardGuard()]
         self._show(self.value)
@@ -329,7 +367,9 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         showing = threading.Lock()
 
         def show(progress: JobProgress) -> None:
-            with showing:  # a late report must not replace the message of a call that has ended
+            with (
+                showing
+            ):  # a late report must not replace the message of a call that has ended
                 if self._job is job:
                     self._progressed(progress)
 
@@ -372,9 +412,13 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         # `Cancelled`, so there are two cases of a cancelled call.
         if isinstance(error, Cancelled):
             self.say("Stopped before anything was read.")
-        elif isinstance(partial, pd.DataFrame) and isinstance(error.__cause__, Cancelled):
+        elif isinstance(partial, pd.DataFrame) and isinstance(
+            error.__cause__, Cancelled
+        ):
             read = counted(len(partial), self._noun)
-            self.say(f"Cancelled: {read} read, not all; panel.frame() has them. Load starts again.")
+            self.say(
+                f"Cancelled: {read} read, not all; panel.frame() has them. Load starts again."
+            )
         elif isinstance(error, ToolkitError):
             self.complain(error)
         else:
@@ -413,7 +457,9 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """Return the widget if it can be drawn, otherwise text and a table of the first rows."""
         frame, rows = self._static()
-        parts = map(escape_html, (self._title, self._redactor.code(self.to_code()), rows))
+        parts = map(
+            escape_html, (self._title, self._redactor.code(self.to_code()), rows)
+        )
         html = "<strong>{}</strong><pre>{}</pre><p>{}</p>".format(*parts)
         # The frontend draws the richest type that it can, so one without widgets shows the HTML. The version
         # is of the protocol of widget views, which is 2.0 in ipywidgets 7 and 8.
@@ -433,11 +479,23 @@ class SourcePanel(Panel):
     """
 
     def __init__(
-        self, title: str, source: Any, frame: Any, *, requests: Mapping[str, Call], **options: Any
+        self,
+        title: str,
+        source: Any,
+        frame: Any,
+        *,
+        requests: Mapping[str, Call],
+        **options: Any,
     ) -> None:
         self._service = source if isinstance(source, Service) else None
-        self._known: pd.DataFrame | None = frame if self._service is not None else source
-        super().__init__(title, redactor=None if self._service is None else self._service.redactor, **options)
+        self._known: pd.DataFrame | None = (
+            frame if self._service is not None else source
+        )
+        super().__init__(
+            title,
+            redactor=None if self._service is None else self._service.redactor,
+            **options,
+        )
         calls: dict[str, Call] = {"Apply": self._start_run}
         if self._service is not None:
             calls = {"Load": self._start_run, **requests, "Cancel": self.cancel}
@@ -461,10 +519,15 @@ class SourcePanel(Panel):
         self._count.value = note(self.matching(), "count")
 
 
-def table_markup(names: Iterable[object], rows: Iterable[Iterable[str]], attributes: str = "") -> str:
+def table_markup(
+    names: Iterable[object], rows: Iterable[Iterable[str]], attributes: str = ""
+) -> str:
     """Return an HTML table with escaped cells."""
     head = "".join(f"<th>{escape_html(name)}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{escape_wrapping(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape_wrapping(cell)}</td>' for cell in row)}</tr>"
+        for row in rows
+    )
     return f"<table{attributes}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -475,10 +538,14 @@ def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
     '<table><thead><tr><th>n</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
     """
     plain = [name for name in _PLAIN if name in frame.columns]
-    return masked_table((frame[plain] if plain else frame.iloc[:, :_COLUMNS]).head(_ROWS), redactor)
+    return masked_table(
+        (frame[plain] if plain else frame.iloc[:, :_COLUMNS]).head(_ROWS), redactor
+    )
 
 
-def masked_table(frame: pd.DataFrame, redactor: Redactor, *, longest: int = _LONGEST) -> str:
+def masked_table(
+    frame: pd.DataFrame, redactor: Redactor, *, longest: int = _LONGEST
+) -> str:
     """Return a frame as an HTML table with masked, shortened and escaped values; empty without rows."""
     rows = frame.itertuples(index=False, name=None)
     cells = [[_cell(value, redactor, longest) for value in row] for row in rows]
@@ -490,7 +557,9 @@ def _cell(value: Any, redactor: Redactor, longest: int) -> str:
         return ""
     if isinstance(value, pd.Timestamp):
         return f"{value:%Y-%m-%d %H:%M:%S}"
-    whole = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    whole = (
+        ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    )
     return shorten(masked_text(whole, redactor), longest)
 
 
@@ -510,7 +579,9 @@ def masked_text(text: str, redactor: Redactor) -> str:
     return masked_json(text, redactor) or redactor.text(text)
 
 
-def masked_json(text: str, redactor: Redactor, *, indent: int | None = None) -> str | None:
+def masked_json(
+    text: str, redactor: Redactor, *, indent: int | None = None
+) -> str | None:
     """Return a JSON object or array with masked values, or None if the text is no JSON or does not change."""
     # Most cells are plain text: looking at the first character is much cheaper than a parser that fails.
     if text[:50].lstrip()[:1] in {"{", "["} and len(text) <= _LONGEST_JSON:

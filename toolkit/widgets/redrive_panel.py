@@ -32,7 +32,15 @@ from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
 from toolkit.widgets.shown_code import named_code
 
 _USUAL: Final = "resume, or restart where changed"
-_PLANNED: Final = ["title", "workflow_url", "action", "count", "reason", "first_expiry", "advice"]
+_PLANNED: Final = [
+    "title",
+    "workflow_url",
+    "action",
+    "count",
+    "reason",
+    "first_expiry",
+    "advice",
+]
 _RUN: Final = ["title", "workflow_url", "action", "state", "count", "reason"]
 _CHOSEN: Final = ("changed", "idempotent", "include")
 _LIMITS: Final = {
@@ -67,7 +75,9 @@ class LimitField(TextField):
         with suppress(ValueError):
             number = int(text) if self._name != "stop_above" else _share(text)
         given: dict[str, Any] = {self._name: number}
-        return getattr(Limits(**given), self._name)  # raises an `InputError` for other values
+        return getattr(
+            Limits(**given), self._name
+        )  # raises an `InputError` for other values
 
 
 def _share(text: str) -> float:
@@ -139,25 +149,40 @@ class RedrivePanel(Panel):
         self.ledger = file_path("ledger", ledger)
         self.result: RedriveResult | None = None
         own = redactor or (service.redactor if service is not None else None)
-        super().__init__("Redrive", value=self._planned({}) if value is None else value, redactor=own)
+        super().__init__(
+            "Redrive", value=self._planned({}) if value is None else value, redactor=own
+        )
         changed = partial(self.say, "Press Preview to see the plan with these options.")
         urls = sorted(set(self.value.frame["workflow_url"].dropna()))
         self.action = Dropdown("Action", changed, (_USUAL, *ACTIONS))
-        self.changed = CheckList("Workflows whose earlier steps have changed", changed, offered=urls)
-        self.idempotent = CheckList("Workflows that may be restarted", changed, offered=urls)
+        self.changed = CheckList(
+            "Workflows whose earlier steps have changed", changed, offered=urls
+        )
+        self.idempotent = CheckList(
+            "Workflows that may be restarted", changed, offered=urls
+        )
         self.include = CheckList(
-            "Include failures excluded by default", changed, offered=LEFT_OUT, searches=False
+            "Include failures excluded by default",
+            changed,
+            offered=LEFT_OUT,
+            searches=False,
         )
         self.limits = {name: LimitField(name, changed) for name in _LIMITS}
         chosen = (self.action, self.changed, self.idempotent, self.include)
         self._preview, self._outcome = widgets.HTML(), widgets.HTML()
         self.confirm = TextField("Confirm", lambda: None, follows=True)
-        calls = {"Run": self._start_run, "Stop": self.cancel} if service is not None else {}
+        calls = (
+            {"Run": self._start_run, "Stop": self.cancel} if service is not None else {}
+        )
         main = "Preview" if service is None else "Run"
-        self.actions = Actions({"Preview": self.preview, **calls}, self._receive_fields, main=main)
+        self.actions = Actions(
+            {"Preview": self.preview, **calls}, self._receive_fields, main=main
+        )
         fields = widgets.Box((*chosen, *self.limits.values())).add_class("tk-columns")
         confirm = [self.confirm] if service is not None else []
-        self._compose(fields, self._preview, *confirm, self.actions, self._outcome, self._code)
+        self._compose(
+            fields, self._preview, *confirm, self.actions, self._outcome, self._code
+        )
 
     def preview(self) -> None:
         """Plan again with the chosen options on another thread, and show the plan. Nothing is sent."""
@@ -169,7 +194,9 @@ class RedrivePanel(Panel):
         options: dict[str, Any] = {name: getattr(self, name).value for name in _CHOSEN}
         options |= {name: field.value for name, field in self.limits.items()}
         options["actions"] = None if action == _USUAL else action
-        self._start(lambda _, __: self._planned(options), partial(setattr, self, "value"))
+        self._start(
+            lambda _, __: self._planned(options), partial(setattr, self, "value")
+        )
 
     def _start_run(self) -> None:
         """Run the shown plan if the confirmation was entered. Otherwise explain which one is expected."""
@@ -178,9 +205,15 @@ class RedrivePanel(Panel):
         if self._job is not None or entered == plan.confirmation:
             super()._start_run()
             return
-        got = f"{entered[:_CODE_SHOWN]!r} is not the confirmation of this plan" if entered else ""
+        got = (
+            f"{entered[:_CODE_SHOWN]!r} is not the confirmation of this plan"
+            if entered
+            else ""
+        )
         expected = f"Enter {plan.confirmation} in the field Confirm, then press Run."
-        self.complain(f"Nothing was sent: {got or 'the field Confirm is empty'}. {expected}")
+        self.complain(
+            f"Nothing was sent: {got or 'the field Confirm is empty'}. {expected}"
+        )
 
     def to_code(self) -> str:
         """Return Python that makes the plan again and runs it, with the toolkit imported as ``tk``.
@@ -191,12 +224,18 @@ class RedrivePanel(Panel):
             The code uses the variable of the frame in the notebook, or ``failures``, with a comment.
         """
         plan: RedrivePlan = self.value
-        return named_code(lambda name: plan.to_code(self.ledger, failures=name), self._failures, "failures")
+        return named_code(
+            lambda name: plan.to_code(self.ledger, failures=name),
+            self._failures,
+            "failures",
+        )
 
     def _checked(self, value: object) -> RedrivePlan:
         if self._job is not None:
             # The running call acts on the plan that was confirmed, so the panel must not show another one.
-            raise InputError("changing a plan", got="a running call", expected="no running call")
+            raise InputError(
+                "changing a plan", got="a running call", expected="no running call"
+            )
         checked: RedrivePlan = super()._checked(value)
         return checked
 
@@ -211,29 +250,46 @@ class RedrivePanel(Panel):
     def _call(self, job: Job, requested: tuple[RedrivePlan, str]) -> RedriveResult:
         plan, confirm = requested
         if self._service is None:
-            raise InputError("running a redrive", got="a panel without a service", expected="a service")
+            raise InputError(
+                "running a redrive",
+                got="a panel without a service",
+                expected="a service",
+            )
 
         def progress(done: int, total: int | None) -> None:
             if job.due:
                 with suppress(InputError):  # of the ledger: the run continues
                     job.progress.waits_for = self._waits_for(plan)
-            with suppress(Cancelled):  # `stop` ends the run, with everything that was sent in the ledger
+            with suppress(
+                Cancelled
+            ):  # `stop` ends the run, with everything that was sent in the ledger
                 job.step(done, total)
 
         return run_redrive(
-            self._service, plan, ledger=self.ledger, confirm=confirm, progress=progress, stop=job.stopping
+            self._service,
+            plan,
+            ledger=self.ledger,
+            confirm=confirm,
+            progress=progress,
+            stop=job.stopping,
         )
 
     def _waits_for(self, plan: RedrivePlan) -> Callable[[], list[str]]:
         """Return a function that reads the ledger, and explains why the run waits and until when."""
         with closing(Ledger(self.ledger, make=False)) as ledger:
             waiting = waiting_of(plan, ledger)
-        return lambda: [self._redactor.text(part) for part in waiting.words(time.time())]
+        return lambda: [
+            self._redactor.text(part) for part in waiting.words(time.time())
+        ]
 
     def _settle(self, result: RedriveResult) -> pd.DataFrame:
         self._show_result(result)
         self._kept.frame = result.frame
-        self.say(result.verdict if result.finished else f"Stopped: {result.counts}. Press Run to continue.")
+        self.say(
+            result.verdict
+            if result.finished
+            else f"Stopped: {result.counts}. Press Run to continue."
+        )
         return result.frame
 
     def _failed(self, error: BaseException) -> None:
@@ -246,7 +302,9 @@ class RedrivePanel(Panel):
 
     def _show(self, value: RedrivePlan) -> None:
         self.say("")
-        self._preview.value = note(value.verdict, "count") + self._table(value.groups, _PLANNED, "Plan")
+        self._preview.value = note(value.verdict, "count") + self._table(
+            value.groups, _PLANNED, "Plan"
+        )
         for field in self.limits.values():
             field.value = field.of(value.limits)
         self.confirm.value, self.confirm.hint = "", value.confirmation
@@ -270,9 +328,17 @@ class RedrivePanel(Panel):
         """Return groups as a masked table that the keyboard can focus and scroll."""
         if groups.empty:
             return ""
-        shown = groups[columns].head(_SHOWN).rename(columns=lambda column: column.replace("_", " "))
+        shown = (
+            groups[columns]
+            .head(_SHOWN)
+            .rename(columns=lambda column: column.replace("_", " "))
+        )
         table = masked_table(shown, self._redactor, longest=_LONGEST)
-        more = note(f"{len(groups) - _SHOWN:,} more groups") if len(groups) > _SHOWN else ""
+        more = (
+            note(f"{len(groups) - _SHOWN:,} more groups")
+            if len(groups) > _SHOWN
+            else ""
+        )
         return f'<div class="tk-plan" role="group" aria-label="{name}" tabindex="0">{table}</div>{more}'
 
     def _static(self) -> tuple[pd.DataFrame, str]:

@@ -27,13 +27,19 @@ def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code
     """
     names: dict[str, object] = dict(getattr(get_ipython(), "user_ns", {}))
     # IPython keeps results as `_`, `_3` and so on. Nobody chose these names, so they are left out.
-    found = [name for name, value in names.items() if value is given and not str(name).startswith("_")]
+    found = [
+        name
+        for name, value in names.items()
+        if value is given and not str(name).startswith("_")
+    ]
     for name in sorted(found, key=len):
         with suppress(InputError):  # a name that no variable can have
             return write(variable(name))
     named = variable(usual)
     what = fill("service") if isinstance(given, Service) else fill("frame")
-    comment = fill("# {named}: the {what} this panel was made with", named=named, what=what)
+    comment = fill(
+        "# {named}: the {what} this panel was made with", named=named, what=what
+    )
     return joined([comment, write(named)])
 
 
@@ -44,6 +50,8 @@ def code_markup(code: str) -> str:
     """
     lines = code.split("\n")
     if (more := len(lines) - _LINES) > 0:
-        lines[_LINES - 2 : -2] = [f"    # … {more:,} more lines"]  # the last two end the list
+        lines[_LINES - 2 : -2] = [
+            f"    # … {more:,} more lines"
+        ]  # the last two end the list
     shown = escape_wrapping("\n".join(lines))
     return f'<pre class="tk-code" tabindex="0">{shown}</pre>'

@@ -14,10 +14,23 @@ import pandas as pd
 from toolkit.base.errors import InputError
 from toolkit.base.own_tokens import MASK
 from toolkit.drawing.wording import counted, shorten
-from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
+from toolkit.filters.query import (
+    FusionAlgorithm,
+    QueryMode,
+    SparsePair,
+    VectorQuery,
+    WeightingStrategy,
+)
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.service.vectors import IndexInfo
-from toolkit.widgets.controls import Changed, CheckList, Dropdown, ReceiveFields, TextField, note
+from toolkit.widgets.controls import (
+    Changed,
+    CheckList,
+    Dropdown,
+    ReceiveFields,
+    TextField,
+    note,
+)
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import is_missing
 
@@ -30,7 +43,11 @@ _DEFAULT: Final = 10
 _SCORING: Final = {  # label, choices, and the kinds of index that accept the option
     "query_mode": ("Query mode", get_args(QueryMode), ("HYBRID",)),
     "fusion_algorithm": ("Fusion", get_args(FusionAlgorithm), ("HYBRID",)),
-    "weighting_strategy": ("Weighting", get_args(WeightingStrategy), ("HYBRID", "SPARSE")),
+    "weighting_strategy": (
+        "Weighting",
+        get_args(WeightingStrategy),
+        ("HYBRID", "SPARSE"),
+    ),
 }
 
 
@@ -54,7 +71,9 @@ class Question:
         chosen = dict(options)
         if self.data is None:
             chosen.pop("query_mode", None)
-        return VectorQuery(data=self.data, vector=self.vector, sparse=self.sparse, **chosen)
+        return VectorQuery(
+            data=self.data, vector=self.vector, sparse=self.sparse, **chosen
+        )
 
     def words(self, masked: Callable[[str], str] = str) -> str:
         """Return the source of the query as a sentence. Text is masked before it is truncated.
@@ -70,17 +89,27 @@ class Question:
         if self.pending:
             return f"Query by {name}, which Ask fetches first. Until then the value is None."
         parts = [counted(len(self.vector), "number")] if self.vector is not None else []
-        parts += [counted(len(self.sparse.indices), "sparse term")] if self.sparse is not None else []
+        parts += (
+            [counted(len(self.sparse.indices), "sparse term")]
+            if self.sparse is not None
+            else []
+        )
         origin = f", from {self.origin}" if self.origin else ""
         return f"Query by {name}{origin}: {' and '.join(parts)}."
 
     def mismatch_reason(self, info: IndexInfo) -> str:
         """Return the reason if an index does not accept this source, else an empty string."""
         if self.data is not None:
-            return "" if info.model else "This index has no model: it accepts no text, only vectors."
+            return (
+                ""
+                if info.model
+                else "This index has no model: it accepts no text, only vectors."
+            )
         if self.sparse is not None and info.kind == "DENSE":
             return "A dense index accepts no sparse vector."
-        if self.vector is None or (info.kind != "SPARSE" and len(self.vector) == info.dimension):
+        if self.vector is None or (
+            info.kind != "SPARSE" and len(self.vector) == info.dimension
+        ):
             return ""
         if info.kind == "SPARSE":
             return 'A sparse index accepts sparse vectors: {"indices": [3], "values": [0.5]}.'
@@ -115,7 +144,9 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(doing, got=f"no JSON ({shorten(str(error), _LONGEST)})", expected=_FORM) from None
+        raise InputError(
+            doing, got=f"no JSON ({shorten(str(error), _LONGEST)})", expected=_FORM
+        ) from None
     if isinstance(parsed, list):
         parsed = {"vector": parsed}
     elif set(parsed) == {"indices", "values"}:
@@ -136,11 +167,15 @@ def written(question: Question) -> str:
     return "" if value is None else json.dumps(value)
 
 
-def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str] = str) -> Question:
+def vectors_of(
+    row: Mapping[str, Any], origin: str, masked: Callable[[str], str] = str
+) -> Question:
     """Return the vectors of a row of a frame. Raise InputError if it has no usable vector."""
     names = ("vector", "sparse_indices", "sparse_values")
     cells: Iterable[Any] = (row.get(name) for name in names)
-    dense, indices, values = (None if is_missing(cell) else list(cell) for cell in cells)
+    dense, indices, values = (
+        None if is_missing(cell) else list(cell) for cell in cells
+    )
     identity = str(row["id"])
     if dense is None and (indices is None or values is None):
         problem = row.get("vector_problem")
@@ -151,7 +186,11 @@ def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str]
             next_step="Load vectors with include_vectors=True, or choose another one.",
         )
     sparse = None if indices is None or values is None else (indices, values)
-    return replace(query_source(VectorQuery(vector=dense, sparse=sparse)), stored=identity, origin=origin)
+    return replace(
+        query_source(VectorQuery(vector=dense, sparse=sparse)),
+        stored=identity,
+        origin=origin,
+    )
 
 
 def whole_number(text: str) -> int | None:
@@ -177,7 +216,12 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
     """
 
     def __init__(
-        self, changed: Changed, entered: ReceiveFields, *, frame: pd.DataFrame | None, redactor: Redactor
+        self,
+        changed: Changed,
+        entered: ReceiveFields,
+        *,
+        frame: pd.DataFrame | None,
+        redactor: Redactor,
     ) -> None:
         self._changed, self._frame, self._redactor = changed, frame, redactor
         self._question: Question | None = None
@@ -189,21 +233,36 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         masked = redactor.text
 
         def field(
-            label: str, made: Callable[[str], Question], hint: str, offered: list[str] | None = None
+            label: str,
+            made: Callable[[str], Question],
+            hint: str,
+            offered: list[str] | None = None,
         ) -> TextField:
-            one = TextField(label, lambda: self._edited(one, made), hint=hint, suggestions=offered)
+            one = TextField(
+                label, lambda: self._edited(one, made), hint=hint, suggestions=offered
+            )
             one.entered = entered
             self._fields.append(one)
             return one
 
-        self.text = field("Text", lambda typed: Question(data=typed), "what you look for, in words")
-        self.vector = field("Vector", lambda typed: vectors_typed(typed, masked), "[0.1, 0.2, …]")
+        self.text = field(
+            "Text", lambda typed: Question(data=typed), "what you look for, in words"
+        )
+        self.vector = field(
+            "Vector", lambda typed: vectors_typed(typed, masked), "[0.1, 0.2, …]"
+        )
         ids = [] if frame is None else frame["id"].head(_OFFERED).astype(str).tolist()
-        offered = [name for name in ids if not MASK.search(name) and masked(name) == name]
-        self.stored = field("Stored id", lambda typed: Question(stored=typed), "id of a vector", offered)
+        offered = [
+            name for name in ids if not MASK.search(name) and masked(name) == name
+        ]
+        self.stored = field(
+            "Stored id", lambda typed: Question(stored=typed), "id of a vector", offered
+        )
         self.row: TextField | None = None
         if frame is not None and len(frame):
-            self.row = field("Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}")
+            self.row = field(
+                "Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}"
+            )
         self.note = widgets.HTML()
         super().__init__([widgets.Box(self._fields).add_class("tk-columns"), self.note])
         self.add_class("tk-control")
@@ -250,7 +309,9 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         text, mismatch = "Nothing to search for yet: fill one of these fields.", ""
         if question is not None:
             text = question.words(self._redactor.text)
-            mismatch = "" if self._info is None else question.mismatch_reason(self._info)
+            mismatch = (
+                "" if self._info is None else question.mismatch_reason(self._info)
+            )
         self.note.value = note(self._redactor.text(text)) + note(mismatch, "problem")
 
     def explain(self, problem: str | None) -> None:
@@ -298,8 +359,14 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         index = whole_number(typed)
         if index is None or index >= len(frame):
             shown = shorten(self._redactor.text(typed), _LONGEST)
-            raise InputError("choosing a row", got=repr(shown), expected=f"a number, 0 to {len(frame) - 1:,}")
-        return vectors_of(row_of(frame, index), f"row {index:,} of the frame", self._redactor.text)
+            raise InputError(
+                "choosing a row",
+                got=repr(shown),
+                expected=f"a number, 0 to {len(frame) - 1:,}",
+            )
+        return vectors_of(
+            row_of(frame, index), f"row {index:,} of the frame", self._redactor.text
+        )
 
 
 class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
@@ -307,11 +374,16 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
         self.top_k = TextField("How many (topK)", changed, hint=str(_DEFAULT))
-        self.namespace = TextField("Namespace", changed, hint="the default one", suggestions=())
-        self.included = CheckList("With each hit", changed, offered=_INCLUDED, searches=False)
+        self.namespace = TextField(
+            "Namespace", changed, hint="the default one", suggestions=()
+        )
+        self.included = CheckList(
+            "With each hit", changed, offered=_INCLUDED, searches=False
+        )
         self.filter = MetadataEditor(changed, redactor=redactor)
         self.scoring = {
-            name: Dropdown(label, changed, (_UNSET, *words)) for name, (label, words, _) in _SCORING.items()
+            name: Dropdown(label, changed, (_UNSET, *words))
+            for name, (label, words, _) in _SCORING.items()
         }
         self._redactor = redactor
         self._kind: str | None = None
@@ -326,7 +398,9 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self.top_k.problem = None
         if not top_k:
             self.top_k.problem = "Type a whole number from 1."
-            raise InputError("reading topK", got=repr(typed[:40]), expected="a whole number from 1")
+            raise InputError(
+                "reading topK", got=repr(typed[:40]), expected="a whole number from 1"
+            )
         return {
             "top_k": top_k,
             "namespace": self.namespace.value,
@@ -343,7 +417,9 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         """Return whether a control has a mistake, and is therefore not part of the options."""
         # a filter that was set from Python is part of them, right or wrong
         shown, used = self.filter.text.text.strip(), visible(self.filter.value).strip()
-        return (self.filter.mistake is not None and shown != used) or self.top_k.problem is not None
+        return (
+            self.filter.mistake is not None and shown != used
+        ) or self.top_k.problem is not None
 
     def begin_in(self, names: Sequence[str]) -> None:
         """Offer these namespaces of a frame. Begin in the first one if the default one is missing."""
@@ -360,7 +436,9 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
     def show(self, query: VectorQuery) -> None:
         """Show the options of a query."""
         self.top_k.value, self.namespace.value = str(query.top_k), query.namespace
-        self.included.value = [name for name in _INCLUDED if getattr(query, f"include_{name}")]
+        self.included.value = [
+            name for name in _INCLUDED if getattr(query, f"include_{name}")
+        ]
         self.filter.value = query.filter
         for name, chosen in self.scoring.items():
             chosen.value = getattr(query, name) or _UNSET
@@ -380,11 +458,19 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         """Show options that fit the index, and mark unused ones. Chosen ones stay visible."""
         for name, chosen in self.scoring.items():
             # the mode alone can be chosen before the index is known: most have no fusion and weights
-            here = self._kind in _SCORING[name][2] or (self._kind is None and name == "query_mode")
+            here = self._kind in _SCORING[name][2] or (
+                self._kind is None and name == "query_mode"
+            )
             chosen.layout.display = "" if here or chosen.value != _UNSET else "none"
-            chosen.remark = "" if here or not self._kind else f"Not for a {self._kind.lower()} index."
+            chosen.remark = (
+                ""
+                if here or not self._kind
+                else f"Not for a {self._kind.lower()} index."
+            )
         mode = self.scoring["query_mode"]
         if mode.value != _UNSET and not by_text:
             mode.remark = "Only with a text: not part of the query now."
         elif self._kind is None:
-            mode.remark = "Look at index shows whether this index also has fusion and weighting."
+            mode.remark = (
+                "Look at index shows whether this index also has fusion and weighting."
+            )

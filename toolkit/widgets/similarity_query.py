@@ -112,10 +112,16 @@ class SimilarityQueryWidget(Panel):
             frame = checked_frame("frame", frame, "id")
         self._pending: tuple[Question, dict[str, Any]] | None = None
         self._pinned: pd.DataFrame | None = None
-        super().__init__("Similar vectors", value=value, key=key, redactor=service.redactor)
-        self.source = QuerySource(self._read, self._entered, frame=frame, redactor=self._redactor)
+        super().__init__(
+            "Similar vectors", value=value, key=key, redactor=service.redactor
+        )
+        self.source = QuerySource(
+            self._read, self._entered, frame=frame, redactor=self._redactor
+        )
         self.options = QueryOptions(self._read, redactor=self._redactor)
-        self.options.top_k.entered = self.options.namespace.entered = self._option_entered
+        self.options.top_k.entered = self.options.namespace.entered = (
+            self._option_entered
+        )
         self._fields_known = frame is not None and "metadata" in frame.columns
         if frame is not None and self._fields_known:
             self.options.filter.learn(frame)
@@ -143,8 +149,14 @@ class SimilarityQueryWidget(Panel):
 
     def _checked(self, value: Any) -> VectorQuery | None:
         if value is None and self._pending is not None and not self._reading:
-            self._show(None)  # already None, so observers are not called: an id that is not fetched yet
-        return None if value is None else instance("value", value, VectorQuery, "a VectorQuery")
+            self._show(
+                None
+            )  # already None, so observers are not called: an id that is not fetched yet
+        return (
+            None
+            if value is None
+            else instance("value", value, VectorQuery, "a VectorQuery")
+        )
 
     def to_code(self) -> str:
         """Return Python that makes the query again, with whole vectors, or ``None`` without a source."""
@@ -170,7 +182,9 @@ class SimilarityQueryWidget(Panel):
 
     def ask_stored(self, id: str, *, namespace: str = "") -> None:  # noqa: A002 - the service's own name
         """Query by a stored id, as entering it does. The vector is read from the frame, or else fetched."""
-        self._ask(Question(stored=text("id", id, empty=False)), text("namespace", namespace))
+        self._ask(
+            Question(stored=text("id", id, empty=False)), text("namespace", namespace)
+        )
 
     def on_result(self, call: Callable[[pd.DataFrame], object]) -> None:
         """Call a function with every new result, and at once with the last result, if any."""
@@ -218,7 +232,9 @@ class SimilarityQueryWidget(Panel):
             If nothing is pinned.
         """
         if self._pinned is None:
-            raise InputError("comparing results", got="nothing pinned", expected="a pinned result")
+            raise InputError(
+                "comparing results", got="nothing pinned", expected="a pinned result"
+            )
         return score_moves(self._pinned, self.frame())
 
     def _short_code(self) -> str:
@@ -253,7 +269,9 @@ class SimilarityQueryWidget(Panel):
                 self.source.explain(str(error))
             return False
         self.source.explain(None)
-        self._pending = (question, options) if question is not None and pending else None
+        self._pending = (
+            (question, options) if question is not None and pending else None
+        )
         self._changed_to(value)
         self._reflect(question)
         return True
@@ -291,7 +309,9 @@ class SimilarityQueryWidget(Panel):
         fetched = None
         if pending is not None:
             question, options = pending
-            fetched = job.wait(lambda: self._fetched(str(question.stored), options["namespace"]))
+            fetched = job.wait(
+                lambda: self._fetched(str(question.stored), options["namespace"])
+            )
             value = fetched.query(options)
         if value is None:
             raise InputError(
@@ -309,7 +329,11 @@ class SimilarityQueryWidget(Panel):
 
     def _fetched(self, identity: str, namespace: str) -> Question:
         fetched = fetch_vectors(
-            self._service, [identity], namespace=namespace, include_metadata=False, include_data=False
+            self._service,
+            [identity],
+            namespace=namespace,
+            include_metadata=False,
+            include_data=False,
         )
         if fetched["vector_problem"].iloc[0] == ABSENT:
             raise InputError(
@@ -321,12 +345,20 @@ class SimilarityQueryWidget(Panel):
         return vectors_of(row_of(fetched, 0), "the service")
 
     def _settle(self, result: QueryResult) -> pd.DataFrame:
-        self._kept.origin, self._mistakes, fetched = result.hits, result.mistakes, result.fetched
+        self._kept.origin, self._mistakes, fetched = (
+            result.hits,
+            result.mistakes,
+            result.fetched,
+        )
         if fetched is not None:
             self.source.learn(result.request.namespace, fetched)
             if self._pending is not None and self._pending[0].stored == fetched.stored:
                 self._read()
-        extra = [name for name in ("data", "metadata") if not getattr(result.request, f"include_{name}")]
+        extra = [
+            name
+            for name in ("data", "metadata")
+            if not getattr(result.request, f"include_{name}")
+        ]
         return super()._settle(result.hits.drop(columns=extra, errors="ignore"))
 
     def _arrived(self, frame: pd.DataFrame) -> str:
@@ -346,7 +378,11 @@ class SimilarityQueryWidget(Panel):
         return " ".join([f"{sentence}{later}.{remark}", *self._mistakes])
 
     def _progressed(self, progress: JobProgress) -> None:
-        self.say("Searching …" if progress.seconds < 1 else f"Searching for {progress.seconds:.0f} s …")
+        self.say(
+            "Searching …"
+            if progress.seconds < 1
+            else f"Searching for {progress.seconds:.0f} s …"
+        )
 
     def _looked(self, job: Job, _: Request) -> IndexInfo:
         return job.wait(lambda: index_info(self._service))
@@ -354,11 +390,24 @@ class SimilarityQueryWidget(Panel):
     def _learn(self, info: IndexInfo) -> IndexInfo:
         self.options.learn(info)
         self.source.learn_index(info)
-        self._reflect(self._pending[0] if self._pending else self.value and query_source(self.value))
-        dense = f", {info.dimension} dimensions, {info.similarity}" if info.dimension else ""
-        spaces = ", ".join(f"{name or 'default'} ({count:,})" for name, count in info.namespaces.items())
+        self._reflect(
+            self._pending[0]
+            if self._pending
+            else self.value and query_source(self.value)
+        )
+        dense = (
+            f", {info.dimension} dimensions, {info.similarity}"
+            if info.dimension
+            else ""
+        )
+        spaces = ", ".join(
+            f"{name or 'default'} ({count:,})"
+            for name, count in info.namespaces.items()
+        )
         model = info.model or "none, so texts are not accepted"
-        described = f"{info.kind}{dense}; model: {model}; namespaces: {spaces or 'none'}"
+        described = (
+            f"{info.kind}{dense}; model: {model}; namespaces: {spaces or 'none'}"
+        )
         self.say(self._redactor.text(described))
         return info
 

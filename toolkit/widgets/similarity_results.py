@@ -85,16 +85,24 @@ def hit_rows(
                 more=_one_line(text, redactor),
             )
         )
-    total = counted(len(frame), "hit") + (f", the first {_SHOWN} shown" if len(frame) > _SHOWN else "")
+    total = counted(len(frame), "hit") + (
+        f", the first {_SHOWN} shown" if len(frame) > _SHOWN else ""
+    )
     return rows, f"{total}; bars from {low:.3g} to {high:.3g}" if rows else "No hits"
 
 
-def _descriptions(hits: pd.DataFrame, redactor: Redactor, other: pd.DataFrame | None) -> list[str]:
+def _descriptions(
+    hits: pd.DataFrame, redactor: Redactor, other: pd.DataFrame | None
+) -> list[str]:
     """Return a description of each hit: the data, or else the most descriptive metadata field."""
     data = _values_of(hits, "data")
     whole = _values_of(hits, "metadata")
     fields = [_texts(value) for value in whole]
-    others = [] if other is None else [_texts(value) for value in _values_of(other, "metadata")]
+    others = (
+        []
+        if other is None
+        else [_texts(value) for value in _values_of(other, "metadata")]
+    )
     held: dict[str, list[str]] = {}
     for texts in [*fields, *others]:
         for name, text in texts.items():
@@ -111,7 +119,9 @@ def _descriptions(hits: pd.DataFrame, redactor: Redactor, other: pd.DataFrame | 
         if isinstance(text, str) and text:
             described.append(text)
         elif best is not None:
-            described.append(f"{best}: {redactor.value(texts[best], secret=is_secret_name(best))}")
+            described.append(
+                f"{best}: {redactor.value(texts[best], secret=is_secret_name(best))}"
+            )
         else:
             described.append(metadata if isinstance(metadata, str) else "")
     return described
@@ -132,7 +142,9 @@ def _texts(metadata: Any) -> dict[str, str]:
     except ValueError:  # shown unchanged
         return {}
     members = value.items() if isinstance(value, dict) else ()
-    return {name: text for name, text in members if isinstance(text, str) and text.strip()}
+    return {
+        name: text for name, text in members if isinstance(text, str) and text.strip()
+    }
 
 
 def _one_line(text: str, redactor: Redactor) -> str:
@@ -151,9 +163,13 @@ def rank_changes(moves: pd.DataFrame) -> tuple[dict[str, str], str]:
     # Sort hits of the new result last, so that they win in the dict: a hit that is gone can have the same id
     # in another namespace.
     ranks.sort(key=lambda row: bool(pd.notna(row[2])))
-    words = [(str(identity), _moved(before, after)) for identity, before, after in ranks]
+    words = [
+        (str(identity), _moved(before, after)) for identity, before, after in ranks
+    ]
     counts = Counter(word.rpartition(" ")[2] for _, word in words)
-    up, down, same, new, gone = (counts[word] for word in ("up", "down", "same", "new", "gone"))
+    up, down, same, new, gone = (
+        counts[word] for word in ("up", "down", "same", "new", "gone")
+    )
     both = counted(up + down + same, "hit")
     inside = f"{up:,} up, {down:,} down, {same:,} the same"
     return dict(words), f"{both} in both ({inside}), {new:,} new, {gone:,} gone"
@@ -168,14 +184,21 @@ def _moved(before: Any, after: Any) -> str:
     return "= same" if not up else f"▲ {up:,} up" if up > 0 else f"▼ {-up:,} down"
 
 
-def difference(before: dict[str, Any], after: dict[str, Any], masked: Callable[[str], str] = str) -> str:
+def difference(
+    before: dict[str, Any], after: dict[str, Any], masked: Callable[[str], str] = str
+) -> str:
     """Return the differences between the scopes of two queries. Text is masked before it is truncated.
 
     >>> difference({"data": "a", "top_k": 5}, {"data": "a"})
     'top_k: 5 → 10'
     """
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    pairs = [(name, *(_option(scope, name, masked) for scope in (before, after))) for name in names]
+    names = [
+        name for name in {**before, **after} if before.get(name) != after.get(name)
+    ]
+    pairs = [
+        (name, *(_option(scope, name, masked) for scope in (before, after)))
+        for name in names
+    ]
     return "; ".join(f"{name}: {old} → {new}" for name, old, new in pairs) or "nothing"
 
 
@@ -193,10 +216,14 @@ def scope(frame: pd.DataFrame) -> dict[str, Any]:
     return queries[0]
 
 
-def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float) -> str:
+def _svg(
+    draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float
+) -> str:
     figure = Figure(figsize=(4.8, height), layout="constrained")
     draw(figure.add_subplot())
-    return inline_svg(figure, title=title, description=described, prefix=prefix, theme=THEMES["light"])
+    return inline_svg(
+        figure, title=title, description=described, prefix=prefix, theme=THEMES["light"]
+    )
 
 
 class HitTable(PageWidget):
@@ -209,8 +236,14 @@ class HitTable(PageWidget):
     moves = synced(traitlets.Bool())
     version = synced(traitlets.Int())
 
-    def __init__(self, query_by: QueryBy, receive_fields: ReceiveFields, redactor: Redactor) -> None:
-        self._query_by, self._receive_fields, self._redactor = query_by, receive_fields, redactor
+    def __init__(
+        self, query_by: QueryBy, receive_fields: ReceiveFields, redactor: Redactor
+    ) -> None:
+        self._query_by, self._receive_fields, self._redactor = (
+            query_by,
+            receive_fields,
+            redactor,
+        )
         self._frame = pd.DataFrame()
         self.hits: list[HitRow] = []
         super().__init__(self._asked)
@@ -226,14 +259,21 @@ class HitTable(PageWidget):
         self._frame = frame
         self.hits, caption = hit_rows(frame, self._redactor, moved, other)
         with self.hold_sync():
-            self.rows, self.caption = [asdict(hit) for hit in self.hits], f"{title}{caption}"
+            self.rows, self.caption = (
+                [asdict(hit) for hit in self.hits],
+                f"{title}{caption}",
+            )
             self.moves = any(hit.moved for hit in self.hits)
             self.version += 1
 
     def _asked(self, content: dict[str, Any]) -> None:
         """Check a message of the page, and query by the hit that it names."""
         index = content.get("position")
-        if content.get("kind") == "ask" and type(index) is int and 0 <= index < len(self.hits):
+        if (
+            content.get("kind") == "ask"
+            and type(index) is int
+            and 0 <= index < len(self.hits)
+        ):
             self._receive_fields(content.get("fields"))
             self._query_by(self._frame, index)
 
@@ -242,13 +282,24 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
     """One result, or two side by side."""
 
     def __init__(
-        self, query_by: QueryBy, receive_fields: ReceiveFields, *, redactor: Redactor, prefix: str
+        self,
+        query_by: QueryBy,
+        receive_fields: ReceiveFields,
+        *,
+        redactor: Redactor,
+        prefix: str,
     ) -> None:
         self._redactor, self._prefix = redactor, prefix
         self.frame: pd.DataFrame | None = None
         self.pinned: pd.DataFrame | None = None
-        self.table, self.pinned_table = (HitTable(query_by, receive_fields, redactor) for _ in range(2))
-        self.summary, self.chart, self.comparison = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.table, self.pinned_table = (
+            HitTable(query_by, receive_fields, redactor) for _ in range(2)
+        )
+        self.summary, self.chart, self.comparison = (
+            widgets.HTML(),
+            widgets.HTML(),
+            widgets.HTML(),
+        )
         self._side_by_side = widgets.Box().add_class("tk-results")
         super().__init__([self.summary, self._side_by_side])
         self.add_class("tk-control")
@@ -284,7 +335,9 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
         changed = difference(scope(pinned), scope(frame), self._redactor.text)
         self.summary.value = note(summary, "count") + note(f"Changed: {changed}")
         both = {"pinned": pinned, "now": frame}
-        scores = pd.concat([hits[["score"]].assign(result=name) for name, hits in both.items()])
+        scores = pd.concat(
+            [hits[["score"]].assign(result=name) for name, hits in both.items()]
+        )
         self.chart.value = _svg(
             lambda ax: plot_score_distribution(scores, by="result", ax=ax), self._prefix,
             "Scores of the hits, pinned and now",
@@ -294,4 +347,9 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
             lambda ax: plot_score_comparison(pinned, frame, names=("pinned", "now"), ax=ax),
             f"{self._prefix}-both", "Scores, pinned and now", summary, 3.4,
         )  # fmt: skip
-        self._side_by_side.children = (self.pinned_table, self.table, self.comparison, self.chart)
+        self._side_by_side.children = (
+            self.pinned_table,
+            self.table,
+            self.comparison,
+            self.chart,
+        )

@@ -37,7 +37,9 @@ _CORNERS: Final = 3
 _MOST_CORNERS: Final = 10_000
 _LONGEST: Final = 400  # characters of code that are shown
 _NAME: Final = 40
-_BY_KEYS: Final = "{frame}[[key in {keys} for key in zip({frame}['namespace'], {frame}['id'])]]"
+_BY_KEYS: Final = (
+    "{frame}[[key in {keys} for key in zip({frame}['namespace'], {frame}['id'])]]"
+)
 
 _Mask = npt.NDArray[np.bool_]
 Key = tuple[str, str]
@@ -111,7 +113,10 @@ class VectorMap(Panel):
     """
 
     _styles = ("style.css", "vectors.css", "map.css")
-    _filter: tuple[str, tuple[Key, ...]] = ("", ())  # the last filter, and the points that it selected
+    _filter: tuple[str, tuple[Key, ...]] = (
+        "",
+        (),
+    )  # the last filter, and the points that it selected
     _values: pd.Series[Any] | None = None  # the values that colour the points
 
     def __init__(
@@ -128,7 +133,11 @@ class VectorMap(Panel):
             instance("query", query, SimilarityQueryWidget, "a SimilarityQueryWidget")
             redactor = query.redactor if redactor is None else redactor
         instance("redactor", redactor, Redactor, "a Redactor", optional=True)
-        self.projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
+        self.projection = (
+            vectors
+            if isinstance(vectors, VectorProjection)
+            else project_vectors(vectors)
+        )
         self._query = query
         frame = self.projection.frame
         self._vectors = frame if self.projection is vectors else vectors
@@ -154,14 +163,27 @@ class VectorMap(Panel):
         self.colour = Dropdown("Colour by", self._recolour, colours)
         self.colour.value = _PLAIN if color is None else color
         self.filter = MetadataEditor(self._filtered, redactor=self._redactor)
-        self.actions = Actions({"Clear selection": self.clear}, self._receive_fields, main=False)
-        about = self.projection.verdict if len(frame) else f"No usable vectors: {self.projection.basis}."
+        self.actions = Actions(
+            {"Clear selection": self.clear}, self._receive_fields, main=False
+        )
+        about = (
+            self.projection.verdict
+            if len(frame)
+            else f"No usable vectors: {self.projection.basis}."
+        )
         self._count, self._trust = widgets.HTML(), widgets.HTML(note(about))
         filters = [self.filter] if "metadata" in frame.columns else []
         if filters:
             self.filter.learn(frame)
         self._recolour()
-        controls = [self.colour, self.canvas, *filters, self._count, self._code, self.actions]
+        controls = [
+            self.colour,
+            self.canvas,
+            *filters,
+            self._count,
+            self._code,
+            self.actions,
+        ]
         self._compose(self._trust, *(controls if len(frame) else []))
         if query is not None:
             query.on_result(self.mark)
@@ -196,9 +218,15 @@ class VectorMap(Panel):
         # The code with the filter is short, but it selects rows of the whole frame. It is right only if all
         # of them are on the map, and nobody changed the selection since.
         if text and chosen == self.value and not self.projection.is_sample:
-            return fill("{frame}[tk.match_metadata({frame}, {text})]", frame=name, text=text)
+            return fill(
+                "{frame}[tk.match_metadata({frame}, {text})]", frame=name, text=text
+            )
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
-            return fill("{frame}[{frame}['id'].isin({ids})]", frame=name, ids=listed(self.selection))
+            return fill(
+                "{frame}[{frame}['id'].isin({ids})]",
+                frame=name,
+                ids=listed(self.selection),
+            )
         keys = listed(self.value, "{}") if self.value else fill("()")
         return fill(_BY_KEYS, frame=name, keys=keys)
 
@@ -224,9 +252,15 @@ class VectorMap(Panel):
     def mark(self, hits: pd.DataFrame) -> None:
         """Mark the hits of a query that are on the map, by namespace and id."""
         usual = scope(hits).get("namespace", "")
-        spaces = hits["namespace"] if "namespace" in hits.columns else pd.Series(usual, index=hits.index)
+        spaces = (
+            hits["namespace"]
+            if "namespace" in hits.columns
+            else pd.Series(usual, index=hits.index)
+        )
         self._scores = {}
-        for namespace, identity, score in zip(spaces, hits["id"], hits["score"], strict=True):
+        for namespace, identity, score in zip(
+            spaces, hits["id"], hits["score"], strict=True
+        ):
             # an id that occurs twice in the frame has several points
             for position in self._places.get((str(namespace), str(identity)), ()):
                 self._scores[position] = float(score)
@@ -234,7 +268,11 @@ class VectorMap(Panel):
         if self.colour.value == _SCORE:
             self._recolour()
         there = len({self._keys[position] for position in self._scores})
-        self.say(f"{there:,} of {counted(len(hits), 'hit')} are on the map." if len(hits) else "No hits.")
+        self.say(
+            f"{there:,} of {counted(len(hits), 'hit')} are on the map."
+            if len(hits)
+            else "No hits."
+        )
 
     def choose(self, position: int) -> None:
         """Query from the point at a position of the frame of the projection, as a click on it does.
@@ -248,7 +286,11 @@ class VectorMap(Panel):
         """
         # `type`, because `isinstance(True, int)` is True.
         if type(position) is not int or not 0 <= position < len(self._keys):
-            raise wrong("position", position, f"a position among {counted(len(self._keys), 'point')}, from 0")
+            raise wrong(
+                "position",
+                position,
+                f"a position among {counted(len(self._keys), 'point')}, from 0",
+            )
         namespace, identity = self._keys[position]
         if self._query is not None:
             self._query.ask_stored(identity, namespace=namespace)
@@ -264,7 +306,9 @@ class VectorMap(Panel):
                 for pair in self._places:
                     by_id.setdefault(pair[1], []).append(pair)
             pairs = by_id.get(item, []) if isinstance(item, str) else [item]
-            if not pairs or not all(isinstance(pair, tuple) and pair in self._places for pair in pairs):
+            if not pairs or not all(
+                isinstance(pair, tuple) and pair in self._places for pair in pairs
+            ):
                 advice = nearest(item, by_id) if isinstance(item, str) else None
                 raise wrong("value", item, "the id of a vector on the map", advice)
             chosen.update(pairs)
@@ -296,7 +340,11 @@ class VectorMap(Panel):
     def _filtered(self) -> None:
         text, mask = self.filter.value, np.zeros(len(self._keys), dtype=bool)
         try:
-            mask = match_metadata(self.projection.frame, text).to_numpy(dtype=bool) if text else mask
+            mask = (
+                match_metadata(self.projection.frame, text).to_numpy(dtype=bool)
+                if text
+                else mask
+            )
         except ToolkitError as error:
             self.complain(error)
         else:
@@ -304,17 +352,27 @@ class VectorMap(Panel):
 
     def _acted(self, content: dict[str, Any]) -> None:
         match content:
-            case {"kind": "point", "position": int(position)} if 0 <= position < len(self._keys):
-                self.canvas.send({"position": position, "text": self._described(position)})
-            case {"kind": "choose", "position": int(position)} if 0 <= position < len(self._keys):
+            case {"kind": "point", "position": int(position)} if (
+                0 <= position < len(self._keys)
+            ):
+                self.canvas.send(
+                    {"position": position, "text": self._described(position)}
+                )
+            case {"kind": "choose", "position": int(position)} if (
+                0 <= position < len(self._keys)
+            ):
                 try:
                     self.choose(position)
                 except ToolkitError as error:
                     self.complain(error)
-            case {"kind": "lasso", "path": list(path), "add": bool(add)} if _is_path(path):
+            case {"kind": "lasso", "path": list(path), "add": bool(add)} if _is_path(
+                path
+            ):
                 places = self.projection.frame[["x", "y"]].to_numpy()
                 # The kernel decides which points are inside, so that the page needs no index of them.
-                inside = Path(np.asarray(path, dtype=np.float64)).contains_points(places)
+                inside = Path(np.asarray(path, dtype=np.float64)).contains_points(
+                    places
+                )
                 self.filter.value = ""
                 self._choose(inside | self._mask() if add else inside)
             case {"kind": "clear"}:
@@ -324,7 +382,10 @@ class VectorMap(Panel):
         """Return a masked description of a point: the id, the text, and the value that colours it."""
         row = self.projection.frame.iloc[[position]].assign(rank=1, score=0.0)
         (hit,), _ = hit_rows(row, self._redactor)
-        parts = [hit.id + (f" in {row['namespace'].iloc[0]}" if row["namespace"].iloc[0] else "")]
+        parts = [
+            hit.id
+            + (f" in {row['namespace'].iloc[0]}" if row["namespace"].iloc[0] else "")
+        ]
         parts += [hit.more] if hit.more else []
         if position in self._scores:
             parts.append(f"score {self._scores[position]:.4f}")
@@ -337,9 +398,13 @@ class VectorMap(Panel):
         frame = self.projection.frame
         columns = [name for name in frame.columns if name not in _NO_VALUES]
         # A column with one value, or without values, would give all points the same colour.
-        columns = [name for name in columns if 0 < frame[name].astype("str").nunique() != 1]
+        columns = [
+            name for name in columns if 0 < frame[name].astype("str").nunique() != 1
+        ]
         names = [*columns, *self._fields.columns]
-        names = [name for name in names if self._redactor.text(name) == name == visible(name)]
+        names = [
+            name for name in names if self._redactor.text(name) == name == visible(name)
+        ]
         choices = [_PLAIN, *names]
         if find_spec("sklearn") is not None:
             choices.append(_CLUSTER)
@@ -353,26 +418,42 @@ class VectorMap(Panel):
         if name == _PLAIN:
             values = None
         elif name == _SCORE:
-            numbers = np.array([self._scores.get(position, np.nan) for position in range(len(self._keys))])
+            numbers = np.array(
+                [
+                    self._scores.get(position, np.nan)
+                    for position in range(len(self._keys))
+                ]
+            )
             values = pd.Series(numbers, dtype="float64")
         else:
-            values = self.projection.clusters() if name == _CLUSTER else self.projection.values(name)
+            values = (
+                self.projection.clusters()
+                if name == _CLUSTER
+                else self.projection.values(name)
+            )
             numbers = as_numbers(values)
         self._values = values
-        codes: npt.NDArray[Any] = np.full(len(self._keys), 0 if values is None else _NONE)
+        codes: npt.NDArray[Any] = np.full(
+            len(self._keys), 0 if values is None else _NONE
+        )
         legend: list[str] = []
         none = -1
         if numbers is not None and not np.isnan(numbers).all():
             low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
             # Scale to 0 to 254, in one byte per point; 255 is a missing value.
             share = (numbers - low) / ((high - low) or 1.0)
-            codes = np.where(np.isnan(share), _NONE, np.floor(np.nan_to_num(share) * (_NONE - 1)))
+            codes = np.where(
+                np.isnan(share), _NONE, np.floor(np.nan_to_num(share) * (_NONE - 1))
+            )
             legend = [f"{name}: {low:,.6g} to {high:,.6g}"]
         elif values is not None and numbers is None:
             texts, codes = as_categories(values, self._redactor)
             counts = np.bincount(codes, minlength=len(texts))
             pairs = zip(texts, counts, strict=True)
-            legend = [f"{visible(text).strip()[:_NAME] or '(empty)'} ({count:,})" for text, count in pairs]
+            legend = [
+                f"{visible(text).strip()[:_NAME] or '(empty)'} ({count:,})"
+                for text, count in pairs
+            ]
             if MISSING in texts:
                 none = texts.index(MISSING)
                 codes = np.where(codes == none, _NONE, codes)
@@ -383,7 +464,10 @@ class VectorMap(Panel):
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         rows = self.selected if self.value else self.projection.frame
-        return rows, f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}"
+        return (
+            rows,
+            f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}",
+        )
 
     def __repr__(self) -> str:
         return f"VectorMap({counted(len(self.value), 'vector')} selected)"

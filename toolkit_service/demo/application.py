@@ -28,7 +28,11 @@ from toolkit.base.errors import SignatureError
 from toolkit.service.settings import Endpoint, connect
 from toolkit.service.signatures import region_in, signature_in, verify_signature
 from toolkit_service.demo.protocol import WorkflowEndpoint
-from toolkit_service.demo.workflows import BROKEN_FAILURE_FUNCTION, FAILURE_FUNCTION, WORKFLOWS
+from toolkit_service.demo.workflows import (
+    BROKEN_FAILURE_FUNCTION,
+    FAILURE_FUNCTION,
+    WORKFLOWS,
+)
 
 LOOPBACK: Final = "127.0.0.1"
 _KEPT: Final = 5000  # most callbacks that are listed
@@ -43,7 +47,9 @@ def application(queue: Endpoint) -> Starlette:
     queue has signing keys, unsigned deliveries and callbacks are refused.
     """
     received: deque[dict[str, Any]] = deque(maxlen=_KEPT)
-    http = httpx.AsyncClient(timeout=_TIMEOUT, limits=httpx.Limits(max_connections=64), trust_env=False)
+    http = httpx.AsyncClient(
+        timeout=_TIMEOUT, limits=httpx.Limits(max_connections=64), trust_env=False
+    )
 
     async def workflow(request: Request) -> Response:
         endpoint = endpoints[request.url.path.removeprefix("/flows/")]
@@ -71,11 +77,16 @@ def application(queue: Endpoint) -> Starlette:
     async def keep(request: Request, kind: str) -> None:
         # bodies of callbacks can be large: only the fields that the demo reports are kept
         body = await request.json()
-        shown = {name: body.get(name) for name in ("status", "url", "dlqId", "workflowRunId", "retried")}
+        shown = {
+            name: body.get(name)
+            for name in ("status", "url", "dlqId", "workflowRunId", "retried")
+        }
         received.append({"kind": kind, **shown})
 
     async def echo(request: Request) -> Response:
-        return Response(await request.body(), media_type=request.headers.get("content-type"))
+        return Response(
+            await request.body(), media_type=request.headers.get("content-type")
+        )
 
     async def show(_: Request) -> Response:
         return JSONResponse(list(received))
@@ -85,7 +96,9 @@ def application(queue: Endpoint) -> Starlette:
         async with http:
             yield
 
-    endpoints = {sample.name: WorkflowEndpoint(sample, queue, http) for sample in WORKFLOWS}
+    endpoints = {
+        sample.name: WorkflowEndpoint(sample, queue, http) for sample in WORKFLOWS
+    }
     routes = [Route(f"/flows/{name}", workflow, methods=["POST"]) for name in endpoints]
     routes += [
         Route(f"/{FAILURE_FUNCTION}", failure_function, methods=["POST"]),
@@ -104,7 +117,9 @@ async def _refusal(request: Request, queue: Endpoint) -> Response | None:
         return None
     signature = signature_in(request.headers.items()) or ""
     try:
-        verify_signature(signature, await request.body(), url=str(request.url), keys=keys)
+        verify_signature(
+            signature, await request.body(), url=str(request.url), keys=keys
+        )
     except SignatureError as error:
         return PlainTextResponse(str(error), 401)
     return None
@@ -124,7 +139,12 @@ async def serve(queue: Endpoint, *, with_parent: bool) -> None:
     """Serve until a signal or, `with_parent`, the end of standard input."""
     listening = socket.create_server((LOOPBACK, 0), backlog=512)
     server = _Announced(
-        uvicorn.Config(application(queue), log_level="warning", access_log=False, timeout_graceful_shutdown=4)
+        uvicorn.Config(
+            application(queue),
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=4,
+        )
     )
     if with_parent:
 
@@ -141,10 +161,18 @@ async def serve(queue: Endpoint, *, with_parent: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the application; see the docstring of the module."""
     parser = argparse.ArgumentParser(
-        prog="python -m toolkit_service.demo.application", description="A small application that fails."
+        prog="python -m toolkit_service.demo.application",
+        description="A small application that fails.",
     )
-    parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
-    asyncio.run(serve(connect().need("queue"), with_parent=parser.parse_args(arguments).with_parent))
+    parser.add_argument(
+        "--with-parent", action="store_true", help="end when standard input closes"
+    )
+    asyncio.run(
+        serve(
+            connect().need("queue"),
+            with_parent=parser.parse_args(arguments).with_parent,
+        )
+    )
     return 0
 
 

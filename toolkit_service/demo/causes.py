@@ -160,8 +160,12 @@ CAUSES: Final[tuple[Cause, ...]] = (
         "    at ClientRequest.<anonymous> (/srv/shop/node_modules/fetch/index.js:1501:11)\\n"
         '    at quote (/srv/shop/src/quote.js:23:15)"}',
     ),
-    Cause(name="python_key_error", status=500, content_type=TEXT_TYPE, text=_PYTHON_KEY),
-    Cause(name="python_chained", status=500, content_type=TEXT_TYPE, text=_PYTHON_CHAINED),
+    Cause(
+        name="python_key_error", status=500, content_type=TEXT_TYPE, text=_PYTHON_KEY
+    ),
+    Cause(
+        name="python_chained", status=500, content_type=TEXT_TYPE, text=_PYTHON_CHAINED
+    ),
     Cause(name="java_memory", status=500, content_type=TEXT_TYPE, text=_JAVA_MEMORY),
     Cause(name="java_caused_by", status=500, content_type=TEXT_TYPE, text=_JAVA_CAUSED),
     Cause(name="go_panic", status=500, content_type=TEXT_TYPE, text=_GO_PANIC),
@@ -178,8 +182,14 @@ CAUSES: Final[tuple[Cause, ...]] = (
         name="json_rate_limit",
         status=429,
         content_type=JSON_TYPE,
-        text=_json("rate limited", "tenant used 600 of 600 requests a minute (window $hex)"),
-        headers={"Retry-After": "60", "X-RateLimit-Limit": "600", "X-RateLimit-Remaining": "0"},
+        text=_json(
+            "rate limited", "tenant used 600 of 600 requests a minute (window $hex)"
+        ),
+        headers={
+            "Retry-After": "60",
+            "X-RateLimit-Limit": "600",
+            "X-RateLimit-Remaining": "0",
+        },
     ),
     Cause(
         name="json_validation",
@@ -193,7 +203,9 @@ CAUSES: Final[tuple[Cause, ...]] = (
         name="json_conflict",
         status=409,
         content_type=JSON_TYPE,
-        text=_json("conflict", "order $number was changed by someone else (version $hex)"),
+        text=_json(
+            "conflict", "order $number was changed by someone else (version $hex)"
+        ),
     ),
     Cause(
         name="json_big_number",
@@ -274,4 +286,6 @@ def cause(name: str) -> Cause:
         return _BY_NAME[name]
     except KeyError:
         expected = f"one of {', '.join(_BY_NAME)}"
-        raise InputError("looking up a sample cause", got=repr(name), expected=expected) from None
+        raise InputError(
+            "looking up a sample cause", got=repr(name), expected=expected
+        ) from None

@@ -25,7 +25,16 @@ _SERVICES: Final = (
     "payments",
     "legacy sync",
 )
-_CITIES: Final = ("Izmir", "Lisbon", "Oslo", "Nairobi", "Osaka", "Quito", "Leeds", "Zürich")
+_CITIES: Final = (
+    "Izmir",
+    "Lisbon",
+    "Oslo",
+    "Nairobi",
+    "Osaka",
+    "Quito",
+    "Leeds",
+    "Zürich",
+)
 _TEAMS: Final = ("checkout", "platform", "finance", "content")
 
 
@@ -40,7 +49,12 @@ class SampleDocument:
 
     def to_row(self) -> dict[str, Any]:
         """Return JSON values, as in the sample file."""
-        return {"namespace": self.namespace, "id": self.id, "data": self.data, "metadata": self.metadata}
+        return {
+            "namespace": self.namespace,
+            "id": self.id,
+            "data": self.data,
+            "metadata": self.metadata,
+        }
 
 
 def documents(*, seed: int = SEED) -> list[SampleDocument]:
@@ -65,14 +79,21 @@ def documents(*, seed: int = SEED) -> list[SampleDocument]:
 
 
 def _document(namespace: str, number: int, random: Random) -> SampleDocument:
-    topic, service, city = random.choice(TOPICS), random.choice(_SERVICES), random.choice(_CITIES)
+    topic, service, city = (
+        random.choice(TOPICS),
+        random.choice(_SERVICES),
+        random.choice(_CITIES),
+    )
     kind = _KINDS[namespace]
     tags = random.sample((*topic.tags, "on-call", "eu", "us"), random.randrange(1, 4))
     metadata: dict[str, Any] = {
         "topic": topic.name,
         "city": city,
         "tags": sorted(tags),
-        "service": {"name": service, "team": _TEAMS[_SERVICES.index(service) % len(_TEAMS)]},
+        "service": {
+            "name": service,
+            "team": _TEAMS[_SERVICES.index(service) % len(_TEAMS)],
+        },
     }
     # each kind has fields of its own type: numbers, a boolean, a list of objects, or null
     if kind == "incident":
@@ -83,15 +104,26 @@ def _document(namespace: str, number: int, random: Random) -> SampleDocument:
         metadata["reviewed"] = random.random() < 0.7  # noqa: PLR2004 - a share
         metadata["version"] = random.randrange(1, 30)
         if number % 5 == 0:
-            metadata["steps"] = [{"minutes": random.randrange(1, 30)} for _ in range(random.randrange(1, 4))]
+            metadata["steps"] = [
+                {"minutes": random.randrange(1, 30)}
+                for _ in range(random.randrange(1, 4))
+            ]
     elif number % 4 == 0:
         metadata["author"] = None
-    text = _text(kind, topic, random).replace("{service}", service).replace("{city}", city)
-    return SampleDocument(namespace=namespace, id=f"{kind}-{number:04}", data=text, metadata=metadata)
+    text = (
+        _text(kind, topic, random).replace("{service}", service).replace("{city}", city)
+    )
+    return SampleDocument(
+        namespace=namespace, id=f"{kind}-{number:04}", data=text, metadata=metadata
+    )
 
 
 def _text(kind: str, topic: Topic, random: Random) -> str:
-    sign, check, cure = random.choice(topic.signs), random.choice(topic.checks), random.choice(topic.cures)
+    sign, check, cure = (
+        random.choice(topic.signs),
+        random.choice(topic.checks),
+        random.choice(topic.cures),
+    )
     if kind == "note":
         return f"{sign} {random.choice((check, cure))}"
     if kind == "runbook":

@@ -13,7 +13,14 @@ from random import Random
 from typing import Any, Final
 
 from toolkit_service.demo.causes import cause
-from toolkit_service.demo.stories import DAYS, HOUR, RETRY_DELAYS, SEED, Occurrence, occurrences
+from toolkit_service.demo.stories import (
+    DAYS,
+    HOUR,
+    RETRY_DELAYS,
+    SEED,
+    Occurrence,
+    occurrences,
+)
 
 APPLICATION: Final = "https://shop.example.com/flows"
 """The address of the application with the sample workflows."""
@@ -26,13 +33,23 @@ LOGGED: Final = 3 * 24 * HOUR
 
 _STEPS: Final = ("load-order", "check-stock", "charge", "send-receipt")
 _OPTIONAL: Final = frozenset(
-    {"callerIP", "flowControlKey", "responseHeader", "header", "maxRetries", "workflowCreatedAt", "messageId"}
+    {
+        "callerIP",
+        "flowControlKey",
+        "responseHeader",
+        "header",
+        "maxRetries",
+        "workflowCreatedAt",
+        "messageId",
+    }
 )
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS: Final = [low + high for high in _LETTERS for low in _LETTERS]
 
 
-def wire_entries(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
+def wire_entries(
+    now_ms: int, found: Iterable[Occurrence] | None = None
+) -> list[dict[str, Any]]:
     """Return the failed runs as the DLQ lists them, in order. The sample ends at `now_ms`.
 
     >>> entry = wire_entries(1_750_000_000_000)[0]
@@ -43,7 +60,9 @@ def wire_entries(now_ms: int, found: Iterable[Occurrence] | None = None) -> list
     return [_entry(item, now_ms) for item in items]
 
 
-def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
+def wire_runs(
+    now_ms: int, found: Iterable[Occurrence] | None = None
+) -> list[dict[str, Any]]:
     """Return the run log: one record per failed run, and `SUCCEEDED` successful runs.
 
     >>> runs = wire_runs(1_750_000_000_000)
@@ -55,7 +74,10 @@ def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[di
     # workflows that succeed at times: the broken one never does
     random = Random(SEED)  # noqa: S311 - a sample that must be reproducible
     workflows = sorted({item.workflow for item in items if item.story != "broken"})
-    runs += [_successful_run(number, workflows, now_ms, random) for number in range(1, SUCCEEDED + 1)]
+    runs += [
+        _successful_run(number, workflows, now_ms, random)
+        for number in range(1, SUCCEEDED + 1)
+    ]
     return runs
 
 
@@ -74,7 +96,9 @@ def _failed_run(item: Occurrence, now_ms: int) -> dict[str, Any]:
     return run
 
 
-def _successful_run(number: int, workflows: list[str], now_ms: int, random: Random) -> dict[str, Any]:
+def _successful_run(
+    number: int, workflows: list[str], now_ms: int, random: Random
+) -> dict[str, Any]:
     created = now_ms - random.randrange(HOUR // 60, DAYS * 24 * HOUR)
     run: dict[str, Any] = {
         "workflowRunId": f"wfr_{_code('good', number)}",
@@ -89,7 +113,9 @@ def _successful_run(number: int, workflows: list[str], now_ms: int, random: Rand
     return run
 
 
-def wire_events(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
+def wire_events(
+    now_ms: int, found: Iterable[Occurrence] | None = None
+) -> list[dict[str, Any]]:
     """Return the log of recently failed messages: each attempt with the response, oldest first.
 
     >>> events = wire_events(1_750_000_000_000)
@@ -113,7 +139,9 @@ def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
     if "messageId" not in entry:
         return
     shared = {name: entry[name] for name in _SHARED if name in entry}
-    response: dict[str, Any] = {"error": cause(item.cause).body(item.number)[:200].decode(errors="replace")}
+    response: dict[str, Any] = {
+        "error": cause(item.cause).body(item.number)[:200].decode(errors="replace")
+    }
     if "responseStatus" in entry:
         response["responseStatus"] = entry["responseStatus"]
     # the first attempt follows the creation at once, the others after the delays of the retries
@@ -126,7 +154,10 @@ def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
         yield shared | {"state": "ACTIVE", "time": began, "retried": retried}
         yield attempt | {"state": "ERROR"}
         if retried < item.retries:
-            yield attempt | {"state": "RETRY", "nextDeliveryTime": ended + RETRY_DELAYS[retried]}
+            yield attempt | {
+                "state": "RETRY",
+                "nextDeliveryTime": ended + RETRY_DELAYS[retried],
+            }
     yield attempt | {"state": "FAILED", "dlqId": entry["dlqId"]}
 
 
@@ -144,15 +175,22 @@ def _run_steps(item: Occurrence) -> list[dict[str, Any]]:
     return _steps(f"run {item.number}", item.number % len(_STEPS), failed_message)
 
 
-def _steps(run: str, finished: int, failed_message: str | None = None) -> list[dict[str, Any]]:
+def _steps(
+    run: str, finished: int, failed_message: str | None = None
+) -> list[dict[str, Any]]:
     """Return the steps of a run as the run log groups them: the start, finished steps, and a failed one."""
-    outcomes = [(f"msg_{_code(f'{run} step', number)}", "STEP_SUCCESS") for number in range(finished + 1)]
+    outcomes = [
+        (f"msg_{_code(f'{run} step', number)}", "STEP_SUCCESS")
+        for number in range(finished + 1)
+    ]
     if failed_message:
         outcomes.append((failed_message, "STEP_FAILED"))
     names = ["init", *_STEPS]
     groups: list[dict[str, Any]] = []
     # a run that finished all steps has one outcome per name, and no failed message
-    for number, (name, (message_id, state)) in enumerate(zip(names, outcomes, strict=False)):
+    for number, (name, (message_id, state)) in enumerate(
+        zip(names, outcomes, strict=False)
+    ):
         step = {
             "stepId": number,
             "stepName": name,
@@ -216,21 +254,34 @@ def _label_fields(item: Occurrence) -> dict[str, Any]:
 def _with_oddities(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
     """Return an entry with the oddities of the occurrence, for example empty strings or unknown fields."""
     if "few_fields" in item.oddities:
-        entry = {name: content for name, content in entry.items() if name not in _OPTIONAL}
+        entry = {
+            name: content for name, content in entry.items() if name not in _OPTIONAL
+        }
     if "unknown_fields" in item.oddities:
         milliseconds = 40 + item.number % 900
         entry["sequence"] = 2**64 + item.number
-        entry["attempts"] = [{"at": entry["createdAt"] + delay, "ms": milliseconds} for delay in (0, 12)]
+        entry["attempts"] = [
+            {"at": entry["createdAt"] + delay, "ms": milliseconds} for delay in (0, 12)
+        ]
         entry["placement"] = {"zone": "b", "cold": item.number % 2 == 0, "load": 0.25}
     if "empty_strings" in item.oddities:
-        entry = {"flowControlKey": "", "failureCallback": "", "failureFunctionState": "", "label": ""} | entry
+        entry = {
+            "flowControlKey": "",
+            "failureCallback": "",
+            "failureFunctionState": "",
+            "label": "",
+        } | entry
     return entry
 
 
 def _request_headers(item: Occurrence, *, secret: bool) -> dict[str, list[str]]:
     headers = {
         "Content-Type": ["application/json"],
-        "User-Agent": ["sample-publisher/2.14" if item.story == "burst" else "sample-publisher/2.13"],
+        "User-Agent": [
+            "sample-publisher/2.14"
+            if item.story == "burst"
+            else "sample-publisher/2.13"
+        ],
         "Upstash-Workflow-RunId": [f"wfr_{_code('run', item.number)}"],
         "Upstash-Retried": [str(item.retries)],
         "X-Tenant": [item.flow or "tenant-0"],
@@ -257,14 +308,24 @@ def _response_headers(item: Occurrence, now_ms: int) -> dict[str, list[str]]:
         headers["Date"] = [format_datetime(timestamp, usegmt=True)]
     # now and then a header with two values
     if item.number % 40 == 0:
-        headers["Set-Cookie"] = [f"sid=sample-{_code('cookie', item.number)}; HttpOnly", "lang=en"]
+        headers["Set-Cookie"] = [
+            f"sid=sample-{_code('cookie', item.number)}; HttpOnly",
+            "lang=en",
+        ]
     return headers
 
 
 def _request_body(item: Occurrence) -> bytes:
     if "binary_request" in item.oddities:
-        return b"\x1f\x8b\x08\x00" + hashlib.sha256(f"request {item.number}".encode()).digest()
-    order = {"order": item.number, "customer": f"c-{item.number % 977}", "amount": item.number % 4000 / 100}
+        return (
+            b"\x1f\x8b\x08\x00"
+            + hashlib.sha256(f"request {item.number}".encode()).digest()
+        )
+    order = {
+        "order": item.number,
+        "customer": f"c-{item.number % 977}",
+        "amount": item.number % 4000 / 100,
+    }
     return json.dumps(order).encode()
 
 
@@ -281,7 +342,9 @@ def _code(kind: str, number: int) -> str:
 
     The digits of a hash in base 62, two at a time: that is faster than one at a time.
     """
-    remainder = int.from_bytes(hashlib.blake2b(f"{kind} {number}".encode(), digest_size=16).digest())
+    remainder = int.from_bytes(
+        hashlib.blake2b(f"{kind} {number}".encode(), digest_size=16).digest()
+    )
     pairs = []
     for _ in range(11):
         remainder, position = divmod(remainder, len(_PAIRS))

@@ -33,7 +33,8 @@ def start_ill_index(*, seed: int = 0) -> tuple[tk.Service, pd.DataFrame]:
     service = start_local("--index", "docs:dense:256:COSINE:hashing", *_POOR)
     runbooks = [document for document in documents() if document.namespace == NAMESPACE]
     rows = [
-        {"id": document.id, "data": document.data, "metadata": document.metadata} for document in runbooks
+        {"id": document.id, "data": document.data, "metadata": document.metadata}
+        for document in runbooks
     ]
     tk.upsert_vectors(service, rows, namespace=NAMESPACE, progress=False)
     before = tk.load_vectors(service, namespace=NAMESPACE, progress=False)
@@ -42,13 +43,20 @@ def start_ill_index(*, seed: int = 0) -> tuple[tk.Service, pd.DataFrame]:
     return service, before
 
 
-def plant(vectors: pd.DataFrame, *, seed: int = 0) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+def plant(
+    vectors: pd.DataFrame, *, seed: int = 0
+) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Return the rows that plant the faults, and the ids of the documents per fault.
 
     No document has two faults. Rows have the keys of `upsert_vectors`.
     """
     rng = np.random.default_rng(seed)
-    columns = (vectors["id"], tk.as_matrix(vectors).tolist(), vectors["data"], vectors["metadata"])
+    columns = (
+        vectors["id"],
+        tk.as_matrix(vectors).tolist(),
+        vectors["data"],
+        vectors["metadata"],
+    )
     rows = [
         {"id": key, "vector": vector, "data": text, "metadata": json.loads(metadata)}
         for key, vector, text, metadata in zip(*columns, strict=True)
@@ -67,7 +75,12 @@ def plant(vectors: pd.DataFrame, *, seed: int = 0) -> tuple[list[dict[str, Any]]
     return changed, planted
 
 
-def _damage(row: dict[str, Any], fault: str, shared_vector: list[float], rng: np.random.Generator) -> None:
+def _damage(
+    row: dict[str, Any],
+    fault: str,
+    shared_vector: list[float],
+    rng: np.random.Generator,
+) -> None:
     match fault:
         case "one vector for several texts":
             row["vector"] = shared_vector

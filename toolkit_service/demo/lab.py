@@ -55,7 +55,12 @@ def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) 
     with start_local() as service:
         # the kernel of this environment, even if the user has another one of the same name
         variables = environment_for(service) | {"JUPYTER_PREFER_ENV_PATH": "1"}
-        jupyter = start_module("toolkit_service.demo.lab", *arguments, variables=variables, folder=notebooks)
+        jupyter = start_module(
+            "toolkit_service.demo.lab",
+            *arguments,
+            variables=variables,
+            folder=notebooks,
+        )
         try:
             return jupyter.wait()
         finally:
@@ -68,13 +73,19 @@ def _run_jupyter(port: int, *, browser: bool) -> None:
     from jupyterlab.labapp import LabApp  # type: ignore[import-untyped] # noqa: PLC0415
 
     end_with_parent()  # the handler of SIGTERM in Jupyter ends the kernels first
-    arguments = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.root_dir=."]
+    arguments = [
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.root_dir=.",
+    ]
     if not browser:
         arguments.append("--no-browser")
     if os.geteuid() == 0:
         # usual in containers; JupyterLab listens on this machine only, and asks for a token
         arguments.append("--allow-root")
-    arguments.append("--ServerApp.log_level=ERROR")  # JupyterLab prints the address at any level
+    arguments.append(
+        "--ServerApp.log_level=ERROR"
+    )  # JupyterLab prints the address at any level
     first_notebook = min(Path().glob("*.ipynb"), default=None)
     if first_notebook is not None:
         arguments.append(str(first_notebook))
@@ -93,8 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m toolkit_service.demo.lab",
         description="JupyterLab on the notebooks, connected to an embedded service with sample data.",
     )
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"port ({DEFAULT_PORT})")
-    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help=f"port ({DEFAULT_PORT})"
+    )
+    parser.add_argument(
+        "--no-browser", action="store_true", help="only print the address"
+    )
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.with_parent:
@@ -104,7 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        return run_lab(Path("notebooks"), port=options.port, browser=not options.no_browser)
+        return run_lab(
+            Path("notebooks"), port=options.port, browser=not options.no_browser
+        )
     except KeyboardInterrupt:
         return 0
     except ToolkitError as error:

@@ -46,7 +46,10 @@ class LocalService:
         approximate_expansion: int | None = None,
     ) -> None:
         self._temporary = data_dir is None
-        self.data_dir = data_dir or Path(tempfile.gettempdir()) / f"toolkit-local-{secrets.token_hex(8)}"
+        self.data_dir = (
+            data_dir
+            or Path(tempfile.gettempdir()) / f"toolkit-local-{secrets.token_hex(8)}"
+        )
         self._port = port
         options: list[tuple[str, object]] = [
             ("--time-factor", repr(time_factor)),
@@ -68,7 +71,10 @@ class LocalService:
         if sample:
             self._arguments.append("--sample")
         self._token = Secret(secrets.token_urlsafe(32))
-        self._keys = (Secret(f"sig_{secrets.token_urlsafe(32)}"), Secret(f"sig_{secrets.token_urlsafe(32)}"))
+        self._keys = (
+            Secret(f"sig_{secrets.token_urlsafe(32)}"),
+            Secret(f"sig_{secrets.token_urlsafe(32)}"),
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
         self.vector_urls: dict[str, str] = {}
@@ -102,7 +108,9 @@ class LocalService:
         """
         if self._process is not None:
             raise LocalServiceError(
-                "starting the embedded service", got="a running service", expected="a stopped service"
+                "starting the embedded service",
+                got="a running service",
+                expected="a stopped service",
             )
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = self.data_dir / "serve.log"
@@ -116,7 +124,13 @@ class LocalService:
         self._process = start_module(
             "toolkit",
             "serve",
-            *("--port", str(self._port), "--data-dir", str(self.data_dir), "--with-parent"),
+            *(
+                "--port",
+                str(self._port),
+                "--data-dir",
+                str(self.data_dir),
+                "--with-parent",
+            ),
             *self._arguments,
             variables=python_variables() | secret_variables,
             log=log,
@@ -158,4 +172,8 @@ class LocalService:
         self.close()
 
     def __repr__(self) -> str:
-        return f"LocalService({self.url!r})" if self._process else "LocalService(not running)"
+        return (
+            f"LocalService({self.url!r})"
+            if self._process
+            else "LocalService(not running)"
+        )

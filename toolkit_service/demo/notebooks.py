@@ -77,7 +77,9 @@ def remove_widgets(notebook: Any) -> None:
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
-        cell.outputs = [output for output in cell.outputs if not _is_progress_bar(output, models)]
+        cell.outputs = [
+            output for output in cell.outputs if not _is_progress_bar(output, models)
+        ]
         for output in cell.outputs:
             output.get("data", {}).pop(_VIEW, None)
 
@@ -86,14 +88,18 @@ def _is_progress_bar(output: Any, models: dict[str, Any]) -> bool:
     """Return True if an output is a progress bar, whose text would show the count at the start for ever."""
     view = output.get("data", {}).get(_VIEW, {})
     children = models.get(view.get("model_id"), {}).get("state", {}).get("children", [])
-    names = [models.get(child.removeprefix("IPY_MODEL_"), {}).get("model_name") for child in children]
+    names = [
+        models.get(child.removeprefix("IPY_MODEL_"), {}).get("model_name")
+        for child in children
+    ]
     return "FloatProgressModel" in names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Execute one notebook; see the docstring of the module."""
     parser = argparse.ArgumentParser(
-        prog="python -m toolkit_service.demo.notebooks", description="Execute a notebook."
+        prog="python -m toolkit_service.demo.notebooks",
+        description="Execute a notebook.",
     )
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)

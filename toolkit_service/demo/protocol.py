@@ -30,7 +30,15 @@ FEATURES: Final = "LazyFetch,InitialBody,WF_DetectTrigger"
 
 # headers of the connection itself, which are never forwarded
 _OF_THE_CONNECTION: Final = frozenset(
-    {"host", "content-length", "connection", "transfer-encoding", "accept-encoding", "accept", "user-agent"}
+    {
+        "host",
+        "content-length",
+        "connection",
+        "transfer-encoding",
+        "accept-encoding",
+        "accept",
+        "user-agent",
+    }
 )
 _LETTERS: Final = string.ascii_letters + string.digits
 
@@ -84,7 +92,9 @@ class SampleWorkflow:
 class WorkflowEndpoint:
     """The endpoint of one workflow."""
 
-    def __init__(self, workflow: SampleWorkflow, queue: Endpoint, http: httpx.AsyncClient) -> None:
+    def __init__(
+        self, workflow: SampleWorkflow, queue: Endpoint, http: httpx.AsyncClient
+    ) -> None:
         self.workflow = workflow
         self._queue = queue
         self._prefix = queue.dialect.prefix
@@ -97,7 +107,9 @@ class WorkflowEndpoint:
                 return await self._deliver(request)
             return await self._start(request)
         except (ProtocolError, httpx.HTTPError) as error:
-            return JSONResponse({"error": type(error).__name__, "message": str(error)}, 500)
+            return JSONResponse(
+                {"error": type(error).__name__, "message": str(error)}, 500
+            )
 
     def is_delivery(self, request: Request) -> bool:
         """Return True if the request has the version header of the protocol, as only deliveries do."""
@@ -127,7 +139,11 @@ class WorkflowEndpoint:
             await self._end(run_id)
             return JSONResponse({"workflowRunId": run_id, "steps": finished})
         name, step = list(self.workflow.steps.items())[finished]
-        record: dict[str, Any] = {"stepId": finished + 1, "stepName": name, "concurrent": 1}
+        record: dict[str, Any] = {
+            "stepId": finished + 1,
+            "stepName": name,
+            "concurrent": 1,
+        }
         headers = self._headers(request, run_id, first=False)
         # a sleep is posted at once; the service delays the delivery that follows
         if isinstance(step, Sleep):
@@ -135,7 +151,9 @@ class WorkflowEndpoint:
             headers[f"{self._prefix}Delay"] = f"{step.seconds}s"
         else:
             retried = int(request.headers.get(f"{self._prefix}Retried", "0"))
-            context = StepContext(run_id=run_id, payload=payload, results=tuple(results), retried=retried)
+            context = StepContext(
+                run_id=run_id, payload=payload, results=tuple(results), retried=retried
+            )
             try:
                 record |= {"stepType": "Run", "out": await step(context)}
             except StepFailed as failed:
@@ -164,12 +182,16 @@ class WorkflowEndpoint:
             }
         return {f"{self._prefix}{name}": value for name, value in settings.items()}
 
-    async def _publish(self, destination: str, headers: dict[str, str], body: str) -> None:
+    async def _publish(
+        self, destination: str, headers: dict[str, str], body: str
+    ) -> None:
         message = {"destination": destination, "headers": headers, "body": body}
         await self._send("POST", "/v2/batch", json=[message])
 
     async def _end(self, run_id: str) -> None:
-        await self._send("DELETE", f"/v2/workflows/runs/{run_id}", params={"cancel": "false"})
+        await self._send(
+            "DELETE", f"/v2/workflows/runs/{run_id}", params={"cancel": "false"}
+        )
 
     async def _send(self, method: str, path: str, **options: Any) -> None:
         authorization = {"Authorization": f"Bearer {self._queue.token.reveal()}"}

@@ -43,7 +43,8 @@ _STARTERS: Final = 8
 _MESSAGES: Final = 5  # plain messages whose callbacks are awaited
 _DEADLINE: Final = 90.0  # seconds for all runs to end
 _POLL: Final = 0.5
-_NOTEBOOKS_AT_ONCE: Final = 2  # they wait about half of the time, for the service and for kernels
+# they wait about half of the time, for the service and for kernels
+_NOTEBOOKS_AT_ONCE: Final = 2
 
 Say = Callable[[str], None]
 """Prints a line of progress."""
@@ -80,20 +81,32 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
     begin = time.monotonic()
 
     def say(text: str) -> None:
-        print(f"[{time.monotonic() - begin:5.1f} s] {text}", file=sys.stderr, flush=True)  # noqa: T201 - progress
+        print(  # noqa: T201 - progress
+            f"[{time.monotonic() - begin:5.1f} s] {text}", file=sys.stderr, flush=True
+        )
 
     with _ended_by_signals():
-        say("starting the embedded service with 5,000 failures and 2,000 documents of sample history")
+        say(
+            "starting the embedded service with 5,000 failures and 2,000 documents of sample history"
+        )
         with (
-            LocalService(sample=True, time_factor=TIME_FACTOR, retention=RETENTION) as local,
+            LocalService(
+                sample=True, time_factor=TIME_FACTOR, retention=RETENTION
+            ) as local,
             _connected(local) as service,
         ):
             queue = python_variables() | _variables(service.need("queue"))
             log = out / "logs" / "application.log"
             application = "toolkit_service.demo.application"
-            with running(application, "--with-parent", variables=queue, log=log) as process:
-                address = str(first_line(process, what="the failing application", log=log)["url"])
-                say(f"the service is at {service.need('queue').url}, the application at {address}")
+            with running(
+                application, "--with-parent", variables=queue, log=log
+            ) as process:
+                address = str(
+                    first_line(process, what="the failing application", log=log)["url"]
+                )
+                say(
+                    f"the service is at {service.need('queue').url}, the application at {address}"
+                )
                 started, failed = _run_workflows(address, service, runs, say)
                 # the application stays up: failure functions may still be called
                 _store(service, out, say, own=failed)
@@ -116,19 +129,30 @@ def _connected(local: LocalService) -> Service:
     )
 
 
-def _run_workflows(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str, str], set[str]]:
+def _run_workflows(
+    address: str, service: Service, runs: int, say: Say
+) -> tuple[dict[str, str], set[str]]:
     """Start the runs, and wait for the runs of workflows that fail."""
     since = datetime.now(UTC) - timedelta(minutes=1)
     started = _start_runs(address, service, runs)
     failing = {workflow.name for workflow in WORKFLOWS if workflow.fails}
     expected = {run_id: name for run_id, name in started.items() if name in failing}
-    say(f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail")
+    say(
+        f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail"
+    )
     for number in range(_MESSAGES):
-        tk.publish(service, f"{address}/orders", {"order": number}, callback=f"{address}/callback")
+        tk.publish(
+            service,
+            f"{address}/orders",
+            {"order": number},
+            callback=f"{address}/callback",
+        )
     failed = _wait_for(expected, service, since)
     say(f"all {len(failed)} failed runs are in the DLQ")
     kinds = _callbacks(address)
-    say(f"the application verified {kinds['callback']} callbacks and {kinds['failure']} failure callbacks")
+    say(
+        f"the application verified {kinds['callback']} callbacks and {kinds['failure']} failure callbacks"
+    )
     return started, failed
 
 
@@ -142,25 +166,37 @@ def _start_runs(address: str, service: Service, runs: int) -> dict[str, str]:
     starters = ThreadPoolExecutor(_STARTERS)
     try:
         done = tqdm(
-            starters.map(start, range(runs)), total=runs, desc="runs started", disable=None, leave=False
+            starters.map(start, range(runs)),
+            total=runs,
+            desc="runs started",
+            disable=None,
+            leave=False,
         )
         return dict(done)
     finally:
         starters.shutdown(cancel_futures=True)
 
 
-def _wait_for(expected: Mapping[str, str], service: Service, since: datetime) -> set[str]:
+def _wait_for(
+    expected: Mapping[str, str], service: Service, since: datetime
+) -> set[str]:
     """Poll the DLQ until all expected runs (id and name of the workflow) are in it."""
     until = time.monotonic() + _DEADLINE
-    with tqdm(total=len(expected), desc="failed runs in the DLQ", disable=None, leave=False) as bar:
+    with tqdm(
+        total=len(expected), desc="failed runs in the DLQ", disable=None, leave=False
+    ) as bar:
         while True:
-            listed = tk.load_failures(service, since=since, progress=False)["workflow_run_id"]
+            listed = tk.load_failures(service, since=since, progress=False)[
+                "workflow_run_id"
+            ]
             arrived = expected.keys() & set(listed)
             bar.update(len(arrived) - bar.n)
             if len(arrived) == len(expected):
                 return arrived
             if time.monotonic() > until:
-                missing = {name for run_id, name in expected.items() if run_id not in arrived}
+                missing = {
+                    name for run_id, name in expected.items() if run_id not in arrived
+                }
                 raise LocalServiceError(
                     "waiting for the failed runs",
                     got=f"{len(arrived)} failed runs in the DLQ after {_DEADLINE:.0f} s",
@@ -186,7 +222,9 @@ def _received(address: str) -> Counter[str]:
         response = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
     except httpx.HTTPError as error:
         raise LocalServiceError(
-            "reading the callbacks of the application", got=type(error).__name__, expected="a response"
+            "reading the callbacks of the application",
+            got=type(error).__name__,
+            expected="a response",
         ) from error
     return Counter(str(item["kind"]) for item in response.json())
 
@@ -203,18 +241,28 @@ def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
     vectors = tk.export_vectors(service, out / "snapshots" / "vectors", namespace="all")
     say(f"loaded {vectors}")
     failures = changes.added
-    say(f"kept {len(failures):,} failures and {vectors.rows:,} vectors under {out / 'snapshots'}")
+    say(
+        f"kept {len(failures):,} failures and {vectors.rows:,} vectors under {out / 'snapshots'}"
+    )
     is_own = failures["workflow_run_id"].isin(own)
     if is_own.any():
-        tk.delete_failures(service, failures.loc[is_own, "dlq_id"].tolist(), confirm=True)
-        say(f"deleted the demo's own {is_own.sum():,} runs from the DLQ, as they are stored")
-    report = tk.failure_report(failures[~is_own], retention=RETENTION, redactor=service.redactor)
+        tk.delete_failures(
+            service, failures.loc[is_own, "dlq_id"].tolist(), confirm=True
+        )
+        say(
+            f"deleted the demo's own {is_own.sum():,} runs from the DLQ, as they are stored"
+        )
+    report = tk.failure_report(
+        failures[~is_own], retention=RETENTION, redactor=service.redactor
+    )
     for suffix in ("html", "md", "json"):
         report.save(out / f"failure-report.{suffix}")
     say(f"wrote {out / 'failure-report.html'}, .md and .json")
 
 
-def _execute(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) -> tuple[str, ...]:
+def _execute(
+    notebooks: Path, out: Path, environment: Mapping[str, str], say: Say
+) -> tuple[str, ...]:
     """Execute the notebooks, two at a time. Return a line per failed notebook."""
     sources = sorted(notebooks.glob("*.ipynb"))
     executing = _Executing(out, environment, say)
@@ -249,12 +297,19 @@ class _Executing:
     def execute(self, source: Path) -> str:
         """Execute a notebook. Return why it failed, or an empty string."""
         log = self._out / "logs" / f"{source.stem}.log"
-        arguments = (str(source), str(self._out / "notebooks" / source.name), "--folder", str(self._out))
+        arguments = (
+            str(source),
+            str(self._out / "notebooks" / source.name),
+            "--folder",
+            str(self._out),
+        )
         begin, cells = time.monotonic(), 0
         if self._ended.is_set():
             return f"{source.name}: interrupted"
         execute = "toolkit_service.demo.notebooks"
-        with running(execute, *arguments, variables=self._environment, log=log) as process:
+        with running(
+            execute, *arguments, variables=self._environment, log=log
+        ) as process:
             self._processes.append(process)
             # the block may have ended while the process started
             if self._ended.is_set():
@@ -263,7 +318,9 @@ class _Executing:
                 cells = json.loads(line)["cells"]
             status = process.wait()
         if status == 0:
-            self._say(f"executed {source.name}: {cells} cells in {time.monotonic() - begin:.1f} s")
+            self._say(
+                f"executed {source.name}: {cells} cells in {time.monotonic() - begin:.1f} s"
+            )
             return ""
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         reason = output[-1] if output else f"exit status {status}"
@@ -276,7 +333,9 @@ def _emptied(out: Path) -> Path:
     out = out.absolute()
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         got = f"{out}, which is not a folder"
-        raise InputError("preparing the folder of the demo", got=got, expected="a folder")
+        raise InputError(
+            "preparing the folder of the demo", got=got, expected="a folder"
+        )
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
         raise InputError(
             "preparing the folder of the demo",
@@ -302,8 +361,15 @@ def environment_for(service: Service) -> dict[str, str]:
 def _variables(endpoint: Endpoint) -> dict[str, str]:
     stem = f"TOOLKIT_{endpoint.name.upper()}"
     names = (f"{stem}_CURRENT_SIGNING_KEY", f"{stem}_NEXT_SIGNING_KEY")
-    keys = {name: key.reveal() for name, key in zip(names, endpoint.signing_keys, strict=False)}
-    return {f"{stem}_URL": endpoint.url, f"{stem}_TOKEN": endpoint.token.reveal(), **keys}
+    keys = {
+        name: key.reveal()
+        for name, key in zip(names, endpoint.signing_keys, strict=False)
+    }
+    return {
+        f"{stem}_URL": endpoint.url,
+        f"{stem}_TOKEN": endpoint.token.reveal(),
+        **keys,
+    }
 
 
 @contextmanager
@@ -317,7 +383,9 @@ def _ended_by_signals() -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGTERM, signal.SIGHUP) if is_main else ()
     # nohup ignores SIGHUP: ignored signals stay ignored
-    handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    handled = [
+        number for number in numbers if signal.getsignal(number) != signal.SIG_IGN
+    ]
     previous_handlers = {number: signal.signal(number, end) for number in handled}
     try:
         yield

@@ -30,7 +30,8 @@ REPAIRED: Final = frozenset({
 
 _RETRIED_AT_ONCE: Final = {"Retry-After": "0"}
 _FAILURE_FUNCTION: Final = "failed"
-_RUN_ID: Final = "-workflow-runid"  # the end of the header name, after the prefix of either dialect
+# the end of the header name, after the prefix of either dialect
+_RUN_ID: Final = "-workflow-runid"
 _TIMEOUT: Final = 20.0  # seconds per request to the queue
 
 
@@ -45,7 +46,9 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
         connection = HTTPConnection(queue.hostname or "", queue.port, timeout=_TIMEOUT)
         try:
             headers = {"Authorization": f"Bearer {token.reveal()}"}
-            connection.request("DELETE", f"/v2/workflows/runs/{run_id}?cancel=false", b"{}", headers)
+            connection.request(
+                "DELETE", f"/v2/workflows/runs/{run_id}?cancel=false", b"{}", headers
+            )
             connection.getresponse().read()
         finally:
             connection.close()
@@ -67,7 +70,9 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
             number = _order_number(body)
             failure = cause(causes.get(number, "html_error"))
             status = failure.status or 500
-            self.respond(status, failure.content_type, failure.body(number), **_RETRIED_AT_ONCE)
+            self.respond(
+                status, failure.content_type, failure.body(number), **_RETRIED_AT_ONCE
+            )
 
         def end_run_of_request(self) -> None:
             """End the run that the headers name."""
@@ -76,7 +81,9 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
                 # the last header is from the service; a forwarded header of the first run may precede it
                 end_run(str(self.headers[names[-1]]))
 
-        def respond(self, status: int, content_type: str, body: bytes, **headers: str) -> None:
+        def respond(
+            self, status: int, content_type: str, body: bytes, **headers: str
+        ) -> None:
             """Send a response."""
             self.send_response(status)
             for name, text in {"Content-Type": content_type, **headers}.items():
@@ -91,7 +98,9 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
     # the standard library is enough here, and starts faster than an ASGI server
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    serving = threading.Thread(target=server.serve_forever, name="sample application", daemon=True)
+    serving = threading.Thread(
+        target=server.serve_forever, name="sample application", daemon=True
+    )
     serving.start()
     try:
         yield {str(flows.hostname): server.server_port}

@@ -22,7 +22,12 @@ DAYS: Final = 14
 """The number of days in the sample."""
 SEED: Final = 20_250_601
 
-STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
+STATES: Final = (
+    "CALLBACK_INPROGRESS",
+    "CALLBACK_SUCCESS",
+    "CALLBACK_FAIL",
+    "CALLBACK_CANCELED",
+)
 
 RETRY_DELAYS: Final = (12_182, 148_413, 1_808_042, 22_026_466, 86_400_000)
 """Milliseconds before retry 1, 2, …: min(86400 s, e^(2.5 n) s)."""
@@ -38,7 +43,13 @@ ODDITIES: Final = (
 )
 
 
-class Occurrence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Occurrence(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """One failure of the sample. Ids and other made up values are derived from `number`.
 
     `at` is in milliseconds before now, `workflow` is the path below the address of the application, `state`
@@ -74,7 +85,9 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
             return msgspec.convert(row, cls)
         except msgspec.ValidationError as error:
             expected = f"names out of {', '.join(cls.__struct_fields__)}"
-            raise InputError("reading a sample row", got=str(error), expected=expected) from None
+            raise InputError(
+                "reading a sample row", got=str(error), expected=expected
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +102,11 @@ class _Story:
     flow: str | None = None
 
 
-_PUBLISHERS: Final = (*(f"192.0.2.{last}" for last in (4, 7, 11, 18, 23, 42)), "198.51.100.9", "2001:db8::17")
+_PUBLISHERS: Final = (
+    *(f"192.0.2.{last}" for last in (4, 7, 11, 18, 23, 42)),
+    "198.51.100.9",
+    "2001:db8::17",
+)
 _SHOP: Final = (
     "orders/fulfil",
     "orders/confirm",

@@ -10,7 +10,13 @@ from typing import Any, Final, NoReturn
 from starlette.responses import PlainTextResponse, Response
 
 from toolkit_service.demo.causes import JSON_TYPE, TEXT_TYPE, cause
-from toolkit_service.demo.protocol import SampleWorkflow, Sleep, Step, StepContext, StepFailed
+from toolkit_service.demo.protocol import (
+    SampleWorkflow,
+    Sleep,
+    Step,
+    StepContext,
+    StepFailed,
+)
 
 FAILURE_FUNCTION: Final = "failed"
 """Path of the failure function that works."""
@@ -32,7 +38,10 @@ async def _charge(context: StepContext) -> dict[str, Any]:
 async def _fails_twice(context: StepContext) -> dict[str, Any]:
     # the third attempt, the second retry, succeeds
     if context.retried < 2:  # noqa: PLR2004 - twice
-        body = {"error": "busy", "message": f"try {context.retried + 1} of order {_number(context)}"}
+        body = {
+            "error": "busy",
+            "message": f"try {context.retried + 1} of order {_number(context)}",
+        }
         raise StepFailed(Response(json.dumps(body), 503, {"Content-Type": JSON_TYPE}))
     return {"tries": context.retried + 1}
 
@@ -55,7 +64,12 @@ async def _too_slow(_: StepContext) -> NoReturn:
 
 
 async def _not_retriable(context: StepContext) -> dict[str, Any]:
-    body = json.dumps({"error": "unknown order", "message": f"order {_number(context)} does not exist"})
+    body = json.dumps(
+        {
+            "error": "unknown order",
+            "message": f"order {_number(context)} does not exist",
+        }
+    )
     raise StepFailed(
         Response(
             body,
@@ -87,7 +101,9 @@ def _number(context: StepContext) -> int:
         return int(json.loads(context.payload)["order"])
     except (ValueError, KeyError, TypeError):
         message = f"a payload of {len(context.payload)} bytes without an order number"
-        raise StepFailed(PlainTextResponse(message, 400, {"Content-Type": TEXT_TYPE})) from None
+        raise StepFailed(
+            PlainTextResponse(message, 400, {"Content-Type": TEXT_TYPE})
+        ) from None
 
 
 WORKFLOWS: Final[tuple[SampleWorkflow, ...]] = (
@@ -98,11 +114,19 @@ WORKFLOWS: Final[tuple[SampleWorkflow, ...]] = (
         fails=False,
     ),
     SampleWorkflow(
-        name="orders/flaky", steps={"send": _fails_twice}, retries=3, labels=("shop",), fails=False
+        name="orders/flaky",
+        steps={"send": _fails_twice},
+        retries=3,
+        labels=("shop",),
+        fails=False,
     ),
     SampleWorkflow(
         name="orders/prices",
-        steps={"quote": _responds_with("js_error_json", "json_validation", "json_conflict", "json_hostile")},
+        steps={
+            "quote": _responds_with(
+                "js_error_json", "json_validation", "json_conflict", "json_hostile"
+            )
+        },
         labels=("shop", "eu"),
         failure_function=FAILURE_FUNCTION,
     ),
@@ -133,17 +157,24 @@ WORKFLOWS: Final[tuple[SampleWorkflow, ...]] = (
         failure_function=FAILURE_FUNCTION,
     ),
     SampleWorkflow(
-        name="media/thumbnail", steps={"scale": _responds_with("binary_image", "latin1_text", "utf16_text")}
+        name="media/thumbnail",
+        steps={"scale": _responds_with("binary_image", "latin1_text", "utf16_text")},
     ),
     SampleWorkflow(
         name="exports/bulk",
         steps={"write": _responds_with("json_rate_limit")},
         labels=("bulk",),
-        settings={"Flow-Control-Key": "tenant-bulk", "Flow-Control-Value": "parallelism=8"},
+        settings={
+            "Flow-Control-Key": "tenant-bulk",
+            "Flow-Control-Value": "parallelism=8",
+        },
     ),
     SampleWorkflow(
         name="payments/capture",
-        steps={"reserve": _reserve, "confirm": _responds_with("go_panic", "java_caused_by")},
+        steps={
+            "reserve": _reserve,
+            "confirm": _responds_with("go_panic", "java_caused_by"),
+        },
         labels=("payments", "priority"),
         failure_function=FAILURE_FUNCTION,
     ),
@@ -152,6 +183,8 @@ WORKFLOWS: Final[tuple[SampleWorkflow, ...]] = (
         steps={"insert": _responds_with("python_chained", "text_disk")},
         labels=("finance",),
     ),
-    SampleWorkflow(name="accounts/remove", steps={"look up": _not_retriable}, labels=("eu",)),
+    SampleWorkflow(
+        name="accounts/remove", steps={"look up": _not_retriable}, labels=("eu",)
+    ),
 )
 """All workflows of the application."""

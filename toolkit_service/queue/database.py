@@ -54,7 +54,9 @@ class QueueWrite(NamedTuple):
 
     def insert(self, table: str, **row: Any) -> int | None:
         """Insert a row from values by column name, and return the row number."""
-        return self.connection.execute(_insertion(table, *row), (*row.values(),)).lastrowid
+        return self.connection.execute(
+            _insertion(table, *row), (*row.values(),)
+        ).lastrowid
 
     def rows(self, sql: str, *bound: Any) -> list[sqlite3.Row]:
         """Return all rows of a query."""
@@ -74,7 +76,9 @@ class QueueWrite(NamedTuple):
         """Raise an `ApiError` with 412 if a table has more than `most` rows, which `plural` names."""
         count = self.value(f"SELECT count(*) FROM {table}")  # noqa: S608 - a name of this package
         if count > most:
-            raise ApiError(412, f"too many {plural}; got {count}; expected at most {most}")
+            raise ApiError(
+                412, f"too many {plural}; got {count}; expected at most {most}"
+            )
 
 
 @cache
@@ -119,8 +123,12 @@ class Database:
             except sqlite3.Error as error:
                 raise damaged_file(path, error) from None
             opened.pop_all()  # keep both connections open until `close`
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue-reader")
-        self._writer = threading.Thread(target=self._write_all, name="queue-writer", daemon=True)
+        self._reader = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="queue-reader"
+        )
+        self._writer = threading.Thread(
+            target=self._write_all, name="queue-writer", daemon=True
+        )
         self._writer.start()
 
     def _prepare(self) -> None:
@@ -133,20 +141,26 @@ class Database:
                 expected=f"tables of version {VERSION}",
                 next_step="Start with an empty data folder.",
             )
-        migrations = " ".join(_MIGRATIONS[earlier] for earlier in range(version, VERSION))
+        migrations = " ".join(
+            _MIGRATIONS[earlier] for earlier in range(version, VERSION)
+        )
         current = f"INSERT OR REPLACE INTO kept VALUES ('version', {VERSION});"  # noqa: S608 - a constant
         # one transaction: one flush for all tables
         self._writing.executescript(f"BEGIN; {migrations} {TABLES} {current} COMMIT;")
 
     def _stored_version(self) -> int:
         """Return the version of the tables; an empty file counts as the current version."""
-        rows = self._writing.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        rows = self._writing.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        )
         tables = {name for (name,) in rows}
         if not tables:
             return VERSION
         if "kept" not in tables:
             raise damaged_file(self.path, "a database of another program")
-        stored = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
+        stored = self._writing.execute(
+            "SELECT value FROM kept WHERE name = 'version'"
+        ).fetchone()
         if stored is None:
             raise damaged_file(self.path, "tables without a version")
         version: int = stored[0]
@@ -221,7 +235,9 @@ class Database:
 def _report(outcomes: list[_Outcome]) -> None:
     """Set the results of a batch, each in the event loop that waits for it."""
     # one call per event loop for the whole batch: each call wakes the loop, and costs as much as a write
-    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[_Outcome]] = defaultdict(list)
+    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[_Outcome]] = (
+        defaultdict(list)
+    )
     for outcome in outcomes:
         done = outcome[0]
         loop = done.get_loop() if isinstance(done, asyncio.Future) else None

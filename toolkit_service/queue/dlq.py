@@ -8,7 +8,16 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Final, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    TypeAlias,
+    TypedDict,
+)
 
 import msgspec
 from msgspec import Meta
@@ -50,7 +59,9 @@ from toolkit_service.queue.scheduler import Queue
 from toolkit_service.queue.sender import check_url
 from toolkit_service.queue.steps import enqueue, fresh_copy
 
-Action: TypeAlias = Callable[[QueueWrite, sqlite3.Row, Queue, Settings], dict[str, Any] | None]
+Action: TypeAlias = Callable[
+    [QueueWrite, sqlite3.Row, Queue, Settings], dict[str, Any] | None
+]
 """Acts on an entry, with the settings from the headers of the request. Returns an item of the response."""
 
 
@@ -80,8 +91,12 @@ class DlqQuery(ListQuery):
 
     workflow_url: Texts = ()
     workflow_run_id: Annotated[str, sql("run_id = {}", "The run with this id.")] = ""
-    workflow_created_at: Annotated[Timestamp, sql("workflow_created_at = {}")] | None = None
-    label: Annotated[Texts, sql("seq IN (SELECT dlq_seq FROM dlq_labels WHERE label IN ({}))")] = ()
+    workflow_created_at: (
+        Annotated[Timestamp, sql("workflow_created_at = {}")] | None
+    ) = None
+    label: Annotated[
+        Texts, sql("seq IN (SELECT dlq_seq FROM dlq_labels WHERE label IN ({}))")
+    ] = ()
     failure_function_state: Annotated[Texts, sql("state IN ({})")] = ()
     failure_callback_state: Annotated[
         Texts, sql("state IN ({})", "Another name of failureFunctionState.")
@@ -106,7 +121,8 @@ class MessageDlqListQuery(MessageDlqQuery):
     """Filters and page of plain messages or, as the public workflow client requests, of runs."""
 
     source: Annotated[
-        Literal["workflow"] | None, sql("", "List the entries of runs instead of plain messages.")
+        Literal["workflow"] | None,
+        sql("", "List the entries of runs instead of plain messages."),
     ] = None
 
 
@@ -185,10 +201,33 @@ class DeadLetters:
         several = partial(Operation, query=kind.query, body=DlqIds, body_required=False)
         one = partial(Operation, errors=(404,))
         return [
-            Operation("GET", path, f"{kind.name}Dlq", listed, self._page, DlqPage, query=kind.page_query),
-            several("DELETE", path, f"{kind.name}DlqDelete", removed, delete_many, Deleted),
-            one("GET", entry_path, f"{kind.name}DlqEntry", "Return one entry.", self._one, DlqEntry),
-            one("DELETE", entry_path, f"{kind.name}DlqEntryDelete", "Remove one entry.", self._act(_delete)),
+            Operation(
+                "GET",
+                path,
+                f"{kind.name}Dlq",
+                listed,
+                self._page,
+                DlqPage,
+                query=kind.page_query,
+            ),
+            several(
+                "DELETE", path, f"{kind.name}DlqDelete", removed, delete_many, Deleted
+            ),
+            one(
+                "GET",
+                entry_path,
+                f"{kind.name}DlqEntry",
+                "Return one entry.",
+                self._one,
+                DlqEntry,
+            ),
+            one(
+                "DELETE",
+                entry_path,
+                f"{kind.name}DlqEntryDelete",
+                "Remove one entry.",
+                self._act(_delete),
+            ),
         ]
 
     def _action_operations(self, kind: Kind, named: NamedAction) -> list[Operation]:
@@ -233,7 +272,9 @@ class DeadLetters:
         return Response(f"{{{', '.join(fields)}}}", media_type="application/json")
 
     async def _one(self, request: Request, _: Query) -> Response:
-        row = await self._queue.store.read(self._find_one, request.path_params["dlq_id"])
+        row = await self._queue.store.read(
+            self._find_one, request.path_params["dlq_id"]
+        )
         return Response(_shown(row), media_type="application/json")
 
     def _act(self, action: Action) -> Endpoint:
@@ -251,7 +292,9 @@ class DeadLetters:
 
         return endpoint
 
-    def _each(self, action: Action, respond: Callable[[list[Any]], dict[str, Any]]) -> Endpoint:
+    def _each(
+        self, action: Action, respond: Callable[[list[Any]], dict[str, Any]]
+    ) -> Endpoint:
         """Return an endpoint that applies an action to each entry of a page, all in one transaction."""
 
         async def endpoint(request: Request, query: DlqQuery) -> Response:
@@ -283,12 +326,16 @@ class DeadLetters:
         of_this_queue = (f"{no_index}workflow = {{}}", int(is_workflow))
         not_expired = (f"{no_index}entered_at >= {{}}", store.expired_before)
         listing = "workflow dlq" if is_workflow else "message dlq"
-        return page(tx, store.cursors, "dlq", query, of_this_queue, not_expired, listing=listing)
+        return page(
+            tx, store.cursors, "dlq", query, of_this_queue, not_expired, listing=listing
+        )
 
     def _find_one(self, tx: QueueWrite, dlq_id: str) -> sqlite3.Row:
         rows, _ = self._find(tx, DlqQuery(count=1, dlq_ids=(dlq_id,)))
         if not rows:
-            raise not_found("DLQ entry", dlq_id, "an entry that was neither removed nor expired")
+            raise not_found(
+                "DLQ entry", dlq_id, "an entry that was neither removed nor expired"
+            )
         return rows[0]
 
 
@@ -311,20 +358,32 @@ def _delete(tx: QueueWrite, row: sqlite3.Row, _: Queue, __: Settings) -> None:
 
 
 def _start_again(
-    tx: QueueWrite, row: sqlite3.Row, queue: Queue, requested: Settings, *, from_failed_step: bool
+    tx: QueueWrite,
+    row: sqlite3.Row,
+    queue: Queue,
+    requested: Settings,
+    *,
+    from_failed_step: bool,
 ) -> dict[str, Any]:
     _delete(tx, row, queue, requested)
     failed = _message(row, queue)
-    return start_again(tx, failed, from_failed_step=from_failed_step, requested=requested)
+    return start_again(
+        tx, failed, from_failed_step=from_failed_step, requested=requested
+    )
 
 
-def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Settings) -> dict[str, Any]:
+def _call_failure_function(
+    tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Settings
+) -> dict[str, Any]:
     failed, entry = _message(row, queue), json.loads(row["entry"])
     if failed.failure_callback is None:
         problem = f"DLQ entry {row['id']!r} has no failure callback"
         raise ApiError(400, f"{problem}; expected an entry that was published with it")
     if row["state"] == "CALLBACK_INPROGRESS":
-        raise ApiError(400, f"the failure function of {row['id']!r} is running; expected it to have ended")
+        raise ApiError(
+            400,
+            f"the failure function of {row['id']!r} is running; expected it to have ended",
+        )
     attempt = Attempt(
         # from the entry, which has redacted values: the original values are not stored
         message=replace(failed, redact=()),
@@ -337,18 +396,25 @@ def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Se
         retried=failed.max_retries,
     )
     report_failure(tx, attempt, row["id"])
-    return {"workflowRunId": failed.run_id, "failureFunctionState": "CALLBACK_INPROGRESS"}
+    return {
+        "workflowRunId": failed.run_id,
+        "failureFunctionState": "CALLBACK_INPROGRESS",
+    }
 
 
 def _cancel_callback(tx: QueueWrite, row: sqlite3.Row, _: Queue, __: Settings) -> None:
     message_id = tx.value("SELECT id FROM messages WHERE about = ?", row["id"])
     if message_id is None:
         got = row["state"] or "no failure function"
-        raise invalid(f"nothing is in progress for {row['id']!r}", got, "CALLBACK_INPROGRESS")
+        raise invalid(
+            f"nothing is in progress for {row['id']!r}", got, "CALLBACK_INPROGRESS"
+        )
     cancel(tx, message_id)
 
 
-def _retry(tx: QueueWrite, row: sqlite3.Row, queue: Queue, requested: Settings) -> dict[str, Any]:
+def _retry(
+    tx: QueueWrite, row: sqlite3.Row, queue: Queue, requested: Settings
+) -> dict[str, Any]:
     message = fresh_copy(tx, _message(row, queue))
     enqueue(tx, message)
     _delete(tx, row, queue, requested)
@@ -379,7 +445,9 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
 def _imported_settings(entry: Mapping[str, Any]) -> Settings:
     """Return the settings of an imported entry, whose fields can be missing or null."""
     workflow_url = str(entry.get("workflowUrl") or "")
-    url = check_url(str(entry.get("url") or workflow_url), f"the URL of {entry['dlqId']!r}")
+    url = check_url(
+        str(entry.get("url") or workflow_url), f"the URL of {entry['dlqId']!r}"
+    )
     run_id = str(entry.get("workflowRunId") or "")
     return Settings(
         url=url,
@@ -428,10 +496,15 @@ _RUNS: Final = Kind(
     started=StartedRuns,
     started_field="workflowRuns",
     actions=(
-        NamedAction("resume", "resume", "Continue runs from the failed steps.", _resume),
+        NamedAction(
+            "resume", "resume", "Continue runs from the failed steps.", _resume
+        ),
         NamedAction("restart", "restart", "Start runs from the beginning.", _restart),
         NamedAction(
-            "callback", "callFailureFunction", "Call failure functions again.", _call_failure_function
+            "callback",
+            "callFailureFunction",
+            "Call failure functions again.",
+            _call_failure_function,
         ),
     ),
 )

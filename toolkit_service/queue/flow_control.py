@@ -70,7 +70,9 @@ class KeyUse(msgspec.Struct):
     settings: KeySettings = _NO_SETTINGS
     limits: FlowLimits | None = None
     running: int = 0
-    counting: deque[int] = msgspec.field(default_factory=deque)  # the times when deliveries stop counting
+    counting: deque[int] = msgspec.field(
+        default_factory=deque
+    )  # the times when deliveries stop counting
     resets: int = 0
 
     def is_free(self, now_ms: int) -> bool:
@@ -109,7 +111,9 @@ class FlowControl:
         self._factor = factor
         self._keys: defaultdict[str, KeyUse] = defaultdict(KeyUse)
 
-    def restore(self, counting: Iterable[tuple[str, int]], settings: dict[str, KeySettings]) -> None:
+    def restore(
+        self, counting: Iterable[tuple[str, int]], settings: dict[str, KeySettings]
+    ) -> None:
         """Count deliveries that started before the restart, each until a time; the earliest time is first."""
         for key, until in counting:
             self._keys[key].counting.append(until)
@@ -215,7 +219,10 @@ def _key_of(message: Message) -> str | None:
 
 def counting(tx: QueueWrite) -> list[tuple[str, int]]:
     """Return key and time of all deliveries that count against a rate, the earliest time first."""
-    return [tuple(row) for row in tx.rows("SELECT flow_key, until FROM rates ORDER BY until")]
+    return [
+        tuple(row)
+        for row in tx.rows("SELECT flow_key, until FROM rates ORDER BY until")
+    ]
 
 
 def stored_settings(tx: QueueWrite) -> dict[str, KeySettings]:
@@ -252,7 +259,9 @@ class GlobalParallelism(TypedDict):
 
 
 Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
-Flag = Annotated[Literal["true", "false"], Meta(description="Whether to unpin this limit (false).")]
+Flag = Annotated[
+    Literal["true", "false"], Meta(description="Whether to unpin this limit (false).")
+]
 
 
 class PinQuery(Query):
@@ -260,7 +269,10 @@ class PinQuery(Query):
 
     parallelism: Limit | None = None
     rate: Limit | None = None
-    period: Annotated[int, Meta(ge=1, le=7 * DAY_MS // 1000, description="Seconds (1).")] | None = None
+    period: (
+        Annotated[int, Meta(ge=1, le=7 * DAY_MS // 1000, description="Seconds (1).")]
+        | None
+    ) = None
 
 
 class UnpinQuery(Query):
@@ -274,30 +286,47 @@ flow_control_operations: Final = QueueOperations()
 """The operations below ``/v2/flowControl``, and on the parallelism of all deliveries."""
 
 
-@flow_control_operations("GET", "/v2/flowControl", "flowControlKeys", list[FlowControlKey])
+@flow_control_operations(
+    "GET", "/v2/flowControl", "flowControlKeys", list[FlowControlKey]
+)
 async def _list(queue: Queue, _: Request, __: Query) -> Response:
     """List the keys that have messages, counted deliveries or settings."""
     return JSONResponse(await queue.store.read(_shown, queue))
 
 
 @flow_control_operations(
-    "GET", "/v2/flowControl/{flow_key:path}", "flowControlKey", FlowControlKey, query=None, errors=(404,)
+    "GET",
+    "/v2/flowControl/{flow_key:path}",
+    "flowControlKey",
+    FlowControlKey,
+    query=None,
+    errors=(404,),
 )
 async def _one(queue: Queue, request: Request, _: None) -> Response:
     """Return a flow-control key."""
-    if request.scope["raw_path"].removeprefix(b"/v2/flowControl/").partition(b"/")[2] in _ACTIONS:
+    if (
+        request.scope["raw_path"].removeprefix(b"/v2/flowControl/").partition(b"/")[2]
+        in _ACTIONS
+    ):
         # this route also matches the paths of the operations below, which have no GET
         raise HTTPException(405)
     read_query(request, Query)
     key = request.path_params["flow_key"]
     keys = await queue.store.read(_shown, queue, key)
     if not keys:
-        raise not_found("flow-control key", key, "one that has messages, counted deliveries or settings")
+        raise not_found(
+            "flow-control key",
+            key,
+            "one that has messages, counted deliveries or settings",
+        )
     return JSONResponse(keys[0])
 
 
 @flow_control_operations(
-    "POST", "/v2/flowControl/{flow_key:path}/pause", "pauseFlowControlKey", errors=(412,)
+    "POST",
+    "/v2/flowControl/{flow_key:path}/pause",
+    "pauseFlowControlKey",
+    errors=(412,),
 )
 async def _pause(queue: Queue, request: Request, _: Query) -> Response:
     """Start no more deliveries of a key; deliveries in progress continue."""
@@ -305,7 +334,10 @@ async def _pause(queue: Queue, request: Request, _: Query) -> Response:
 
 
 @flow_control_operations(
-    "POST", "/v2/flowControl/{flow_key:path}/resume", "resumeFlowControlKey", errors=(412,)
+    "POST",
+    "/v2/flowControl/{flow_key:path}/resume",
+    "resumeFlowControlKey",
+    errors=(412,),
 )
 async def _resume(queue: Queue, request: Request, _: Query) -> Response:
     """Deliver the messages of a key again."""
@@ -313,7 +345,11 @@ async def _resume(queue: Queue, request: Request, _: Query) -> Response:
 
 
 @flow_control_operations(
-    "POST", "/v2/flowControl/{flow_key:path}/pin", "pinFlowControlKey", errors=(412,), query=PinQuery
+    "POST",
+    "/v2/flowControl/{flow_key:path}/pin",
+    "pinFlowControlKey",
+    errors=(412,),
+    query=PinQuery,
 )
 async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
     """Replace limits of a key, also for messages to come."""
@@ -332,7 +368,11 @@ async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
 
 
 @flow_control_operations(
-    "POST", "/v2/flowControl/{flow_key:path}/unpin", "unpinFlowControlKey", errors=(412,), query=UnpinQuery
+    "POST",
+    "/v2/flowControl/{flow_key:path}/unpin",
+    "unpinFlowControlKey",
+    errors=(412,),
+    query=UnpinQuery,
 )
 async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
     """Let messages determine the limits of a key again."""
@@ -342,11 +382,17 @@ async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
     if query.rate == "true":
         unpinned += ["rate", "period_ms"]
     if not unpinned:
-        raise invalid("nothing is unpinned", "neither parallelism=true nor rate=true", "one of them")
+        raise invalid(
+            "nothing is unpinned",
+            "neither parallelism=true nor rate=true",
+            "one of them",
+        )
     return await _configured(queue, request, **dict.fromkeys(unpinned))
 
 
-@flow_control_operations("POST", "/v2/flowControl/{flow_key:path}/resetRate", "resetRate")
+@flow_control_operations(
+    "POST", "/v2/flowControl/{flow_key:path}/resetRate", "resetRate"
+)
 async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     """Begin a new rate period of a key."""
     key = _checked_key(request)
@@ -357,13 +403,19 @@ async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     return Response()
 
 
-@flow_control_operations("GET", "/v2/globalParallelism", "globalParallelism", GlobalParallelism)
+@flow_control_operations(
+    "GET", "/v2/globalParallelism", "globalParallelism", GlobalParallelism
+)
 async def _global(queue: Queue, _: Request, __: Query) -> Response:
     """Return the largest and the current number of concurrent deliveries, with and without a key."""
-    return JSONResponse({"parallelismMax": queue.concurrency, "parallelismCount": queue.in_progress})
+    return JSONResponse(
+        {"parallelismMax": queue.concurrency, "parallelismCount": queue.in_progress}
+    )
 
 
-async def _configured(queue: Queue, request: Request, **changed: bool | int | None) -> Response:
+async def _configured(
+    queue: Queue, request: Request, **changed: bool | int | None
+) -> Response:
     key = _checked_key(request)
     settings = await queue.store.write(_store, key, changed)
     queue.flow.configure(key, settings)
@@ -374,11 +426,17 @@ async def _configured(queue: Queue, request: Request, **changed: bool | int | No
 def _checked_key(request: Request) -> str:
     key: str = request.path_params["flow_key"]
     if not 1 <= len(key) <= _LONGEST_KEY:
-        raise invalid("flow-control key is not usable", f"{len(key)} characters", f"1 to {_LONGEST_KEY}")
+        raise invalid(
+            "flow-control key is not usable",
+            f"{len(key)} characters",
+            f"1 to {_LONGEST_KEY}",
+        )
     return key
 
 
-def _store(tx: QueueWrite, key: str, changed: dict[str, bool | int | None]) -> KeySettings:
+def _store(
+    tx: QueueWrite, key: str, changed: dict[str, bool | int | None]
+) -> KeySettings:
     settings = replace(stored_settings(tx).get(key, _NO_SETTINGS), **changed)
     tx.execute("DELETE FROM flow_keys WHERE flow_key = ?", key)
     if settings != _NO_SETTINGS:
@@ -387,16 +445,22 @@ def _store(tx: QueueWrite, key: str, changed: dict[str, bool | int | None]) -> K
     return settings
 
 
-def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[FlowControlKey]:
+def _shown(
+    tx: QueueWrite, queue: Queue, wanted: str | None = None
+) -> list[FlowControlKey]:
     """Return the wanted key, or all keys, as listings show them."""
     settings = stored_settings(tx)
     waiting = _waiting(tx, wanted)
-    counted = {key for (key,) in tx.rows("SELECT flow_key FROM rates WHERE until > ?", tx.now_ms)}
+    counted = {
+        key
+        for (key,) in tx.rows("SELECT flow_key FROM rates WHERE until > ?", tx.now_ms)
+    }
     keys = {*waiting, *counted, *settings}
     if wanted is not None:
         keys &= {wanted}
     return [
-        _shown_key(tx, queue, key, settings.get(key, _NO_SETTINGS), waiting.get(key)) for key in sorted(keys)
+        _shown_key(tx, queue, key, settings.get(key, _NO_SETTINGS), waiting.get(key))
+        for key in sorted(keys)
     ]
 
 
@@ -412,7 +476,11 @@ def _waiting(tx: QueueWrite, wanted: str | None) -> dict[str, sqlite3.Row]:
 
 
 def _shown_key(
-    tx: QueueWrite, queue: Queue, key: str, settings: KeySettings, waiting: sqlite3.Row | None
+    tx: QueueWrite,
+    queue: Queue,
+    key: str,
+    settings: KeySettings,
+    waiting: sqlite3.Row | None,
 ) -> FlowControlKey:
     use = queue.flow.use_of(key)
     message_limits = use.limits

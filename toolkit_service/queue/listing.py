@@ -98,7 +98,9 @@ def any_label(labels: str) -> str:
 
 def of_host(url: str) -> Meta:
     """Attach the condition that a URL (SQL) has one of several hosts, each with or without the port."""
-    return sql(any_label(f"url_hosts({url})"), "Host of the URL, with or without the port.")
+    return sql(
+        any_label(f"url_hosts({url})"), "Host of the URL, with or without the port."
+    )
 
 
 def of_path(url: str) -> Meta:
@@ -108,15 +110,22 @@ def of_path(url: str) -> Meta:
 
 FlowKey: TypeAlias = Annotated[Texts, sql("flow_key IN ({})")]
 MostCanceled: TypeAlias = Annotated[
-    int, Meta(ge=1, le=999_999_999, description="Most to cancel, the oldest first (all).")
+    int,
+    Meta(ge=1, le=999_999_999, description="Most to cancel, the oldest first (all)."),
 ]
 
 
 class Span(Query):
     """A span of time."""
 
-    from_date: Annotated[Timestamp, sql("created_at >= {}", "Unix milliseconds, inclusive.")] | None = None
-    to_date: Annotated[Timestamp, sql("created_at <= {}", "Unix milliseconds, inclusive.")] | None = None
+    from_date: (
+        Annotated[Timestamp, sql("created_at >= {}", "Unix milliseconds, inclusive.")]
+        | None
+    ) = None
+    to_date: (
+        Annotated[Timestamp, sql("created_at <= {}", "Unix milliseconds, inclusive.")]
+        | None
+    ) = None
 
     def __post_init__(self) -> None:
         since, until = self.from_date, self.to_date
@@ -128,8 +137,12 @@ class Span(Query):
 class ListQuery(Span):
     """A page of a listing."""
 
-    cursor: Annotated[str, sql("", "Cursor of the previous page; empty for the first page.")] = ""
-    count: Annotated[int, Meta(ge=1, le=100, description="Most entries per page.")] = 100
+    cursor: Annotated[
+        str, sql("", "Cursor of the previous page; empty for the first page.")
+    ] = ""
+    count: Annotated[int, Meta(ge=1, le=100, description="Most entries per page.")] = (
+        100
+    )
 
 
 async def with_ids(request: Request, query: Q, body_type: type[msgspec.Struct]) -> Q:
@@ -138,7 +151,9 @@ async def with_ids(request: Request, query: Q, body_type: type[msgspec.Struct]) 
     if not body.strip():
         return query
     extended = {}
-    for name, listed in msgspec.structs.asdict(read_as(parse_json(body), body_type)).items():
+    for name, listed in msgspec.structs.asdict(
+        read_as(parse_json(body), body_type)
+    ).items():
         ids = [listed] if isinstance(listed, str) else listed
         extended[name] = (*getattr(query, name), *ids)
     return msgspec.structs.replace(query, **extended)
@@ -174,7 +189,9 @@ def where(*wanted: Condition) -> tuple[str, list[int | str]]:
     return " AND ".join(parts), bound
 
 
-def _as_tuple(wanted_values: int | str | Sequence[int | str] | None) -> tuple[int | str, ...]:
+def _as_tuple(
+    wanted_values: int | str | Sequence[int | str] | None,
+) -> tuple[int | str, ...]:
     if wanted_values is None:
         return ()
     if isinstance(wanted_values, int | str):
@@ -201,7 +218,9 @@ class CursorSigner:
     def make(self, listing: str, position: Position) -> str:
         """Return the cursor of the page after `position`."""
         raw = json.dumps(position).encode()
-        return base64.urlsafe_b64encode(self._tag(listing, raw) + raw).decode().rstrip("=")
+        return (
+            base64.urlsafe_b64encode(self._tag(listing, raw) + raw).decode().rstrip("=")
+        )
 
     def read(self, listing: str, cursor: str) -> Position | None:
         """Return the position before the first row of the page; None for the first page.
@@ -218,9 +237,15 @@ class CursorSigner:
         tag, raw = data[:_TAG], data[_TAG:]
         # accept only the spelling that `make` returns: base64 has others for the same bytes
         same_spelling = base64.urlsafe_b64encode(data).decode().rstrip("=") == cursor
-        if not raw or not same_spelling or not hmac.compare_digest(tag, self._tag(listing, raw)):
+        if (
+            not raw
+            or not same_spelling
+            or not hmac.compare_digest(tag, self._tag(listing, raw))
+        ):
             problem = f"cursor is not known; got {cursor[:40]!r}"
-            raise ApiError(400, f"{problem}; expected a cursor from this listing, unchanged")
+            raise ApiError(
+                400, f"{problem}; expected a cursor from this listing, unchanged"
+            )
         first, second = json.loads(raw)
         return first, second
 
@@ -240,7 +265,12 @@ def with_cursor(queue: Queue, response: dict[str, Any], cursor: str) -> dict[str
 
 
 def page(
-    tx: QueueWrite, cursors: CursorSigner, table: str, query: ListQuery, *more: Condition, listing: str = ""
+    tx: QueueWrite,
+    cursors: CursorSigner,
+    table: str,
+    query: ListQuery,
+    *more: Condition,
+    listing: str = "",
 ) -> tuple[list[sqlite3.Row], str]:
     """Return a page of a table, newest first, and the cursor of the next page.
 

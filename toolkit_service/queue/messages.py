@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-Kind: TypeAlias = Literal["message", "step", "call", "wait", "callback", "failure_callback"]
+Kind: TypeAlias = Literal[
+    "message", "step", "call", "wait", "callback", "failure_callback"
+]
 """The purpose of a message.
 
 ``message``: a plain publish. ``step``: calls a workflow endpoint with the run's history. ``call``: a
@@ -79,7 +81,11 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         {'retries': 0}
         """
         named = {name: getattr(self, name) for name in names}
-        return {name: setting for name, setting in named.items() if setting not in (None, ())}
+        return {
+            name: setting
+            for name, setting in named.items()
+            if setting not in (None, ())
+        }
 
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,7 +168,9 @@ def decode_message(stored: bytes) -> Message:
 
 def message_json(stored: bytes) -> str:
     """Return a stored message as JSON, without the body, for conditions in SQL."""
-    return msgspec.json.encode(msgspec.structs.replace(decode_message(stored), body=b"")).decode()
+    return msgspec.json.encode(
+        msgspec.structs.replace(decode_message(stored), body=b"")
+    ).decode()
 
 
 def url_hosts(url: str) -> str:
@@ -284,7 +292,11 @@ class HistoryStep(TypedDict):
 def history_items(history: Iterable[tuple[str, bytes]]) -> list[HistoryStep]:
     """Return the steps of a run as an endpoint receives them, from the id and the body of each."""
     return [
-        {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
+        {
+            "messageId": message_id,
+            "body": base64.b64encode(body).decode(),
+            "callType": "step",
+        }
         for message_id, body in history
     ]
 
@@ -315,10 +327,14 @@ def body_fields(name: str, body: bytes) -> dict[str, str]:
 
 def with_values(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that have a value: the public service omits the others, and clients rely on it."""
-    return {name: content for name, content in fields.items() if content not in _NO_VALUES}
+    return {
+        name: content for name, content in fields.items() if content not in _NO_VALUES
+    }
 
 
-def dlq_entry(attempt: Attempt, *, dlq_id: str, run_created_at: int | None) -> dict[str, Any]:
+def dlq_entry(
+    attempt: Attempt, *, dlq_id: str, run_created_at: int | None
+) -> dict[str, Any]:
     """Return the `DlqEntry` of a message whose last retry failed, without the failure-function state."""
     response, workflow = attempt.response, attempt.message.settings.workflow
     entry = message_entry(attempt.message, attempt.sent)
@@ -337,7 +353,14 @@ def dlq_entry(attempt: Attempt, *, dlq_id: str, run_created_at: int | None) -> d
     }
 
 
-_ONLY_MESSAGES: Final = ("notBefore", "callback", "retryDelayExpression", "parallelism", "rate", "period")
+_ONLY_MESSAGES: Final = (
+    "notBefore",
+    "callback",
+    "retryDelayExpression",
+    "parallelism",
+    "rate",
+    "period",
+)
 """Fields that entries of plain messages have, and entries of runs do not."""
 
 
@@ -345,7 +368,9 @@ def message_entry(message: Message, sent: Sent | None = None) -> dict[str, Any]:
     """Return a message for listings: as it was sent, or as it will be if `sent` is None."""
     settings = message.settings
     # without a delivery, the entry shows the headers and the body of the publish
-    headers, body = redacted(message.redact, sent or Sent(settings.headers, message.body))
+    headers, body = redacted(
+        message.redact, sent or Sent(settings.headers, message.body)
+    )
     described = given_settings(settings, message.callback, message.failure_callback)
     return {
         "messageId": message.id,
@@ -387,14 +412,18 @@ def given_settings(
 
 def created_details(message: Message) -> dict[str, Any]:
     """Return headers and body (base64) for the first event of a message; a large body is omitted."""
-    headers, body = redacted(message.redact, Sent(message.settings.headers, message.body))
+    headers, body = redacted(
+        message.redact, Sent(message.settings.headers, message.body)
+    )
     details: dict[str, Any] = {"header": header_lists(headers)}
     if len(body) <= MAX_LOGGED_BODY:
         details["body"] = base64.b64encode(body).decode()
     return details
 
 
-def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | None = None) -> bytes:
+def callback_body(
+    attempt: Attempt, *, source_body: bytes | None, dlq_id: str | None = None
+) -> bytes:
     """Return the JSON body of a callback or, if `dlq_id` is given, of a failure callback."""
     message, sent, response = attempt.message, attempt.sent, attempt.response
     source = sent if source_body is None else Sent(sent.headers, source_body)
@@ -410,7 +439,9 @@ def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | 
         "endpointName": message.origin.endpoint,
         "url": message.settings.url,
         "method": message.method,
-        "sourceHeader": {name: ", ".join(values) for name, values in header_lists(headers).items()},
+        "sourceHeader": {
+            name: ", ".join(values) for name, values in header_lists(headers).items()
+        },
         "sourceBody": base64.b64encode(body).decode(),
         "notBefore": str(message.not_before),
         "createdAt": str(message.created_at),

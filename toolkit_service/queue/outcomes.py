@@ -54,7 +54,9 @@ _INHERITED: Final = ("retries", "retry_delay", "workflow")
 _SET_STATE: Final = "UPDATE dlq SET state = ? WHERE id = ?"
 
 
-def record_start(tx: QueueWrite, message: Message, retried: int, *, counts_until: int | None) -> bool:
+def record_start(
+    tx: QueueWrite, message: Message, retried: int, *, counts_until: int | None
+) -> bool:
     """Record the start of an attempt. Return False if the message was cancelled.
 
     If `counts_until` is given, the attempt counts against the rate of the flow-control key until then.
@@ -62,7 +64,9 @@ def record_start(tx: QueueWrite, message: Message, retried: int, *, counts_until
     if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id) is None:
         return False
     if counts_until is not None:
-        tx.execute("INSERT INTO rates VALUES (?, ?)", message.settings.flow_key, counts_until)
+        tx.execute(
+            "INSERT INTO rates VALUES (?, ?)", message.settings.flow_key, counts_until
+        )
     record(tx, message, "ACTIVE", retried=retried)
     return True
 
@@ -95,7 +99,10 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
 
 
 def _end_delivery(
-    tx: QueueWrite, message: Message, state: Literal["DELIVERED", "FAILED"], details: dict[str, Any]
+    tx: QueueWrite,
+    message: Message,
+    state: Literal["DELIVERED", "FAILED"],
+    details: dict[str, Any],
 ) -> None:
     tx.execute("DELETE FROM messages WHERE id = ?", message.id)
     record(tx, message, state, **details)
@@ -110,7 +117,10 @@ def _set_callback_state(tx: QueueWrite, message: Message, state: str) -> None:
 def _details(attempt: Attempt) -> dict[str, Any]:
     """Return the fields about the response that all events of an attempt have."""
     response = attempt.response
-    details: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
+    details: dict[str, Any] = {
+        "responseStatus": response.status,
+        "retried": attempt.retried,
+    }
     if not response.ok:
         excerpt = response.body[:_MAX_EXCERPT].decode(errors="replace")
         details["error"] = excerpt
@@ -151,14 +161,21 @@ def _enter_dlq(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> None:
     dlq_id = f"{tx.now_ms}-{secrets.token_hex(6)}"
     entry = dlq_entry(attempt, dlq_id=dlq_id, run_created_at=runs.fail(tx, message))
     is_workflow = message.run_id is not None
-    store_entry(tx, entry, workflow=is_workflow, entered_at=tx.now_ms, message=message.encode())
+    store_entry(
+        tx, entry, workflow=is_workflow, entered_at=tx.now_ms, message=message.encode()
+    )
     if is_workflow:
         tx.execute("UPDATE runs SET dlq_id = ? WHERE id = ?", dlq_id, message.run_id)
     report_failure(tx, attempt, dlq_id, joins_at)
 
 
 def store_entry(
-    tx: QueueWrite, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None = None
+    tx: QueueWrite,
+    entry: Mapping[str, Any],
+    *,
+    workflow: bool,
+    entered_at: int,
+    message: bytes | None = None,
 ) -> None:
     """Add an entry to the DLQ. An imported entry has no message."""
     stored = dict(entry)
@@ -264,7 +281,9 @@ def _report_response(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> 
     callback = _callback(tx, attempt, message.callback)
     if message.run_id:
         # if the run fails on the response of the call, the failure function is called
-        callback = replace(callback, failure_callback=_failure_callback_of_run(tx, message))
+        callback = replace(
+            callback, failure_callback=_failure_callback_of_run(tx, message)
+        )
     enqueue(tx, callback, joins_at=joins_at)
 
 
@@ -275,16 +294,22 @@ def _failure_callback_of_run(tx: QueueWrite, message: Message) -> Settings | Non
     return first.failure_callback if first else None
 
 
-def report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str, joins_at: int | None = None) -> None:
+def report_failure(
+    tx: QueueWrite, attempt: Attempt, dlq_id: str, joins_at: int | None = None
+) -> None:
     """Enqueue a failure callback, if the message has one, and set the state of the DLQ entry."""
     if attempt.message.failure_callback is None:
         return
     callback = _callback(tx, attempt, attempt.message.failure_callback, dlq_id)
-    enqueue(tx, replace(callback, kind="failure_callback", about=dlq_id), joins_at=joins_at)
+    enqueue(
+        tx, replace(callback, kind="failure_callback", about=dlq_id), joins_at=joins_at
+    )
     tx.execute(_SET_STATE, "CALLBACK_INPROGRESS", dlq_id)
 
 
-def _callback(tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str | None = None) -> Message:
+def _callback(
+    tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str | None = None
+) -> Message:
     """Return a callback message. It inherits the retry settings of the message that it reports on."""
     source = attempt.message
     settings = replace(

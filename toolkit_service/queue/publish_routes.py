@@ -6,7 +6,15 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypeAlias, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    NotRequired,
+    TypeAlias,
+    TypedDict,
+)
 from urllib.parse import unquote
 
 import msgspec
@@ -54,8 +62,19 @@ from toolkit_service.queue.messages import (
     new_id,
     with_values,
 )
-from toolkit_service.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
-from toolkit_service.queue.steps import REQUESTED, PublishedMessage, accept, ensure_queue, record
+from toolkit_service.queue.publishing import (
+    PREFIXES,
+    PUBLISH_HEADERS,
+    Publish,
+    read_publish,
+)
+from toolkit_service.queue.steps import (
+    REQUESTED,
+    PublishedMessage,
+    accept,
+    ensure_queue,
+    record,
+)
 
 if TYPE_CHECKING:
     from toolkit_service.queue.scheduler import Queue
@@ -65,7 +84,9 @@ Published: TypeAlias = PublishedMessage | list[PublishedMessage]
 MAX_PARALLELISM: Final = 1000
 _ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
 _PENDING: Final = "a message that still has to be delivered"
-_HEADER: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+_HEADER: Final = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+}
 
 
 class TriggerItem(msgspec.Struct):
@@ -90,7 +111,9 @@ def _field(path: str) -> str:
 class MessagesQuery(Span):
     """The messages to cancel."""
 
-    from_date: Annotated[Timestamp, sql(f"{_field('created_at')} >= {{}}")] | None = None
+    from_date: Annotated[Timestamp, sql(f"{_field('created_at')} >= {{}}")] | None = (
+        None
+    )
     to_date: Annotated[Timestamp, sql(f"{_field('created_at')} <= {{}}")] | None = None
     count: MostCanceled | None = None
     message_ids: Annotated[Texts, sql("id IN ({})")] = ()
@@ -98,7 +121,9 @@ class MessagesQuery(Span):
     url: Annotated[Texts, sql(f"{_field('settings.url')} IN ({{}})")] = ()
     host: Annotated[Texts, of_host(_field("settings.url"))] = ()
     path: Annotated[Texts, of_path(_field("settings.url"))] = ()
-    label: Annotated[Texts, sql(any_label("message_json(spec), '$.settings.labels'"))] = ()
+    label: Annotated[
+        Texts, sql(any_label("message_json(spec), '$.settings.labels'"))
+    ] = ()
     caller_ip: Annotated[Texts, sql(f"{_field('caller_ip')} IN ({{}})")] = ()
     topic_name: Annotated[Texts, sql(f"{_field('origin.topic')} IN ({{}})")] = ()
     queue_name: Annotated[Texts, sql(f"{_field('origin.queue')} IN ({{}})")] = ()
@@ -156,12 +181,21 @@ message_operations: Final = QueueOperations()
 """The operations that publish, show and cancel messages."""
 queue_operations: Final = QueueOperations()
 """The operations below ``/v2/queues``."""
-_publishing = partial(message_operations, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404, 412))
+_publishing = partial(
+    message_operations,
+    query=None,
+    body=bytes,
+    headers=PUBLISH_HEADERS,
+    errors=(404, 412),
+)
 
 
 def header_pairs(request: Request) -> list[tuple[str, str]]:
     """Return the headers of a request as received, in order."""
-    return [(name.decode("latin-1"), text.decode("latin-1")) for name, text in request.headers.raw]
+    return [
+        (name.decode("latin-1"), text.decode("latin-1"))
+        for name, text in request.headers.raw
+    ]
 
 
 def caller(request: Request) -> str:
@@ -172,10 +206,14 @@ def caller(request: Request) -> str:
 @_publishing("POST", "/v2/publish/{destination:path}", "publish", Published)
 async def _publish(queue: Queue, request: Request, _: None) -> Response:
     """Publish a message to a URL, or to each URL of a group. Headers may have the prefix Upstash-."""
-    return await _published(queue, request, destination_of(request, "/v2/publish/"), NO_ORIGIN)
+    return await _published(
+        queue, request, destination_of(request, "/v2/publish/"), NO_ORIGIN
+    )
 
 
-@_publishing("POST", "/v2/enqueue/{queue_name}/{destination:path}", "enqueue", Published)
+@_publishing(
+    "POST", "/v2/enqueue/{queue_name}/{destination:path}", "enqueue", Published
+)
 async def _enqueue(queue: Queue, request: Request, _: None) -> Response:
     """Publish a message to a named queue, and make the queue if it is new."""
     # the path as it was sent: Starlette has decoded path_params, including the destination
@@ -185,20 +223,33 @@ async def _enqueue(queue: Queue, request: Request, _: None) -> Response:
     return await _published(queue, request, destination, Origin(queue=name))
 
 
-async def _published(queue: Queue, request: Request, destination: str, origin: Origin) -> Response:
+async def _published(
+    queue: Queue, request: Request, destination: str, origin: Origin
+) -> Response:
     body = await read_body(request, queue.max_message)
-    publishes = await _addressed(queue, destination, header_pairs(request), body, origin)
+    publishes = await _addressed(
+        queue, destination, header_pairs(request), body, origin
+    )
     (published,) = await _accept(queue, [publishes], request)
     return JSONResponse(published)
 
 
-@message_operations("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404, 412))
+@message_operations(
+    "POST",
+    "/v2/batch",
+    "batch",
+    list[Published],
+    body=list[BatchItem],
+    errors=(404, 412),
+)
 async def _batch(queue: Queue, request: Request, _: Query) -> Response:
     """Publish all messages of an array, or none if one of them is malformed."""
     publishes = []
     for position, item in enumerate(await _read_items(request)):
         with naming(f"message {position}: "):
-            publishes.append(await _batch_item(read_as(item, BatchItem, "message"), queue))
+            publishes.append(
+                await _batch_item(read_as(item, BatchItem, "message"), queue)
+            )
     return JSONResponse(await _accept(queue, publishes, request))
 
 
@@ -207,7 +258,9 @@ async def _trigger(queue: Queue, request: Request, _: None) -> Response:
     """Start a workflow run."""
     url = destination_of(request, "/v2/trigger/")
     body = await read_body(request, queue.max_message)
-    publish = read_publish(url, _starting(header_pairs(request), url, queue), body, prefix=queue.prefix)
+    publish = read_publish(
+        url, _starting(header_pairs(request), url, queue), body, prefix=queue.prefix
+    )
     (accepted,) = await _accept(queue, [[publish]], request)
     if isinstance(accepted, dict) and accepted.get("workflowRunId"):
         return JSONResponse({"workflowRunId": accepted["workflowRunId"]})
@@ -216,7 +269,12 @@ async def _trigger(queue: Queue, request: Request, _: None) -> Response:
 
 
 @message_operations(
-    "POST", "/v2/batch/trigger", "batchTrigger", list[TriggeredRun], body=list[TriggerItem], errors=(404, 412)
+    "POST",
+    "/v2/batch/trigger",
+    "batchTrigger",
+    list[TriggeredRun],
+    body=list[TriggerItem],
+    errors=(404, 412),
 )
 async def _batch_trigger(queue: Queue, request: Request, _: Query) -> Response:
     """Start a workflow run per item of an array, or none if one of them is malformed."""
@@ -226,12 +284,16 @@ async def _batch_trigger(queue: Queue, request: Request, _: Query) -> Response:
             item = read_as(raw_item, TriggerItem, "message")
             headers = _starting(_item_headers(item), item.destination, queue)
             body = _item_body(item, queue)
-            publishes.append(read_publish(item.destination, headers, body, prefix=queue.prefix))
+            publishes.append(
+                read_publish(item.destination, headers, body, prefix=queue.prefix)
+            )
     await _check_destinations(queue, publishes)
     return JSONResponse(await queue.write(_start_runs, publishes, caller(request)))
 
 
-def _start_runs(tx: QueueWrite, publishes: list[Publish], caller_ip: str) -> list[TriggeredRun]:
+def _start_runs(
+    tx: QueueWrite, publishes: list[Publish], caller_ip: str
+) -> list[TriggeredRun]:
     started = []
     for publish in publishes:
         accepted = accept(tx, publish, caller_ip=caller_ip)
@@ -242,15 +304,24 @@ def _start_runs(tx: QueueWrite, publishes: list[Publish], caller_ip: str) -> lis
         )
         if row is None:
             # a header of the item overrides Workflow-Init: the message is not the first of a run
-            raise invalid("item starts no run", repr(publish.settings.url[:80]), "headers of a new run")
-        run: TriggeredRun = {"workflowRunId": row["id"], "workflowCreatedAt": row["created_at"]}
+            raise invalid(
+                "item starts no run",
+                repr(publish.settings.url[:80]),
+                "headers of a new run",
+            )
+        run: TriggeredRun = {
+            "workflowRunId": row["id"],
+            "workflowCreatedAt": row["created_at"],
+        }
         if accepted.get("deduplicated"):
             run["deduplicated"] = True
         started.append(run)
     return started
 
 
-def _starting(headers: list[tuple[str, str]], url: str, queue: Queue) -> list[tuple[str, str]]:
+def _starting(
+    headers: list[tuple[str, str]], url: str, queue: Queue
+) -> list[tuple[str, str]]:
     """Add the headers of the workflow protocol that start a run, unless the request has them."""
     names = {name.lower() for name, _ in headers}
     prefix = _prefix_of(names) or queue.prefix
@@ -278,7 +349,11 @@ def _prefix_of(names: set[str]) -> str | None:
 
 
 async def _addressed(
-    queue: Queue, destination: str, headers: list[tuple[str, str]], body: bytes, origin: Origin
+    queue: Queue,
+    destination: str,
+    headers: list[tuple[str, str]],
+    body: bytes,
+    origin: Origin,
 ) -> list[Publish]:
     """Return the publish to a URL, or to each endpoint of the URL group of this name."""
     if NAMES.fullmatch(destination) is None:
@@ -290,7 +365,9 @@ async def _addressed(
     return url_groups.spread(replace(publish, origin=origin), destination, endpoints)
 
 
-async def _accept(queue: Queue, publishes: Sequence[list[Publish]], request: Request) -> list[Published]:
+async def _accept(
+    queue: Queue, publishes: Sequence[list[Publish]], request: Request
+) -> list[Published]:
     """Accept all publishes in one transaction. A publish to a URL group becomes a list of the response."""
     await _check_destinations(queue, list(chain.from_iterable(publishes)))
     caller_ip = caller(request)
@@ -298,7 +375,9 @@ async def _accept(queue: Queue, publishes: Sequence[list[Publish]], request: Req
     def work(tx: QueueWrite) -> list[Published]:
         published: list[Published] = []
         for to_one_destination in publishes:
-            accepted = [accept(tx, item, caller_ip=caller_ip) for item in to_one_destination]
+            accepted = [
+                accept(tx, item, caller_ip=caller_ip) for item in to_one_destination
+            ]
             # only messages to the endpoints of a group name a URL
             is_group = "url" in accepted[0]
             published.append(accepted if is_group else accepted[0])
@@ -327,7 +406,11 @@ def destination_of(request: Request, route: str) -> str:
     if _ENCODED_SCHEME.match(url):
         url = unquote(url)
     raw_query: str = request.scope["query_string"].decode("latin-1")
-    own_parts = [part for part in raw_query.split("&") if part.partition("=")[0] not in TOKEN_PARAMETERS]
+    own_parts = [
+        part
+        for part in raw_query.split("&")
+        if part.partition("=")[0] not in TOKEN_PARAMETERS
+    ]
     if not any(own_parts):
         return url
     return f"{url}?{'&'.join(own_parts)}"
@@ -336,7 +419,9 @@ def destination_of(request: Request, route: str) -> str:
 async def _read_items(request: Request) -> list[Any]:
     items = await read_json(request)
     if not isinstance(items, list):
-        raise invalid("body is not an array", type(items).__name__, "an array of messages")
+        raise invalid(
+            "body is not an array", type(items).__name__, "an array of messages"
+        )
     return items
 
 
@@ -345,7 +430,9 @@ async def _batch_item(item: BatchItem, queue: Queue) -> list[Publish]:
     queue_name = ""
     if item.queue:
         queue_name = checked_name(item.queue, "queue")
-    return await _addressed(queue, item.destination, _item_headers(item), body, Origin(queue=queue_name))
+    return await _addressed(
+        queue, item.destination, _item_headers(item), body, Origin(queue=queue_name)
+    )
 
 
 def _item_headers(item: TriggerItem) -> list[tuple[str, str]]:
@@ -379,13 +466,19 @@ def _item_body(item: TriggerItem, queue: Queue) -> bytes:
     body=MessageIds,
     body_required=False,
 )
-async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> Response:
+async def _cancel_many(
+    queue: Queue, request: Request, query: MessagesQuery
+) -> Response:
     """Cancel the messages with these ids or filters, or all messages; with `count`, only the oldest."""
     condition, bound = where(*conditions(await with_ids(request, query, MessageIds)))
     limit = -1 if query.count is None else query.count
 
     def work(tx: QueueWrite) -> int:
-        rows = tx.rows(f"SELECT id FROM messages WHERE {condition} ORDER BY seq LIMIT ?", *bound, limit)  # noqa: S608 - SQL of this package, values bound
+        rows = tx.rows(
+            f"SELECT id FROM messages WHERE {condition} ORDER BY seq LIMIT ?",  # noqa: S608 - SQL of this package, values bound
+            *bound,
+            limit,
+        )
         for row in rows:
             cancel(tx, row["id"])
         return len(rows)
@@ -393,10 +486,14 @@ async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> 
     return JSONResponse({"cancelled": await queue.write(work)})
 
 
-@message_operations.transaction("GET", "/v2/messages/{message_id}", "message", PendingMessage, errors=(404,))
+@message_operations.transaction(
+    "GET", "/v2/messages/{message_id}", "message", PendingMessage, errors=(404,)
+)
 def _show(tx: QueueWrite, message_id: str) -> dict[str, Any]:
     """Return a message that still has to be delivered."""
-    row = tx.first("SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id)
+    row = tx.first(
+        "SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id
+    )
     if row is None:
         raise not_found("message", message_id, _PENDING)
     entry = with_values(message_entry(decode_message(row["spec"])))
@@ -404,7 +501,12 @@ def _show(tx: QueueWrite, message_id: str) -> dict[str, Any]:
 
 
 @message_operations.transaction(
-    "DELETE", "/v2/messages/{message_id}", "cancelMessage", Canceled, status=202, errors=(404,)
+    "DELETE",
+    "/v2/messages/{message_id}",
+    "cancelMessage",
+    Canceled,
+    status=202,
+    errors=(404,),
 )
 def cancel(tx: QueueWrite, message_id: str) -> Canceled:
     """Cancel a message.
@@ -419,14 +521,19 @@ def cancel(tx: QueueWrite, message_id: str) -> Canceled:
     for state in REQUESTED:
         record(tx, message, state)
     if message.kind == "failure_callback":
-        tx.execute("UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ?", message.about)
+        tx.execute(
+            "UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ?", message.about
+        )
     return {"cancelled": 1}
 
 
 @queue_operations.transaction("GET", "/v2/queues", "queues", list[NamedQueue])
 def _queues(tx: QueueWrite) -> list[NamedQueue]:
     """List all named queues, by name."""
-    return [_queue(tx, row["name"]) for row in tx.rows("SELECT name FROM queues ORDER BY name")]
+    return [
+        _queue(tx, row["name"])
+        for row in tx.rows("SELECT name FROM queues ORDER BY name")
+    ]
 
 
 @queue_operations.transaction(
@@ -438,13 +545,17 @@ def _change_queue(tx: QueueWrite, body: ChangedQueue) -> NamedQueue:
     parallelism = body.parallelism
     if parallelism is not None and parallelism > MAX_PARALLELISM:
         expected = f"1 to {MAX_PARALLELISM}"
-        raise invalid("parallelism is over the limit", str(parallelism), expected, status=412)
+        raise invalid(
+            "parallelism is over the limit", str(parallelism), expected, status=412
+        )
     ensure_queue(tx, name)
     _update_queue(tx, name, parallelism=parallelism, paused=body.paused)
     return _queue(tx, name)
 
 
-@queue_operations.transaction("GET", "/v2/queues/{queue_name}", "queue", NamedQueue, errors=(404,))
+@queue_operations.transaction(
+    "GET", "/v2/queues/{queue_name}", "queue", NamedQueue, errors=(404,)
+)
 def _queue(tx: QueueWrite, queue_name: str) -> NamedQueue:
     """Return a named queue."""
     row: Any = tx.first("SELECT * FROM queues WHERE name = ?", queue_name)
@@ -460,29 +571,41 @@ def _queue(tx: QueueWrite, queue_name: str) -> NamedQueue:
     }
 
 
-@queue_operations.transaction("DELETE", "/v2/queues/{queue_name}", "deleteQueue", errors=(404,))
+@queue_operations.transaction(
+    "DELETE", "/v2/queues/{queue_name}", "deleteQueue", errors=(404,)
+)
 def _delete_queue(tx: QueueWrite, queue_name: str) -> None:
     """Delete a named queue, and cancel the messages in it."""
     _queue(tx, queue_name)  # 404 if it does not exist
-    for row in tx.rows("SELECT id FROM messages WHERE queue = ? ORDER BY seq", queue_name):
+    for row in tx.rows(
+        "SELECT id FROM messages WHERE queue = ? ORDER BY seq", queue_name
+    ):
         cancel(tx, row["id"])
     tx.execute("DELETE FROM queues WHERE name = ?", queue_name)
 
 
-@queue_operations.transaction("POST", "/v2/queues/{queue_name}/pause", "pauseQueue", errors=(404,))
+@queue_operations.transaction(
+    "POST", "/v2/queues/{queue_name}/pause", "pauseQueue", errors=(404,)
+)
 def _pause_queue(tx: QueueWrite, queue_name: str) -> None:
     """Start no more deliveries of a named queue; deliveries in progress continue."""
     _update_queue(tx, queue_name, paused=True)
 
 
-@queue_operations.transaction("POST", "/v2/queues/{queue_name}/resume", "resumeQueue", errors=(404,))
+@queue_operations.transaction(
+    "POST", "/v2/queues/{queue_name}/resume", "resumeQueue", errors=(404,)
+)
 def _resume_queue(tx: QueueWrite, queue_name: str) -> None:
     """Deliver the messages of a named queue again."""
     _update_queue(tx, queue_name, paused=False)
 
 
 def _update_queue(
-    tx: QueueWrite, name: str, *, parallelism: int | None = None, paused: bool | None = None
+    tx: QueueWrite,
+    name: str,
+    *,
+    parallelism: int | None = None,
+    paused: bool | None = None,
 ) -> None:
     _queue(tx, name)  # 404 if it does not exist
     tx.execute(

@@ -43,7 +43,9 @@ Term: TypeAlias = Callable[[float], float]
 _TEXT: Final = re.compile(
     r"(?:[ \t]*(?:[0-9]{1,20}(?:\.[0-9]{1,20})?(?![\w.])|[a-z]+(?![\w.])|,(?![ \t]*\))|[-+*/()]))*[ \t]*"
 )
-_ZEROS: Final = re.compile(r"(?<![\w.])0+(?=[0-9])")  # leading zeros, an error in Python
+_ZEROS: Final = re.compile(
+    r"(?<![\w.])0+(?=[0-9])"
+)  # leading zeros, an error in Python
 _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
@@ -69,11 +71,15 @@ class RetryDelay:
     def __init__(self, text: str) -> None:
         if len(text) > MAX_EXPRESSION:
             raise _refused(f"{len(text)} characters", f"at most {MAX_EXPRESSION}")
-        unknown = _refused(f"{text[:80]!r}, which does not parse", "arithmetic over retried")
+        unknown = _refused(
+            f"{text[:80]!r}, which does not parse", "arithmetic over retried"
+        )
         if not _TEXT.fullmatch(text):
             raise unknown
         try:
-            self._term = _term(ast.parse(_ZEROS.sub("", text.strip()), mode="eval").body)
+            self._term = _term(
+                ast.parse(_ZEROS.sub("", text.strip()), mode="eval").body
+            )
         except SyntaxError:
             raise unknown from None
 
@@ -85,7 +91,9 @@ class RetryDelay:
         try:
             delay = float(self._term(float(retried)))
         except (ArithmeticError, ValueError) as error:
-            raise _refused(f"no value for retried = {retried} ({error})", "a finite number") from None
+            raise _refused(
+                f"no value for retried = {retried} ({error})", "a finite number"
+            ) from None
         if not math.isfinite(delay):
             raise _refused(f"{delay} for retried = {retried}", "a finite number")
         return max(0, round(delay))
@@ -132,7 +140,9 @@ def _function(name: str, argument_count: int) -> Callable[..., float]:
         raise _refused(f"the function {name[:40]!r}", f"one of {', '.join(_FUNCTIONS)}")
     counts, function = _FUNCTIONS[name]
     if argument_count not in counts:
-        raise _refused(f"{name} with {argument_count} arguments", f"{counts[0]} to {counts[-1]}")
+        raise _refused(
+            f"{name} with {argument_count} arguments", f"{counts[0]} to {counts[-1]}"
+        )
     return function
 
 
@@ -213,7 +223,11 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 def read_publish(
-    url: str, headers: Iterable[tuple[str, str]], body: bytes, *, prefix: str = PREFIXES[0]
+    url: str,
+    headers: Iterable[tuple[str, str]],
+    body: bytes,
+    *,
+    prefix: str = PREFIXES[0],
 ) -> Publish:
     """Read one publish to a URL. Raise an `ApiError` that names the header if one is malformed.
 
@@ -230,14 +244,20 @@ def read_publish(
     main = _Scope(published.scopes[""])
     settings = _settings(main, check_url(url, "destination"))
     if published.content_type:
-        others = [header for header in settings.headers if header[0].lower() != "content-type"]
-        settings = replace(settings, headers=(("Content-Type", published.content_type), *others))
+        others = [
+            header for header in settings.headers if header[0].lower() != "content-type"
+        ]
+        settings = replace(
+            settings, headers=(("Content-Type", published.content_type), *others)
+        )
     return Publish(
         settings=settings,
         prefix=published.prefix,
         body=body,
         callback=_callback(main, "callback", published.scopes["callback-"]),
-        failure_callback=_callback(main, "failure-callback", published.scopes["failure-callback-"]),
+        failure_callback=_callback(
+            main, "failure-callback", published.scopes["failure-callback-"]
+        ),
         redact=_redact(main),
         deduplication=_deduplication(main, url, settings, body),
     )
@@ -308,7 +328,9 @@ class _Scope:
     def error(self, key: str, expected: str) -> ApiError:
         """Return the error of a malformed header."""
         name, header_value = self.values[key]
-        return invalid(f"header {name} is not understood", repr(header_value[:80]), expected)
+        return invalid(
+            f"header {name} is not understood", repr(header_value[:80]), expected
+        )
 
     def duration(self, key: str) -> int | None:
         """Return a duration in milliseconds."""
@@ -317,7 +339,9 @@ class _Scope:
             return None
         duration = duration_ms(text)
         if duration is None or duration > MAX_WAIT_MS:
-            raise self.error(key, "a duration such as 50s or 1d10h30m, of at most ten years")
+            raise self.error(
+                key, "a duration such as 50s or 1d10h30m, of at most ten years"
+            )
         return duration
 
     def whole(self, key: str, low: int, high: int) -> int | None:
@@ -390,7 +414,9 @@ def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
             delay(retried)
     except InputError as error:
         name, _ = scope.values["retry-delay"]
-        raise invalid(f"header {name} is not understood", str(error.got), str(error.expected)) from None
+        raise invalid(
+            f"header {name} is not understood", str(error.got), str(error.expected)
+        ) from None
     return expression
 
 
@@ -404,10 +430,14 @@ def _flow(scope: _Scope) -> FlowLimits | None:
 
     limits = _named_limits(text)
     if limits is None:
-        raise scope.error("flow-control-value", "parallelism=, rate= and period=, each at most once")
+        raise scope.error(
+            "flow-control-value", "parallelism=, rate= and period=, each at most once"
+        )
     period = duration_ms(limits.pop("period", "1s"))
     if not period or not all(map(_COUNT.fullmatch, limits.values())):
-        raise scope.error("flow-control-value", "whole numbers above 0, and a period such as 1m")
+        raise scope.error(
+            "flow-control-value", "whole numbers above 0, and a period such as 1m"
+        )
     counts = {name: int(count) for name, count in limits.items()}
     return FlowLimits(period_ms=period, **counts)
 
@@ -433,7 +463,9 @@ def _workflow(scope: _Scope, url: str) -> WorkflowHeaders | None:
     if not run_id:
         return None
     if len(run_id) > _MAX_RUN_ID or "," in run_id:
-        raise scope.error("workflow-runid", f"at most {_MAX_RUN_ID} characters, without commas")
+        raise scope.error(
+            "workflow-runid", f"at most {_MAX_RUN_ID} characters, without commas"
+        )
     return WorkflowHeaders(
         run_id=run_id,
         url=scope.text("workflow-url") or url,
@@ -447,7 +479,9 @@ def _workflow(scope: _Scope, url: str) -> WorkflowHeaders | None:
 _MAX_RUN_ID: Final = 256
 
 
-def _callback(main: _Scope, key: str, headers: list[tuple[str, str, str]]) -> Settings | None:
+def _callback(
+    main: _Scope, key: str, headers: list[tuple[str, str, str]]
+) -> Settings | None:
     if key not in main.values:
         return None
     name, url = main.values[key]
@@ -457,18 +491,24 @@ def _callback(main: _Scope, key: str, headers: list[tuple[str, str, str]]) -> Se
 def _redact(scope: _Scope) -> tuple[str, ...]:
     fields = scope.words("redact-fields")
     if not all(_REDACTABLE.fullmatch(field) for field in fields):
-        raise scope.error("redact-fields", "body, headers or header[Name], separated by commas")
+        raise scope.error(
+            "redact-fields", "body, headers or header[Name], separated by commas"
+        )
     return fields
 
 
-def _deduplication(scope: _Scope, url: str, settings: Settings, body: bytes) -> str | None:
+def _deduplication(
+    scope: _Scope, url: str, settings: Settings, body: bytes
+) -> str | None:
     """Return the key that identifies repeated publishes, if deduplication is requested."""
     deduplication_id = scope.text("deduplication-id")
     if deduplication_id:
         return f"id {deduplication_id}"
     if not scope.flag("content-based-deduplication"):
         return None
-    headers = [f"{name.lower()}: {text}".encode() for name, text in sorted(settings.headers)]
+    headers = [
+        f"{name.lower()}: {text}".encode() for name, text in sorted(settings.headers)
+    ]
     digest = hashlib.sha256()
     for part in (url.encode(), *headers, body):
         # with lengths: otherwise "ab", "c" and "a", "bc" had the same digest

@@ -38,7 +38,13 @@ from toolkit_service.queue.listing import (
 from toolkit_service.queue.messages import HistoryStep, history_items
 from toolkit_service.queue.publish_routes import Canceled, caller, header_pairs
 from toolkit_service.queue.publishing import read_publish
-from toolkit_service.queue.runs import Notified, RestartedRun, RunEntry, Waiter, WaitRequest
+from toolkit_service.queue.runs import (
+    Notified,
+    RestartedRun,
+    RunEntry,
+    Waiter,
+    WaitRequest,
+)
 from toolkit_service.queue.scheduler import Queue
 from toolkit_service.queue.steps import PublishedMessage
 
@@ -58,14 +64,19 @@ class RunsQuery(Span):
     flow_control_key: FlowKey = ()
     label: RunLabels = ()
     workflow_url_exact_match: Annotated[
-        Flag, Meta(description="Whether workflowUrl is the whole URL, not only the start of it (false).")
+        Flag,
+        Meta(
+            description="Whether workflowUrl is the whole URL, not only the start of it (false)."
+        ),
     ] = "false"
 
 
 class EndQuery(Query):
     """How a run ends."""
 
-    cancel: Annotated[Flag, Meta(description="Whether the run is cancelled (true).")] = "true"
+    cancel: Annotated[
+        Flag, Meta(description="Whether the run is cancelled (true).")
+    ] = "true"
 
 
 class RunLogQuery(ListQuery):
@@ -81,18 +92,30 @@ class RunLogQuery(ListQuery):
     label: RunLabels = ()
     caller_ip: Texts = ()
     flow_control_key: FlowKey = ()
-    message_id: Annotated[Texts, sql("id IN (SELECT run_id FROM steps WHERE message_id IN ({}))")] = ()
-    trim_body: Annotated[Flag, Meta(description="Whether to omit outputs of steps (false).")] = "false"
+    message_id: Annotated[
+        Texts, sql("id IN (SELECT run_id FROM steps WHERE message_id IN ({}))")
+    ] = ()
+    trim_body: Annotated[
+        Flag, Meta(description="Whether to omit outputs of steps (false).")
+    ] = "false"
     # the public workflow client sends this parameter, and lists runs without it as well
-    group_by: Annotated[Texts, sql("", "Accepted and ignored: entries are not grouped.")] = ()
+    group_by: Annotated[
+        Texts, sql("", "Accepted and ignored: entries are not grouped.")
+    ] = ()
 
 
 class EventLogQuery(ListQuery):
     """Filters of the log of messages."""
 
-    count: Annotated[int, Meta(ge=1, le=1000, description="Most entries per page.")] = 1000
-    from_date: Annotated[Timestamp, sql("time >= {}", "Unix milliseconds, inclusive.")] | None = None
-    to_date: Annotated[Timestamp, sql("time <= {}", "Unix milliseconds, inclusive.")] | None = None
+    count: Annotated[int, Meta(ge=1, le=1000, description="Most entries per page.")] = (
+        1000
+    )
+    from_date: (
+        Annotated[Timestamp, sql("time >= {}", "Unix milliseconds, inclusive.")] | None
+    ) = None
+    to_date: (
+        Annotated[Timestamp, sql("time <= {}", "Unix milliseconds, inclusive.")] | None
+    ) = None
     message_id: Texts = ()
     message_ids: Annotated[Texts, sql("message_id IN ({})")] = ()
     workflow_run_id: Annotated[Texts, sql("run_id IN ({})")] = ()
@@ -187,20 +210,32 @@ async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
     else:
         url_condition = starts_with("url", query.workflow_url)
     wanted = [*conditions(query), url_condition]
-    return JSONResponse({"cancelled": await queue.write(runs.cancel_all, wanted, query.count)})
+    return JSONResponse(
+        {"cancelled": await queue.write(runs.cancel_all, wanted, query.count)}
+    )
 
 
-@run_operations.transaction("GET", "/v2/workflows/runs/{run_id}", "run", list[HistoryStep], errors=(404,))
+@run_operations.transaction(
+    "GET", "/v2/workflows/runs/{run_id}", "run", list[HistoryStep], errors=(404,)
+)
 def _history(tx: QueueWrite, run_id: str) -> list[HistoryStep]:
     """List the steps of a run, in order."""
     history = steps.steps(tx, run_id)
     if not history:
-        raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
+        raise ApiError(
+            404, f"run {run_id[:80]!r} is not known; expected the id of a run"
+        )
     return history_items(history)
 
 
 @run_operations.transaction(
-    "DELETE", "/v2/workflows/runs/{run_id}", "endRun", RestartedRun, query=EndQuery, body=bytes, errors=(404,)
+    "DELETE",
+    "/v2/workflows/runs/{run_id}",
+    "endRun",
+    RestartedRun,
+    query=EndQuery,
+    body=bytes,
+    errors=(404,),
 )
 def _end(tx: QueueWrite, run_id: str, query: EndQuery, body: bytes) -> RestartedRun:
     """End a run as canceled or, with cancel=false, as completed."""
@@ -223,7 +258,9 @@ async def _wait(queue: Queue, request: Request, _: Query) -> Response:
     body = read_as(await read_json(request), WaitRequest, "wait")
     publish = read_publish(body.url, header_pairs(request), b"", prefix=queue.prefix)
     await queue.destinations.address(body.url)
-    return JSONResponse(await queue.write(runs.wait, publish, event_id, body, caller_ip=caller(request)))
+    return JSONResponse(
+        await queue.write(runs.wait, publish, event_id, body, caller_ip=caller(request))
+    )
 
 
 @run_operations.transaction("GET", "/v2/waiters/{event_id}", "waiters", list[Waiter])
@@ -232,14 +269,21 @@ def _waiters(tx: QueueWrite, event_id: str) -> list[Waiter]:
     return runs.waiters(tx, _event_id(event_id))
 
 
-@run_operations.transaction("POST", "/v2/notify/{event_id}", "notify", list[Notified], body=bytes)
+@run_operations.transaction(
+    "POST", "/v2/notify/{event_id}", "notify", list[Notified], body=bytes
+)
 def _notify(tx: QueueWrite, event_id: str, body: bytes) -> list[Notified]:
     """Notify all waiters of an event."""
     return runs.notify(tx, _event_id(event_id), body)
 
 
 @run_operations.transaction(
-    "POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", Notified, body=bytes, errors=(404,)
+    "POST",
+    "/v2/notify/{run_id}/{event_id}",
+    "notifyRun",
+    Notified,
+    body=bytes,
+    errors=(404,),
 )
 def _notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notified:
     """Notify one run of an event, now or when the run waits for the event."""
@@ -284,7 +328,10 @@ async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response
     return JSONResponse(await queue.store.read(_listed, queue, "events", query, _event))
 
 
-_OTHER_NAMES: Final = {"responseHeader": "responseHeaders", "retryDelayExpression": "retryDelayExpr"}
+_OTHER_NAMES: Final = {
+    "responseHeader": "responseHeaders",
+    "retryDelayExpression": "retryDelayExpr",
+}
 """Fields of events that have different names in the public package and on the public pages."""
 
 

@@ -27,9 +27,23 @@ from toolkit_service.api import ApiError, invalid
 from toolkit_service.queue import steps
 from toolkit_service.queue.database import QueueWrite
 from toolkit_service.queue.listing import Condition, where
-from toolkit_service.queue.messages import Message, Settings, Waiting, decode_message, header_lists, new_id
+from toolkit_service.queue.messages import (
+    Message,
+    Settings,
+    Waiting,
+    decode_message,
+    header_lists,
+    new_id,
+)
 from toolkit_service.queue.publishing import MAX_WAIT_MS, Publish
-from toolkit_service.queue.steps import REQUESTED, EventState, PublishedMessage, enqueue, fresh_copy, record
+from toolkit_service.queue.steps import (
+    REQUESTED,
+    EventState,
+    PublishedMessage,
+    enqueue,
+    fresh_copy,
+    record,
+)
 
 DEFAULT_WAIT: Final = "7d"
 
@@ -84,7 +98,11 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
         text = DEFAULT_WAIT if self.timeout is None else str(self.timeout)
         duration = duration_ms(text)
         if duration is None or duration > MAX_WAIT_MS:
-            raise invalid("timeout is not understood", repr(text[:80]), "60, 60s or 7d, up to ten years")
+            raise invalid(
+                "timeout is not understood",
+                repr(text[:80]),
+                "60, 60s or 7d, up to ten years",
+            )
         return duration
 
 
@@ -106,12 +124,15 @@ def fail(tx: QueueWrite, message: Message) -> int | None:
     sql = "UPDATE runs SET state = 'RUN_FAILED', completed_at = ? WHERE id = ? AND state = 'RUN_STARTED'"
     if tx.execute(sql, tx.now_ms, message.run_id).rowcount:
         _report_to_invoker(tx, message.run_id, b"", failed=True)
-    created_at: int | None = tx.value("SELECT created_at FROM runs WHERE id = ?", message.run_id)
+    created_at: int | None = tx.value(
+        "SELECT created_at FROM runs WHERE id = ?", message.run_id
+    )
     return message.created_at if created_at is None else created_at
 
 
 _CANCEL_CALLBACK: Final = (
-    "UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ? AND state = 'CALLBACK_INPROGRESS'"
+    "UPDATE dlq SET state = 'CALLBACK_CANCELED'"
+    " WHERE id = ? AND state = 'CALLBACK_INPROGRESS'"
 )
 
 
@@ -122,7 +143,9 @@ def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> No
     """
     row = tx.first("SELECT state, dlq_id FROM runs WHERE id = ?", run_id)
     if row is None:
-        raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
+        raise ApiError(
+            404, f"run {run_id[:80]!r} is not known; expected the id of a run"
+        )
     if row["state"] == "RUN_STARTED":
         _end_running(tx, run_id, cancel=cancel, result=result)
         return
@@ -130,7 +153,12 @@ def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> No
     if cancel:
         canceled_callbacks = tx.execute(_CANCEL_CALLBACK, row["dlq_id"]).rowcount
     if not canceled_callbacks:
-        raise invalid(f"run {run_id[:80]!r} has ended already", row["state"], "RUN_STARTED", status=404)
+        raise invalid(
+            f"run {run_id[:80]!r} has ended already",
+            row["state"],
+            "RUN_STARTED",
+            status=404,
+        )
     _drop_messages(tx, run_id, *REQUESTED)
 
 
@@ -142,11 +170,18 @@ def _end_running(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes) ->
         state = "RUN_SUCCESS"
         # the endpoint ends the run during a delivery, which has no response yet: it counts as delivered
         _drop_messages(tx, run_id, "DELIVERED")
-    tx.execute("UPDATE runs SET state = ?, completed_at = ? WHERE id = ?", state, tx.now_ms, run_id)
+    tx.execute(
+        "UPDATE runs SET state = ?, completed_at = ? WHERE id = ?",
+        state,
+        tx.now_ms,
+        run_id,
+    )
     _report_to_invoker(tx, run_id, result, canceled=cancel)
 
 
-def cancel_all(tx: QueueWrite, conditions: Iterable[Condition], count: int | None = None) -> int:
+def cancel_all(
+    tx: QueueWrite, conditions: Iterable[Condition], count: int | None = None
+) -> int:
     """Cancel the running runs that meet the conditions, and return how many.
 
     If `count` is given, only the oldest `count` runs are canceled.
@@ -161,7 +196,12 @@ def cancel_all(tx: QueueWrite, conditions: Iterable[Condition], count: int | Non
 
 
 def _report_to_invoker(
-    tx: QueueWrite, run_id: str, result: bytes, *, failed: bool = False, canceled: bool = False
+    tx: QueueWrite,
+    run_id: str,
+    result: bytes,
+    *,
+    failed: bool = False,
+    canceled: bool = False,
 ) -> None:
     """Add a step to the run that invoked this one, with the result or the failure."""
     stored = tx.value("SELECT invoker FROM runs WHERE id = ?", run_id)
@@ -170,7 +210,11 @@ def _report_to_invoker(
     invoker = decode_message(stored)
     if steps.running(tx, invoker.run_id) is None:
         return
-    out = {"body": result.decode(errors="replace"), "isFailed": failed, "isCanceled": canceled}
+    out = {
+        "body": result.decode(errors="replace"),
+        "isFailed": failed,
+        "isCanceled": canceled,
+    }
     body = json.dumps({**json.loads(invoker.body), "out": json.dumps(out)}).encode()
     if steps.known_step(tx, invoker.run_id, body) is None:
         step = replace(fresh_copy(tx, invoker), body=body)
@@ -195,8 +239,12 @@ def start_again(
     the settings of the failed run.
     """
     new_run = _NewRun(tx, requested)
-    first = steps.start_run(tx, new_run.copy(steps.first_message(tx, failed.run_id) or failed))
-    parked = tx.rows("SELECT spec, due_at FROM parked WHERE run_id = ? ORDER BY rowid", failed.run_id)
+    first = steps.start_run(
+        tx, new_run.copy(steps.first_message(tx, failed.run_id) or failed)
+    )
+    parked = tx.rows(
+        "SELECT spec, due_at FROM parked WHERE run_id = ? ORDER BY rowid", failed.run_id
+    )
     tx.execute("DELETE FROM parked WHERE run_id = ?", failed.run_id)
     if not from_failed_step or failed.step == 0:
         enqueue(tx, first)
@@ -208,9 +256,15 @@ def start_again(
         new_run.id,
         failed.run_id,
     )
-    waiting = [(decode_message(row["spec"]), max(tx.now_ms, row["due_at"])) for row in parked]
+    waiting = [
+        (decode_message(row["spec"]), max(tx.now_ms, row["due_at"])) for row in parked
+    ]
     pending = [(failed, tx.now_ms), *waiting]
-    unfinished = [(message, due_at) for message, due_at in pending if not steps.has_result(tx, message)]
+    unfinished = [
+        (message, due_at)
+        for message, due_at in pending
+        if not steps.has_result(tx, message)
+    ]
     # if all steps have results, the failed message is delivered again: the endpoint decides how to go on
     for message, due_at in unfinished or pending[:1]:
         enqueue(tx, replace(new_run.copy(message), not_before=due_at))
@@ -223,9 +277,14 @@ class _NewRun:
     def __init__(self, tx: QueueWrite, requested: Settings) -> None:
         self.id = requested.workflow.run_id if requested.workflow else new_id("wfr")
         if tx.first("SELECT 1 FROM runs WHERE id = ?", self.id) is not None:
-            raise ApiError(409, f"run {self.id[:80]!r} exists already; expected the id of a new run")
+            raise ApiError(
+                409,
+                f"run {self.id[:80]!r} exists already; expected the id of a new run",
+            )
         self._tx = tx
-        self._changed = requested.given("retries", "retry_delay", "labels", "flow_key", "flow")
+        self._changed = requested.given(
+            "retries", "retry_delay", "labels", "flow_key", "flow"
+        )
         self.started = {"workflowRunId": self.id, "workflowCreatedAt": tx.now_ms}
 
     def copy(self, message: Message) -> Message:
@@ -234,7 +293,8 @@ class _NewRun:
             fresh_copy(self._tx, message),
             settings=replace(self._in_run(message.settings), **self._changed),
             callback=message.callback and self._in_run(message.callback),
-            failure_callback=message.failure_callback and self._in_run(message.failure_callback),
+            failure_callback=message.failure_callback
+            and self._in_run(message.failure_callback),
         )
 
     def _in_run(self, settings: Settings) -> Settings:
@@ -258,7 +318,10 @@ def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
         optional["label"] = labels[0]
     if row["invoker"]:
         workflow = decode_message(row["invoker"]).settings.workflow
-        optional["invoker"] = workflow and {"workflowRunId": workflow.run_id, "workflowUrl": workflow.url}
+        optional["invoker"] = workflow and {
+            "workflowRunId": workflow.run_id,
+            "workflowUrl": workflow.url,
+        }
     return {
         "workflowRunId": row["id"],
         "workflowUrl": row["url"],
@@ -271,14 +334,24 @@ def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
 
 
 def wait(
-    tx: QueueWrite, publish: Publish, event_id: str, request: WaitRequest, *, caller_ip: str
+    tx: QueueWrite,
+    publish: Publish,
+    event_id: str,
+    request: WaitRequest,
+    *,
+    caller_ip: str,
 ) -> PublishedMessage:
     """Let a run wait for an event, or resume it at once if the event has arrived."""
     if publish.settings.workflow is None:
-        raise ApiError(400, "no run waits; got no Workflow-RunId header; expected the id of the run")
+        raise ApiError(
+            400,
+            "no run waits; got no Workflow-RunId header; expected the id of the run",
+        )
     message = _waiting_message(tx, publish, event_id, request, caller_ip)
     message = steps.of_run(tx, message)
-    known = steps.known_step(tx, message.run_id, message.body) or _known_waiter(tx, message, event_id)
+    known = steps.known_step(tx, message.run_id, message.body) or _known_waiter(
+        tx, message, event_id
+    )
     if known:
         return {"messageId": known, "deduplicated": True}
     enqueue(tx, message)
@@ -295,7 +368,11 @@ def wait(
 
 
 def _waiting_message(
-    tx: QueueWrite, publish: Publish, event_id: str, request: WaitRequest, caller_ip: str
+    tx: QueueWrite,
+    publish: Publish,
+    event_id: str,
+    request: WaitRequest,
+    caller_ip: str,
 ) -> Message:
     body = json.dumps({**request.step, "waitEventId": event_id}).encode()
     return publish.message(
@@ -308,7 +385,9 @@ def _waiting_message(
         waiting=Waiting(
             event_id=event_id,
             timeout_url=request.timeout_url,
-            timeout_body="" if request.timeout_body is None else str(request.timeout_body),
+            timeout_body=""
+            if request.timeout_body is None
+            else str(request.timeout_body),
             timeout_headers=request.timeout_headers,
         ),
     )
@@ -330,7 +409,11 @@ def notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notif
             return _notified(tx, message, body)
     # the run does not wait yet: `wait` finds the event later
     tx.insert("notifications", run_id=run_id, event_id=event_id, body=body)
-    return {"messageId": new_id("msg"), "workflowRunId": run_id, "workflowCreatedAt": run["created_at"]}
+    return {
+        "messageId": new_id("msg"),
+        "workflowRunId": run_id,
+        "workflowCreatedAt": run["created_at"],
+    }
 
 
 def waiters(tx: QueueWrite, event_id: str) -> list[Waiter]:
@@ -339,7 +422,9 @@ def waiters(tx: QueueWrite, event_id: str) -> list[Waiter]:
 
 
 def _waiters(tx: QueueWrite, event_id: str) -> list[Message]:
-    rows = tx.rows("SELECT spec FROM messages WHERE event_id = ? ORDER BY seq", event_id)
+    rows = tx.rows(
+        "SELECT spec FROM messages WHERE event_id = ? ORDER BY seq", event_id
+    )
     return [decode_message(row["spec"]) for row in rows]
 
 
@@ -370,7 +455,10 @@ def _known_waiter(tx: QueueWrite, message: Message, event_id: str) -> str | None
     if not name:
         return None
     for waiter in _waiters(tx, event_id):
-        if waiter.run_id == message.run_id and steps.position_of(waiter.body).name == name:
+        if (
+            waiter.run_id == message.run_id
+            and steps.position_of(waiter.body).name == name
+        ):
             return waiter.id
     return None
 
@@ -380,7 +468,9 @@ def _notified(tx: QueueWrite, message: Message, body: bytes) -> Notified:
         "waiter": _waiter(message),
         "messageId": _resume(tx, message, body),
         "workflowRunId": message.run_id,
-        "workflowCreatedAt": tx.value("SELECT created_at FROM runs WHERE id = ?", message.run_id),
+        "workflowCreatedAt": tx.value(
+            "SELECT created_at FROM runs WHERE id = ?", message.run_id
+        ),
     }
 
 
@@ -393,6 +483,11 @@ def _resume(tx: QueueWrite, message: Message, event: bytes | None) -> str:
     step["waitTimeout"] = event is None
     if event is not None:
         step["out"] = base64.b64encode(event).decode()
-    following = replace(fresh_copy(tx, message), kind="step", body=json.dumps(step).encode(), waiting=None)
+    following = replace(
+        fresh_copy(tx, message),
+        kind="step",
+        body=json.dumps(step).encode(),
+        waiting=None,
+    )
     enqueue(tx, steps.as_step(tx, following))
     return following.id

@@ -26,7 +26,12 @@ from toolkit_service.queue.flow_control import FlowControl, counting, stored_set
 from toolkit_service.queue.messages import Attempt, Message, Sent, decode_message
 from toolkit_service.queue.outcomes import record_outcome, record_start
 from toolkit_service.queue.publishing import PREFIXES
-from toolkit_service.queue.sender import Destinations, Sender, gateway_response, outgoing
+from toolkit_service.queue.sender import (
+    Destinations,
+    Sender,
+    gateway_response,
+    outgoing,
+)
 from toolkit_service.queue.state import Store
 from toolkit_service.storage_errors import INTERNAL_ERROR, QUEUE_FILE, damage_problem
 
@@ -84,8 +89,11 @@ class Queue:
         store.factor = time_factor
         self.flow = FlowControl(time_factor)
         self._claimed: dict[int, asyncio.Task[None]] = {}  # in memory only
-        self._queue_of: dict[int, str] = {}  # names per claimed message; empty without a named queue
-        self._unreadable: set[int] = set()  # numbers of damaged messages, each logged once
+        self._queue_of: dict[
+            int, str
+        ] = {}  # names per claimed message; empty without a named queue
+        # numbers of damaged messages, each logged once
+        self._unreadable: set[int] = set()
         self._changed = asyncio.Event()
         self._starting = asyncio.Lock()
         self._restored = False
@@ -100,7 +108,10 @@ class Queue:
         self._changed.set()
 
     async def write(
-        self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
+        self,
+        work: Callable[Concatenate[QueueWrite, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         """Run a function in a transaction, and deliver the messages that it enqueued."""
         result = await self.store.write(work, *args, **kwargs)
@@ -133,7 +144,9 @@ class Queue:
                         expired_at = now
                     next_due = await self.start_due()
                 except Exception as error:  # noqa: BLE001 - for example a full disk: retry after a second
-                    _log.error("looking for due messages failed: %s", await self._cause(error))
+                    _log.error(
+                        "looking for due messages failed: %s", await self._cause(error)
+                    )
                     next_due = now + 1000
                 await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
         finally:
@@ -172,7 +185,9 @@ class Queue:
         for row in rows:
             self._start(row, now)
         times = [*due_later, next_schedule, self.flow.next_release(now)]
-        return min((time for time in times if time is not None), default=now + _EXPIRY_EVERY_MS)
+        return min(
+            (time for time in times if time is not None), default=now + _EXPIRY_EVERY_MS
+        )
 
     def _start(self, row: sqlite3.Row, now: int) -> None:
         """Start the delivery of a message, if flow control admits it."""
@@ -184,7 +199,9 @@ class Queue:
             # the message before used up the limit of the key: check again without this key
             self.wake()
             return
-        delivery = self._deliver(row["seq"], message, row["retried"], resets=self.flow.resets(message))
+        delivery = self._deliver(
+            row["seq"], message, row["retried"], resets=self.flow.resets(message)
+        )
         self._claimed[row["seq"]] = asyncio.create_task(delivery)
         self._queue_of[row["seq"]] = message.origin.queue
 
@@ -195,9 +212,15 @@ class Queue:
         except (msgspec.MsgspecError, TypeError, ValueError):
             self._unreadable.add(row["seq"])
             damage = DamagedValue(
-                "messages", f"seq = {row['seq']}", "spec", "a value that cannot be read", "a message"
+                "messages",
+                f"seq = {row['seq']}",
+                "spec",
+                "a value that cannot be read",
+                "a message",
             )
-            _log.error("a message is not delivered: %s", damage_problem(damage, QUEUE_FILE))
+            _log.error(
+                "a message is not delivered: %s", damage_problem(damage, QUEUE_FILE)
+            )
             return None
 
     async def _cause(self, error: Exception) -> str:
@@ -219,7 +242,9 @@ class Queue:
             for task in tasks:
                 task.cancel()
 
-    async def _deliver(self, seq: int, message: Message, retried: int, *, resets: int) -> None:
+    async def _deliver(
+        self, seq: int, message: Message, retried: int, *, resets: int
+    ) -> None:
         """Deliver a claimed message, and record the outcome. `resets` was counted at the claim."""
         store, sent = self.store, Sent((), b"")
         try:
@@ -231,37 +256,55 @@ class Queue:
             def start(tx: QueueWrite) -> bool:
                 # a reset of the rate since the claim: the delivery no longer counts
                 was_reset = self.flow.resets(message) != resets
-                return record_start(tx, message, retried, counts_until=None if was_reset else until)
+                return record_start(
+                    tx, message, retried, counts_until=None if was_reset else until
+                )
 
             # stored before the message is sent, so that a restart remembers the start
             if not await store.write(start):
                 return
             history: list[tuple[str, bytes]] = []
             if message.step is not None:
-                history = await store.read(steps.steps, message.run_id, until=message.step)
+                history = await store.read(
+                    steps.steps, message.run_id, until=message.step
+                )
             sent = outgoing(message, retried, history)
-            response = await self._sender.deliver(message, sent, now_ms=store.clock.now_ms())
+            response = await self._sender.deliver(
+                message, sent, now_ms=store.clock.now_ms()
+            )
             await store.write(record_outcome, Attempt(message, sent, response, retried))
         except Exception as error:  # noqa: BLE001 - any error; other deliveries continue
-            _log.error("delivering %s failed here: %s", message.id, await self._cause(error))
+            _log.error(
+                "delivering %s failed here: %s", message.id, await self._cause(error)
+            )
             await self._count_as_failed(message, sent, retried, type(error).__name__)
         finally:
             self.flow.release(message)
             del self._claimed[seq], self._queue_of[seq]
             self.wake()
 
-    async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:
+    async def _count_as_failed(
+        self, message: Message, sent: Sent, retried: int, problem: str
+    ) -> None:
         """Record an attempt that failed in this service, so that a bad response is not retried forever."""
         sentence = f"the outcome of the delivery could not be recorded ({problem})"
         response = gateway_response(502, sentence, self.store.clock.now_ms())
         settings = replace(message.settings, retry_delay=None)
-        plain = replace(message, settings=settings, callback=None, failure_callback=None)
+        plain = replace(
+            message, settings=settings, callback=None, failure_callback=None
+        )
         # the second time without callbacks and details, in case one of these is the cause
         for reported, shown in ((message, sent), (plain, Sent((), b""))):
             try:
-                await self.store.write(record_outcome, Attempt(reported, shown, response, retried))
+                await self.store.write(
+                    record_outcome, Attempt(reported, shown, response, retried)
+                )
             except Exception as error:  # noqa: BLE001 - the second time reports less
-                _log.error("recording the outcome of %s failed: %s", message.id, type(error).__name__)
+                _log.error(
+                    "recording the outcome of %s failed: %s",
+                    message.id,
+                    type(error).__name__,
+                )
             else:
                 return
         # the database is the cause, for example a full disk: nothing can be stored, and the message stays due
@@ -286,7 +329,9 @@ def _due_messages(
         "ORDER BY due_at, seq LIMIT ?",
         *(now, *passed_over, *blocked, capacity),
     )
-    next_due = tx.value("SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now)
+    next_due = tx.value(
+        "SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now
+    )
 
     queued_rows, due_later = _next_in_queues(tx, claimed, unreadable)
     rows += [row for row in queued_rows if row["flow_key"] not in blocked]
@@ -317,7 +362,11 @@ def _next_in_queues(
             *(name, tx.now_ms, *unreadable, parallelism),
         )
         # heads that wait for a retry, or are being delivered, occupy a place: the order is kept
-        due = [row for row in heads if row["due_at"] <= tx.now_ms and row["seq"] not in claimed]
+        due = [
+            row
+            for row in heads
+            if row["due_at"] <= tx.now_ms and row["seq"] not in claimed
+        ]
         free_places = max(0, parallelism - running[name])
         rows += due[:free_places]
         due_later += [row["due_at"] for row in heads if row["due_at"] > tx.now_ms]

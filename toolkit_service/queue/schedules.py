@@ -43,7 +43,9 @@ MAX_CRON: Final = 256
 _PUBLISH: Final = msgspec.msgpack.Decoder(Publish)
 _AT_ONCE: Final = 100  # schedules of one transaction
 _TIME_ZONE: Final = "CRON_TZ="
-_HEADERS: Final = {name: text for name, text in PUBLISH_HEADERS.items() if name != "Service-Not-Before"} | {
+_HEADERS: Final = {
+    name: text for name, text in PUBLISH_HEADERS.items() if name != "Service-Not-Before"
+} | {
     "Service-Cron": "Minute, hour, day of month, month, day of week (UTC; CRON_TZ=… before it).",
     "Service-Schedule-Id": "Id of the schedule; a known id changes that schedule.",
     "Service-Queue-Name": "Named queue for the messages of the schedule.",
@@ -102,15 +104,21 @@ def next_time(cron: str, after_ms: int) -> int | None:
         from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only a service with schedules needs it
     except ModuleNotFoundError:
         expected = "the package cronsim: pip install cronsim"
-        raise invalid("schedules need a package", "no such package", expected, status=500) from None
+        raise invalid(
+            "schedules need a package", "no such package", expected, status=500
+        ) from None
 
     try:
         expression, zone = _split_cron(cron)
         after = datetime.fromtimestamp(after_ms / 1000, zone)
         following = next(CronSim(expression, after), None)
     except (CronSimError, LookupError, ValueError, OSError, RecursionError):
-        expected = "five fields such as '0 9 * * MON-FRI', perhaps after CRON_TZ=Europe/Berlin"
-        raise invalid("header Cron is not understood", repr(cron[:80]), expected) from None
+        expected = (
+            "five fields such as '0 9 * * MON-FRI', perhaps after CRON_TZ=Europe/Berlin"
+        )
+        raise invalid(
+            "header Cron is not understood", repr(cron[:80]), expected
+        ) from None
     if following is None:
         return None
     return round(following.timestamp() * 1000)
@@ -158,7 +166,13 @@ def fire(tx: QueueWrite) -> None:
         tx.execute("RELEASE fired")
         tx.execute(
             "UPDATE schedules SET next_at = ?, last_at = ?, last_messages = ?, error = ? WHERE id = ?",
-            *(next_time(row["cron"], tx.now_ms), tx.now_ms, json.dumps(message_ids), error, row["id"]),
+            *(
+                next_time(row["cron"], tx.now_ms),
+                tx.now_ms,
+                json.dumps(message_ids),
+                error,
+                row["id"],
+            ),
         )
 
 
@@ -169,7 +183,9 @@ def _publish(tx: QueueWrite, row: sqlite3.Row) -> list[str]:
     if NAMES.fullmatch(destination):
         endpoints = url_groups.destinations(tx, destination)
         publishes = url_groups.spread(publishes[0], destination, endpoints)
-    accepted = [accept(tx, publish, caller_ip=row["caller_ip"]) for publish in publishes]
+    accepted = [
+        accept(tx, publish, caller_ip=row["caller_ip"]) for publish in publishes
+    ]
     return [message["messageId"] for message in accepted]
 
 
@@ -180,16 +196,23 @@ schedule_operations: Final = QueueOperations()
 @schedule_operations.transaction("GET", "/v2/schedules", "schedules", list[Schedule])
 def _list(tx: QueueWrite) -> list[Any]:
     """List all schedules, in the order of their creation."""
-    return [_shown(tx, row) for row in tx.rows("SELECT * FROM schedules ORDER BY created_at, id")]
+    return [
+        _shown(tx, row)
+        for row in tx.rows("SELECT * FROM schedules ORDER BY created_at, id")
+    ]
 
 
-@schedule_operations.transaction("GET", "/v2/schedules/{schedule}", "schedule", Schedule, errors=(404,))
+@schedule_operations.transaction(
+    "GET", "/v2/schedules/{schedule}", "schedule", Schedule, errors=(404,)
+)
 def _one(tx: QueueWrite, schedule: str) -> Any:
     """Return a schedule, with the states of the messages that it made last."""
     return _shown(tx, _stored(tx, schedule))
 
 
-@schedule_operations.transaction("DELETE", "/v2/schedules/{schedule}", "deleteSchedule", errors=(404,))
+@schedule_operations.transaction(
+    "DELETE", "/v2/schedules/{schedule}", "deleteSchedule", errors=(404,)
+)
 def _delete(tx: QueueWrite, schedule: str) -> None:
     """Delete a schedule; the messages that it made stay."""
     tx.execute("DELETE FROM schedules WHERE id = ?", _stored(tx, schedule)["id"])
@@ -199,23 +222,33 @@ def _delete(tx: QueueWrite, schedule: str) -> None:
 @schedule_operations.transaction(
     "PATCH", "/v2/schedules/{schedule}/pause", "patchPauseSchedule", errors=(404,)
 )
-@schedule_operations.transaction("POST", "/v2/schedules/{schedule}/pause", "pauseSchedule", errors=(404,))
+@schedule_operations.transaction(
+    "POST", "/v2/schedules/{schedule}/pause", "pauseSchedule", errors=(404,)
+)
 def _pause(tx: QueueWrite, schedule: str) -> None:
     """Let a schedule make no messages until it is resumed."""
-    tx.execute("UPDATE schedules SET paused = TRUE WHERE id = ?", _stored(tx, schedule)["id"])
+    tx.execute(
+        "UPDATE schedules SET paused = TRUE WHERE id = ?", _stored(tx, schedule)["id"]
+    )
 
 
 @schedule_operations.transaction(
     "PATCH", "/v2/schedules/{schedule}/resume", "patchResumeSchedule", errors=(404,)
 )
-@schedule_operations.transaction("POST", "/v2/schedules/{schedule}/resume", "resumeSchedule", errors=(404,))
+@schedule_operations.transaction(
+    "POST", "/v2/schedules/{schedule}/resume", "resumeSchedule", errors=(404,)
+)
 def _resume(tx: QueueWrite, schedule: str) -> None:
     """Let a schedule make messages again, beginning with the next time."""
     row = _stored(tx, schedule)
     if row["paused"]:
         # times that passed during the pause are skipped
         next_at = next_time(row["cron"], tx.now_ms)
-        tx.execute("UPDATE schedules SET paused = FALSE, next_at = ? WHERE id = ?", next_at, row["id"])
+        tx.execute(
+            "UPDATE schedules SET paused = FALSE, next_at = ? WHERE id = ?",
+            next_at,
+            row["id"],
+        )
 
 
 @schedule_operations(
@@ -244,7 +277,9 @@ async def _make(queue: Queue, request: Request, _: None) -> Response:
 
     headers = _schedule_headers(request)
     cron = " ".join(headers.get("cron", "").split())
-    schedule_id = checked_name(headers.get("schedule-id") or new_id("scd"), "header Schedule-Id")
+    schedule_id = checked_name(
+        headers.get("schedule-id") or new_id("scd"), "header Schedule-Id"
+    )
     queue_name = headers.get("queue-name", "")
     if queue_name:
         checked_name(queue_name, "header Queue-Name")
@@ -276,7 +311,12 @@ def _schedule_headers(request: Request) -> dict[str, str]:
 
 
 def _made(
-    tx: QueueWrite, schedule_id: str, cron: str, destination: str, publish: Publish, caller_ip: str
+    tx: QueueWrite,
+    schedule_id: str,
+    cron: str,
+    destination: str,
+    publish: Publish,
+    caller_ip: str,
 ) -> None:
     next_at = next_time(cron, tx.now_ms)
     if next_at is None:
@@ -286,7 +326,15 @@ def _made(
         "INSERT INTO schedules (id, cron, destination, created_at, paused, next_at, caller_ip, spec) "
         "VALUES (?, ?, ?, ?, FALSE, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET cron = excluded.cron, "
         "destination = excluded.destination, next_at = excluded.next_at, spec = excluded.spec",
-        *(schedule_id, cron, destination, tx.now_ms, next_at, caller_ip, msgspec.msgpack.encode(publish)),
+        *(
+            schedule_id,
+            cron,
+            destination,
+            tx.now_ms,
+            next_at,
+            caller_ip,
+            msgspec.msgpack.encode(publish),
+        ),
     )
     tx.check_count("schedules", MAX_SCHEDULES, "schedules")
 
@@ -317,10 +365,14 @@ def _shown(tx: QueueWrite, row: sqlite3.Row) -> Any:
     if publish.callback:
         optional["callbackHeader"] = header_lists(publish.callback.headers)
     if publish.failure_callback:
-        optional["failureCallbackHeader"] = header_lists(publish.failure_callback.headers)
+        optional["failureCallbackHeader"] = header_lists(
+            publish.failure_callback.headers
+        )
     if row["last_messages"]:
         last_messages = json.loads(row["last_messages"])
-        optional["lastScheduleStates"] = {message_id: _state(tx, message_id) for message_id in last_messages}
+        optional["lastScheduleStates"] = {
+            message_id: _state(tx, message_id) for message_id in last_messages
+        }
     return {
         "scheduleId": row["id"],
         "cron": row["cron"],

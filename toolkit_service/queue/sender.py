@@ -49,10 +49,13 @@ _MAX_URL: Final = 8192
 # control characters, spaces, all beyond ASCII, and the ASCII characters that no URL contains unencoded
 _BAD: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff\\\"<>^`{|}]")
 # spellings of an IPv4 address that some resolvers accept: 2130706433, 0x7f.1 and 127.1 are all 127.0.0.1
-_NUMBER_LIKE: Final = re.compile(r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d*))*\.?", re.IGNORECASE)
+_NUMBER_LIKE: Final = re.compile(
+    r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d*))*\.?", re.IGNORECASE
+)
 _HIGHEST_PORT: Final = 65535
 _MOST_HEAD: Final = 100 * 1024  # bytes of the status line and headers of a response
-_LONGEST_IDLE: Final = 2.0  # seconds; servers commonly close idle connections after five or more
+# seconds; servers commonly close idle connections after five or more
+_LONGEST_IDLE: Final = 2.0
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
 
@@ -64,7 +67,11 @@ def check_url(url: str, source: str) -> str:
     """
     problem = _url_problem(url)
     if problem:
-        raise invalid(f"{source} is not a URL to deliver to", problem, "http(s)://host[:port]/path")
+        raise invalid(
+            f"{source} is not a URL to deliver to",
+            problem,
+            "http(s)://host[:port]/path",
+        )
     return url
 
 
@@ -106,7 +113,11 @@ class Destinations:
     ``{"app.example.com": 3000}`` messages to ``https://app.example.com`` go to ``http://127.0.0.1:3000``.
     """
 
-    def __init__(self, allowed: Iterable[str] = (), on_this_machine: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        allowed: Iterable[str] = (),
+        on_this_machine: Mapping[str, int] | None = None,
+    ) -> None:
         self._ports = dict(on_this_machine or {})
         self._allowed = frozenset(host.strip().strip("[]").lower() for host in allowed)
 
@@ -144,13 +155,17 @@ async def _resolve(host: str) -> list[IpAddress]:
     if literal is not None:
         return [literal]
     try:
-        entries = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        entries = await asyncio.get_running_loop().getaddrinfo(
+            host, None, type=socket.SOCK_STREAM
+        )
     except (OSError, UnicodeError):
         return []
     # IPv4 first: applications started by hand usually listen there alone
     entries.sort(key=lambda entry: entry[0] != socket.AF_INET)
     # fe80::1%eth0 is an address with a scope, which the ipaddress module does not need
-    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
+    return [
+        ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries
+    ]
 
 
 def _literal(host: str) -> IpAddress | None:
@@ -222,7 +237,9 @@ class HttpConnection(asyncio.Protocol):
         self._usable = True
 
     @classmethod
-    async def connect(cls, address: str, target: Target, tls: ssl.SSLContext | None) -> Self:
+    async def connect(
+        cls, address: str, target: Target, tls: ssl.SSLContext | None
+    ) -> Self:
         """Connect to an address of the host of a target. Raise OSError if that fails."""
         loop = asyncio.get_running_loop()
         server_hostname = target.host if tls else None
@@ -237,7 +254,13 @@ class HttpConnection(asyncio.Protocol):
         return self._usable and not self._transport.is_closing()
 
     async def exchange(
-        self, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
+        self,
+        method: str,
+        target: Target,
+        headers: HeaderPairs,
+        body: bytes,
+        *,
+        most: int,
     ) -> DestinationResponse:
         """Send a request, and read at most `most` bytes of the body of the response.
 
@@ -250,12 +273,18 @@ class HttpConnection(asyncio.Protocol):
         if body or method in _WITH_LENGTH:
             sent_headers.append((b"Content-Length", b"%d" % len(body)))
         request = h11.Request(method=method, target=target.path, headers=sent_headers)
-        parts = [self._http.send(event) for event in (request, h11.Data(body), h11.EndOfMessage())]
+        parts = [
+            self._http.send(event)
+            for event in (request, h11.Data(body), h11.EndOfMessage())
+        ]
         self._response = asyncio.get_running_loop().create_future()
         # not awaited: a response may arrive before the whole request has been sent
         self._transport.write(b"".join(part for part in parts if part))
         await self._response
-        received = tuple((name.decode("latin-1"), text.decode("latin-1")) for name, text in self._headers)
+        received = tuple(
+            (name.decode("latin-1"), text.decode("latin-1"))
+            for name, text in self._headers
+        )
         return DestinationResponse(self._status, received, bytes(self._body[:most]))
 
     def close(self) -> None:
@@ -282,7 +311,9 @@ class HttpConnection(asyncio.Protocol):
         """Fail the exchange, if one is in progress."""
         self._usable = False
         if self._response is not None and not self._response.done():
-            self._response.set_exception(exc or ConnectionResetError("closed before the end of the response"))
+            self._response.set_exception(
+                exc or ConnectionResetError("closed before the end of the response")
+            )
 
     def _read_more(self, response: asyncio.Future[None], data: bytes) -> None:
         try:
@@ -330,11 +361,21 @@ class ConnectionPool:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._idle: dict[HttpConnection, tuple[tuple[object, ...], asyncio.TimerHandle]] = {}
-        self._tls: ssl.SSLContext | None = None  # slow to create, and loopback seldom needs it
+        self._idle: dict[
+            HttpConnection, tuple[tuple[object, ...], asyncio.TimerHandle]
+        ] = {}
+        # slow to create, and loopback seldom needs it
+        self._tls: ssl.SSLContext | None = None
 
     async def exchange(
-        self, address: str, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
+        self,
+        address: str,
+        method: str,
+        target: Target,
+        headers: HeaderPairs,
+        body: bytes,
+        *,
+        most: int,
     ) -> DestinationResponse:
         """Exchange a request and a response over an idle or a new connection.
 
@@ -344,7 +385,9 @@ class ConnectionPool:
         connection = self._take(destination)
         if connection is None:
             try:
-                connection = await HttpConnection.connect(address, target, self._context(target))
+                connection = await HttpConnection.connect(
+                    address, target, self._context(target)
+                )
             except OSError as error:
                 raise Unreachable from error
         try:
@@ -373,14 +416,18 @@ class ConnectionPool:
                 return connection
         return None
 
-    def _keep(self, destination: tuple[object, ...], connection: HttpConnection) -> None:
+    def _keep(
+        self, destination: tuple[object, ...], connection: HttpConnection
+    ) -> None:
         """Keep a connection for a short time: a destination may accept only one."""
         if len(self._idle) >= self._most:
             self._drop_unusable()
         if len(self._idle) >= self._most:
             connection.close()
             return
-        closing = asyncio.get_running_loop().call_later(_LONGEST_IDLE, self._drop, connection)
+        closing = asyncio.get_running_loop().call_later(
+            _LONGEST_IDLE, self._drop, connection
+        )
         self._idle[connection] = destination, closing
 
     def _drop_unusable(self) -> None:
@@ -410,7 +457,12 @@ class Sender:
     """Sends messages; response bodies are truncated to `max_body` bytes."""
 
     def __init__(
-        self, destinations: Destinations, *, signing_key: Callable[[], str], max_body: int, connections: int
+        self,
+        destinations: Destinations,
+        *,
+        signing_key: Callable[[], str],
+        max_body: int,
+        connections: int,
     ) -> None:
         self._destinations = destinations
         self._signing_key = signing_key
@@ -421,7 +473,9 @@ class Sender:
         """Close the connections that are idle."""
         self._connections.close()
 
-    async def deliver(self, message: Message, sent: Sent, *, now_ms: int) -> DestinationResponse:
+    async def deliver(
+        self, message: Message, sent: Sent, *, now_ms: int
+    ) -> DestinationResponse:
         """Send one message and wait for the response."""
         timeout = (message.settings.timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         try:
@@ -434,17 +488,23 @@ class Sender:
         except Unreachable:
             status, problem = 503, "the destination could not be reached"
         except (OSError, UnicodeError, h11.ProtocolError) as error:
-            status, problem = 502, f"the destination's response was broken ({type(error).__name__})"
+            status, problem = (
+                502,
+                f"the destination's response was broken ({type(error).__name__})",
+            )
         return gateway_response(status, problem, now_ms)
 
-    async def _exchange(self, message: Message, sent: Sent, now_ms: int) -> DestinationResponse:
+    async def _exchange(
+        self, message: Message, sent: Sent, now_ms: int
+    ) -> DestinationResponse:
         url = message.settings.url
         address = await self._destinations.address(url)
         signature = sign(self._signing_key(), url=url, body=sent.body, now_ms=now_ms)
         signed = (*sent.headers, (f"{message.prefix}Signature", signature))
         # Latin-1, as received; other characters of imported entries become question marks
         headers = [
-            (name.encode("latin-1", "replace"), text.encode("latin-1", "replace")) for name, text in signed
+            (name.encode("latin-1", "replace"), text.encode("latin-1", "replace"))
+            for name, text in signed
         ]
         target = self._destinations.target(url)
         return await self._connections.exchange(
@@ -469,11 +529,17 @@ def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -
 
     protocol_headers = _protocol_headers(message, retried)
     # a publish cannot replace the headers of the service
-    reserved = _names_of([*content_type, *protocol_headers, (f"{message.prefix}Signature", "")])
-    published = [pair for pair in message.settings.headers if pair[0].lower() not in reserved]
+    reserved = _names_of(
+        [*content_type, *protocol_headers, (f"{message.prefix}Signature", "")]
+    )
+    published = [
+        pair for pair in message.settings.headers if pair[0].lower() not in reserved
+    ]
     # it can replace these
     published_names = _names_of(published)
-    missing = [pair for pair in _DEFAULT_HEADERS if pair[0].lower() not in published_names]
+    missing = [
+        pair for pair in _DEFAULT_HEADERS if pair[0].lower() not in published_names
+    ]
     return Sent((*content_type, *published, *missing, *protocol_headers), body)
 
 

@@ -32,7 +32,8 @@ from toolkit_service.storage_errors import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LONGEST_SLEEP: Final = 60.0  # seconds: a laptop may sleep, and the clock may be set, in the meantime
+# seconds: a laptop may sleep, and the clock may be set, in the meantime
+_LONGEST_SLEEP: Final = 60.0
 
 
 class SystemClock:
@@ -70,11 +71,19 @@ class Store:
         self.retention_ms = retention_ms
         self.database = Database(folder / "queue.sqlite")
         try:
-            self.cursors = CursorSigner(self.database.submit(self._in_transaction(_cursor_key)).result())
-            self.signing_keys = self.database.submit(self._in_transaction(_keys, signing_keys)).result()
+            self.cursors = CursorSigner(
+                self.database.submit(self._in_transaction(_cursor_key)).result()
+            )
+            self.signing_keys = self.database.submit(
+                self._in_transaction(_keys, signing_keys)
+            ).result()
         except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
             self.database.close()
-            got = error if isinstance(error, sqlite3.Error) else "keys that cannot be read"
+            got = (
+                error
+                if isinstance(error, sqlite3.Error)
+                else "keys that cannot be read"
+            )
             raise damaged_file(folder / "queue.sqlite", got) from None
 
     @property
@@ -83,19 +92,30 @@ class Store:
         return self.clock.now_ms() - self.retention_ms
 
     def _in_transaction(
-        self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
+        self,
+        work: Callable[Concatenate[QueueWrite, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> Callable[[sqlite3.Connection], T]:
         now_ms, factor = self.clock.now_ms(), self.factor
-        return lambda connection: work(QueueWrite(connection, now_ms, factor), *args, **kwargs)
+        return lambda connection: work(
+            QueueWrite(connection, now_ms, factor), *args, **kwargs
+        )
 
     async def write(
-        self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
+        self,
+        work: Callable[Concatenate[QueueWrite, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         """Run a function in a transaction, and return when the changes are on disk."""
         return await self.database.write(self._in_transaction(work, *args, **kwargs))
 
     async def read(
-        self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
+        self,
+        work: Callable[Concatenate[QueueWrite, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         """Run a function that only reads committed data."""
         return await self.database.read(self._in_transaction(work, *args, **kwargs))
@@ -107,7 +127,9 @@ class Store:
         self.signing_keys = rotated
         return rotated
 
-    def insert_failures(self, entries: Iterable[Mapping[str, Any]], *, workflow: bool = True) -> int:
+    def insert_failures(
+        self, entries: Iterable[Mapping[str, Any]], *, workflow: bool = True
+    ) -> int:
         """Import DLQ entries, listed exactly as given, and return how many are new.
 
         An entry enters the DLQ at the date of the response. Without a date, the time of creation is used.
@@ -118,7 +140,12 @@ class Store:
             new_entries = 0
             for entry in imported:
                 if tx.first("SELECT 1 FROM dlq WHERE id = ?", entry["dlqId"]) is None:
-                    store_entry(tx, entry, workflow=workflow, entered_at=_entered_at(entry, tx.now_ms))
+                    store_entry(
+                        tx,
+                        entry,
+                        workflow=workflow,
+                        entered_at=_entered_at(entry, tx.now_ms),
+                    )
                     new_entries += 1
             return new_entries
 
@@ -150,12 +177,16 @@ class Store:
             row["labels"] = json.dumps(entry.get("labels") or [])
             row["entry"] = json.dumps(entry)
             rows.append(row)
-        return self.database.submit(lambda connection: connection.executemany(sql, rows).rowcount).result()
+        return self.database.submit(
+            lambda connection: connection.executemany(sql, rows).rowcount
+        ).result()
 
     async def problem(self, error: Exception) -> str:
         """Return what failed: the disk, the file or a value in it; else that the error is unexplained."""
         if may_be_a_damaged_value(error):
-            damage = await self.database.read(lambda connection: damaged_value(connection, STORED_FORMS))
+            damage = await self.database.read(
+                lambda connection: damaged_value(connection, STORED_FORMS)
+            )
             if damage is not None:
                 return damage_problem(damage, QUEUE_FILE)
         if isinstance(error, sqlite3.Error):
@@ -200,7 +231,10 @@ def _expire(tx: QueueWrite, before: int) -> None:
     tx.execute("DELETE FROM rates WHERE until <= ?", tx.now_ms)
     ended = "state != 'RUN_STARTED' AND coalesce(completed_at, created_at) < ?"
     for table in ("steps", "parked", "notifications"):
-        tx.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {ended})", before)  # noqa: S608 - SQL of this function
+        tx.execute(
+            f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {ended})",  # noqa: S608 - SQL of this function
+            before,
+        )
     tx.execute(f"DELETE FROM runs WHERE {ended}", before)  # noqa: S608 - SQL of this function
 
 

@@ -88,7 +88,9 @@ def position_of(body: bytes) -> StepPosition:
 
 def append(tx: QueueWrite, message: Message) -> Message:
     """Add a step at the end of the history of the run, and return the message with the new position."""
-    last_position = tx.value("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)
+    last_position = tx.value(
+        "SELECT max(position) FROM steps WHERE run_id = ?", message.run_id
+    )
     if last_position is None:
         # the first message of a run is no step: the body is the payload
         position, name = 0, None
@@ -115,7 +117,9 @@ def known_step(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None:
     return known
 
 
-def steps(tx: QueueWrite, run_id: str | None, *, until: int | None = None) -> list[tuple[str, bytes]]:
+def steps(
+    tx: QueueWrite, run_id: str | None, *, until: int | None = None
+) -> list[tuple[str, bytes]]:
     """Return message id and body of the steps of a run, in order, the payload first.
 
     If `until` is given, the list ends at this position.
@@ -156,7 +160,9 @@ def shown(tx: QueueWrite, run_id: str) -> list[dict[str, Any]]:
     if not history:
         return []
     first_message_id, _ = history[0]
-    first = _log(first_message_id, {"stepName": "init", "stepType": "Initial", "concurrent": 1})
+    first = _log(
+        first_message_id, {"stepName": "init", "stepType": "Initial", "concurrent": 1}
+    )
     groups: list[dict[str, Any]] = [{"steps": [first], "type": "sequential"}]
     for message_id, body in history[1:]:
         try:
@@ -169,14 +175,18 @@ def shown(tx: QueueWrite, run_id: str) -> list[dict[str, Any]]:
     return groups
 
 
-def _add_to_groups(groups: list[dict[str, Any]], step: dict[str, Any], entry: dict[str, Any]) -> None:
+def _add_to_groups(
+    groups: list[dict[str, Any]], step: dict[str, Any], entry: dict[str, Any]
+) -> None:
     """Add the log entry of a step to the last group if that waits for parallel steps, else to a new one."""
     concurrent = step.get("concurrent")
     if not isinstance(concurrent, int) or concurrent <= 1:
         groups.append({"steps": [entry], "type": "sequential"})
         return
     last_group = groups[-1]
-    is_incomplete = last_group["type"] == "parallel" and len(last_group["steps"]) < concurrent
+    is_incomplete = (
+        last_group["type"] == "parallel" and len(last_group["steps"]) < concurrent
+    )
     if is_incomplete:
         last_group["steps"].append(entry)
     else:
@@ -184,9 +194,22 @@ def _add_to_groups(groups: list[dict[str, Any]], step: dict[str, Any], entry: di
 
 
 def _log(message_id: str, step: dict[str, Any]) -> dict[str, Any]:
-    names = ("stepId", "stepName", "stepType", "out", "concurrent", "waitEventId", "waitTimeout")
+    names = (
+        "stepId",
+        "stepName",
+        "stepType",
+        "out",
+        "concurrent",
+        "waitEventId",
+        "waitTimeout",
+    )
     entry = {name: step[name] for name in names if step.get(name) is not None}
-    return {**entry, "callType": "step", "messageId": message_id, "state": "STEP_SUCCESS"}
+    return {
+        **entry,
+        "callType": "step",
+        "messageId": message_id,
+        "state": "STEP_SUCCESS",
+    }
 
 
 def known_message(tx: QueueWrite, message: Message) -> str | None:
@@ -218,7 +241,9 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
         invocation = _INVOCATION.decode(message.body)
     except _MALFORMED as error:
         expected = "workflowUrl, step, headers and body"
-        raise invalid("body is not an invocation", f"a body with the problem {error}", expected) from None
+        raise invalid(
+            "body is not an invocation", f"a body with the problem {error}", expected
+        ) from None
 
     # the headers describe the step of the invoking run like the headers of a publish
     pairs = []
@@ -226,7 +251,10 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
         pairs += [(name, header_value) for header_value in values]
     resumed = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
     if resumed.settings.workflow is None:
-        raise ApiError(400, "headers of the invocation name no run; expected the id of the run that invokes")
+        raise ApiError(
+            400,
+            "headers of the invocation name no run; expected the id of the run that invokes",
+        )
     step = replace(
         message,
         settings=resumed.settings,
@@ -245,7 +273,11 @@ def first_message(tx: QueueWrite, run_id: str | None) -> Message | None:
 
 def running(tx: QueueWrite, run_id: str | None) -> Message | None:
     """Return the message that started a run here, or None if the run is not running."""
-    return _decoded(tx.value("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id))
+    return _decoded(
+        tx.value(
+            "SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id
+        )
+    )
 
 
 def _decoded(stored: bytes | None) -> Message | None:
@@ -318,7 +350,14 @@ MAX_QUEUES: Final = 1000
 DEDUPLICATION_MS: Final = 10 * 60 * 1000
 
 EventState: TypeAlias = Literal[
-    "CREATED", "ACTIVE", "ERROR", "RETRY", "DELIVERED", "FAILED", "CANCEL_REQUESTED", "CANCELED"
+    "CREATED",
+    "ACTIVE",
+    "ERROR",
+    "RETRY",
+    "DELIVERED",
+    "FAILED",
+    "CANCEL_REQUESTED",
+    "CANCELED",
 ]
 
 REQUESTED: Final[tuple[EventState, ...]] = ("CANCEL_REQUESTED", "CANCELED")
@@ -395,7 +434,9 @@ def _accept_step(tx: QueueWrite, message: Message) -> Message:
     first_or_step, invoker = split_invocation(message)
     step = as_step(tx, first_or_step)
     if invoker:
-        tx.execute("UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), step.run_id)
+        tx.execute(
+            "UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), step.run_id
+        )
     return step
 
 
@@ -412,7 +453,11 @@ def enqueue(tx: QueueWrite, message: Message, *, joins_at: int | None = None) ->
 
     `joins_at` is the place of the message in the named queue. If omitted, the due time is the place.
     """
-    row: dict[str, Any] = {"id": message.id, "due_at": message.not_before, "run_id": message.run_id}
+    row: dict[str, Any] = {
+        "id": message.id,
+        "due_at": message.not_before,
+        "run_id": message.run_id,
+    }
     row |= {"about": message.about, "spec": message.encode()}
     # a message that waits for an event is not delivered: flow control does not apply to it
     if message.kind != "wait":
@@ -442,7 +487,9 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
     if message.callback:
         optional["callbackHeaders"] = header_lists(message.callback.headers)
     if message.failure_callback:
-        optional["failureCallbackHeaders"] = header_lists(message.failure_callback.headers)
+        optional["failureCallbackHeaders"] = header_lists(
+            message.failure_callback.headers
+        )
     entry = {
         "time": tx.now_ms,
         "messageId": message.id,
@@ -468,7 +515,9 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
 
 def fresh_copy(tx: QueueWrite, message: Message) -> Message:
     """Return the message under a new id, due now."""
-    return replace(message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms)
+    return replace(
+        message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms
+    )
 
 
 def first_delay(tx: QueueWrite, settings: Settings) -> int:

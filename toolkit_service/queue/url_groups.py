@@ -59,13 +59,17 @@ class RemovedEndpoint(msgspec.Struct):
 class AddedEndpoints(msgspec.Struct):
     """Endpoints of a group."""
 
-    endpoints: Annotated[list[AddedEndpoint], Meta(min_length=1, max_length=MAX_ENDPOINTS)]
+    endpoints: Annotated[
+        list[AddedEndpoint], Meta(min_length=1, max_length=MAX_ENDPOINTS)
+    ]
 
 
 class RemovedEndpoints(msgspec.Struct):
     """Endpoints of a group."""
 
-    endpoints: Annotated[list[RemovedEndpoint], Meta(min_length=1, max_length=MAX_ENDPOINTS)]
+    endpoints: Annotated[
+        list[RemovedEndpoint], Meta(min_length=1, max_length=MAX_ENDPOINTS)
+    ]
 
 
 def _endpoints(tx: QueueWrite, name: str) -> list[sqlite3.Row]:
@@ -76,21 +80,29 @@ def destinations(tx: QueueWrite, name: str) -> list[sqlite3.Row]:
     """URL and name of each endpoint of a group; an `ApiError` where it has none."""
     rows = _endpoints(tx, name)
     if not rows:
-        expected = "http(s)://host[:port]/path, or the name of a group that has endpoints"
-        raise invalid("destination is neither a URL nor a URL group", repr(name[:80]), expected)
+        expected = (
+            "http(s)://host[:port]/path, or the name of a group that has endpoints"
+        )
+        raise invalid(
+            "destination is neither a URL nor a URL group", repr(name[:80]), expected
+        )
     return rows
 
 
 def spread(publish: Publish, group: str, endpoints: list[sqlite3.Row]) -> list[Publish]:
     """The publish once for each endpoint of a group."""
     if publish.settings.workflow is not None:
-        raise ApiError(400, f"URL group {group!r} got a step of a run; expected the URL of its one endpoint")
+        raise ApiError(
+            400,
+            f"URL group {group!r} got a step of a run; expected the URL of its one endpoint",
+        )
     return [
         replace(
             publish,
             settings=replace(publish.settings, url=url),
             # each endpoint gets the message once
-            deduplication=publish.deduplication and _deduplication(publish.deduplication, url, name),
+            deduplication=publish.deduplication
+            and _deduplication(publish.deduplication, url, name),
             origin=replace(publish.origin, topic=group, endpoint=name or ""),
         )
         for url, name in endpoints
@@ -109,10 +121,15 @@ url_group_operations: Final = QueueOperations()
 @url_group_operations.transaction("GET", "/v2/topics", "urlGroups", list[UrlGroup])
 def _list(tx: QueueWrite) -> list[UrlGroup]:
     """All URL groups, by name."""
-    return [_one(tx, row["name"]) for row in tx.rows("SELECT name FROM url_groups ORDER BY name")]
+    return [
+        _one(tx, row["name"])
+        for row in tx.rows("SELECT name FROM url_groups ORDER BY name")
+    ]
 
 
-@url_group_operations.transaction("GET", "/v2/topics/{url_group}", "urlGroup", UrlGroup, errors=(404,))
+@url_group_operations.transaction(
+    "GET", "/v2/topics/{url_group}", "urlGroup", UrlGroup, errors=(404,)
+)
 def _one(tx: QueueWrite, url_group: str) -> UrlGroup:
     """A URL group."""
     row = tx.first("SELECT * FROM url_groups WHERE name = ?", url_group)
@@ -123,7 +140,8 @@ def _one(tx: QueueWrite, url_group: str) -> UrlGroup:
         "createdAt": row["created_at"],
         "updatedAt": row["updated_at"],
         "endpoints": [
-            {"url": url, "name": name} if name else {"url": url} for url, name in _endpoints(tx, url_group)
+            {"url": url, "name": name} if name else {"url": url}
+            for url, name in _endpoints(tx, url_group)
         ],
     }
 
@@ -135,7 +153,12 @@ def _delete(tx: QueueWrite, url_group: str) -> None:
 
 
 @url_group_operations(
-    "POST", "/v2/topics/{url_group}/endpoints", "addEndpoints", UrlGroup, body=AddedEndpoints, errors=(412,)
+    "POST",
+    "/v2/topics/{url_group}/endpoints",
+    "addEndpoints",
+    UrlGroup,
+    body=AddedEndpoints,
+    errors=(412,),
 )
 async def _add(queue: Queue, request: Request, _: Query) -> Response:
     """Add endpoints to a URL group, which is made when it is new, or change them."""
@@ -156,7 +179,9 @@ def _added(tx: QueueWrite, name: str, added: list[AddedEndpoint]) -> UrlGroup:
     count = len(_endpoints(tx, name))
     if count > MAX_ENDPOINTS:
         expected = f"at most {MAX_ENDPOINTS}"
-        raise invalid("too many endpoints in one URL group", str(count), expected, status=412)
+        raise invalid(
+            "too many endpoints in one URL group", str(count), expected, status=412
+        )
     tx.check_count("url_groups", MAX_GROUPS, "URL groups")
     return _one(tx, name)
 
@@ -168,35 +193,51 @@ def _add_endpoint(tx: QueueWrite, group: str, endpoint: AddedEndpoint) -> None:
     identifies it. An endpoint without a name gets the name that a request gives its URL.
     """
     if not endpoint.name:
-        known = tx.first("SELECT 1 FROM endpoints WHERE topic = ? AND url = ?", group, endpoint.url)
+        known = tx.first(
+            "SELECT 1 FROM endpoints WHERE topic = ? AND url = ?", group, endpoint.url
+        )
         if known is None:
             tx.insert("endpoints", topic=group, url=endpoint.url)
         return
-    named = tx.value("SELECT seq FROM endpoints WHERE topic = ? AND name = ?", group, endpoint.name)
-    nameless_sql = "SELECT seq FROM endpoints WHERE topic = ? AND url = ? AND name IS NULL"
+    named = tx.value(
+        "SELECT seq FROM endpoints WHERE topic = ? AND name = ?", group, endpoint.name
+    )
+    nameless_sql = (
+        "SELECT seq FROM endpoints WHERE topic = ? AND url = ? AND name IS NULL"
+    )
     nameless = tx.value(nameless_sql, group, endpoint.url)
     if named is not None:
         tx.execute("UPDATE endpoints SET url = ? WHERE seq = ?", endpoint.url, named)
         tx.execute("DELETE FROM endpoints WHERE seq = ?", nameless)
     elif nameless is not None:
-        tx.execute("UPDATE endpoints SET name = ? WHERE seq = ?", endpoint.name, nameless)
+        tx.execute(
+            "UPDATE endpoints SET name = ? WHERE seq = ?", endpoint.name, nameless
+        )
     else:
         tx.insert("endpoints", topic=group, url=endpoint.url, name=endpoint.name)
 
 
 @url_group_operations.transaction(
-    "DELETE", "/v2/topics/{url_group}/endpoints", "removeEndpoints", body=RemovedEndpoints, errors=(404,)
+    "DELETE",
+    "/v2/topics/{url_group}/endpoints",
+    "removeEndpoints",
+    body=RemovedEndpoints,
+    errors=(404,),
 )
 def _remove(tx: QueueWrite, url_group: str, body: RemovedEndpoints) -> None:
     """Remove endpoints from a URL group, which is deleted with its last one."""
     if not all(endpoint.url or endpoint.name for endpoint in body.endpoints):
-        raise invalid("endpoints", "one with neither url nor name", "one of them in each")
+        raise invalid(
+            "endpoints", "one with neither url nor name", "one of them in each"
+        )
     _one(tx, url_group)  # 404 where there is none
     for endpoint in body.endpoints:
         tx.execute(
             "DELETE FROM endpoints WHERE topic = ?1 AND ?2 IN ('', url) AND ?3 IN ('', name)",
             *(url_group, endpoint.url, endpoint.name),
         )
-    tx.execute("UPDATE url_groups SET updated_at = ? WHERE name = ?", tx.now_ms, url_group)
+    tx.execute(
+        "UPDATE url_groups SET updated_at = ? WHERE name = ?", tx.now_ms, url_group
+    )
     if not _endpoints(tx, url_group):
         tx.execute("DELETE FROM url_groups WHERE name = ?", url_group)

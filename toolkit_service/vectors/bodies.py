@@ -39,8 +39,10 @@ MAX_NESTING: Final = 100  # levels of a vector's metadata
 MAX_DATA: Final = 1024 * 1024  # bytes of a vector's text
 MAX_PAGE: Final = 10_000  # results of a query, vectors in a range page, ids in a fetch, rows in an upsert
 MAX_BATCH: Final = 1000  # queries in a batch
-MAX_IDLE: Final = 86_400  # longest pause in seconds between two calls of a resumable query
-DEFAULT_IDLE: Final = 3600  # seconds if the request names none; the default of the public client
+# longest pause in seconds between two calls of a resumable query
+MAX_IDLE: Final = 86_400
+# seconds if the request names none; the default of the public client
+DEFAULT_IDLE: Final = 3600
 
 _LARGEST: Final = 3.4028235e38
 """The largest float32 in its shortest digits, as in responses: a little above the exact number."""
@@ -51,20 +53,29 @@ _TEXTS: Final = frozenset({"id", "ids", "cursor"})
 Fusion: TypeAlias = Literal["RRF", "DBSF"]
 Mode: TypeAlias = Literal["HYBRID", "DENSE", "SPARSE"]
 _DIGITS: Final = "Text; a whole number becomes its digits."
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=NAME_PATTERN)]
+Name: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=MAX_ID, pattern=NAME_PATTERN)
+]
 RowId: TypeAlias = Annotated[
     str,
     Meta(min_length=1, max_length=MAX_ID, pattern=NAME_PATTERN, description=_DIGITS),
 ]
-Namespace: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=NAMESPACE_PATTERN)]
+Namespace: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=MAX_ID, pattern=NAMESPACE_PATTERN)
+]
 Prefix: TypeAlias = Annotated[str, Meta(max_length=MAX_ID, pattern=NAME_PATTERN)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1)]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
 Idle: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_IDLE)]
 # arrays of numbers are converted by numpy, which is faster than a list, and exact about the position
-Numbers: TypeAlias = Annotated[Any, Meta(extra_json_schema={"type": "array", "items": {"type": "number"}})]
+Numbers: TypeAlias = Annotated[
+    Any, Meta(extra_json_schema={"type": "array", "items": {"type": "number"}})
+]
 Dimensions: TypeAlias = Annotated[
-    Any, Meta(extra_json_schema={"type": "array", "items": {"type": "integer", "minimum": 0}})
+    Any,
+    Meta(
+        extra_json_schema={"type": "array", "items": {"type": "integer", "minimum": 0}}
+    ),
 ]
 Metadata: TypeAlias = dict[str, Any]
 
@@ -88,7 +99,9 @@ class SparseVector(_Body, kw_only=True):
         values = read_numbers(self.values, "sparseVector.values")
         if not 0 < len(indices) == len(values):
             got = f"{len(indices)} indices and {len(values)} values"
-            raise invalid("sparseVector", got, "as many of both, and at least one", status=422)
+            raise invalid(
+                "sparseVector", got, "as many of both, and at least one", status=422
+            )
         for position, index in enumerate(indices):
             if not 0 <= index <= MAX_INDEX:
                 field = f"sparseVector.indices[{position}]"
@@ -266,7 +279,9 @@ def _whole_as_text(item: Any) -> Any:
     return item
 
 
-def read_items(body: Any, kind: type[T], noun: Literal["row", "query"], check: Callable[[T], R]) -> list[R]:
+def read_items(
+    body: Any, kind: type[T], noun: Literal["row", "query"], check: Callable[[T], R]
+) -> list[R]:
     """Read and check the items of a body, which is one item or an array of them."""
     is_array = isinstance(body, list)
     items = body if is_array else [body]
@@ -285,7 +300,9 @@ def read_items(body: Any, kind: type[T], noun: Literal["row", "query"], check: C
 _BATCH_LIMITS: Final = {"query": (MAX_BATCH, "queries"), "row": (MAX_PAGE, "rows")}
 
 
-def index_query(query: QueryByVector | QueryByText, spec: IndexSpec, budget: FilterBudget) -> IndexQuery:
+def index_query(
+    query: QueryByVector | QueryByText, spec: IndexSpec, budget: FilterBudget
+) -> IndexQuery:
     """Return the query of a body, with the vectors that the kind of index needs.
 
     Parsing the filter counts against the budget.
@@ -333,14 +350,26 @@ def vectors_of(
     dense, sparse = None, None
     if body.vector is not None:
         if not spec.has_dense:
-            raise invalid("vector", f"one for a {spec.kind} index", "sparseVector only", status=422)
+            raise invalid(
+                "vector",
+                f"one for a {spec.kind} index",
+                "sparseVector only",
+                status=422,
+            )
         dense = read_numbers(body.vector, "vector")
         if len(dense) != spec.dimension:
-            message = f"Invalid vector dimension: {len(dense)}, expected: {spec.dimension}"
+            message = (
+                f"Invalid vector dimension: {len(dense)}, expected: {spec.dimension}"
+            )
             raise ApiError(422, message, verbatim=True)
     if body.sparse_vector is not None:
         if not spec.has_sparse:
-            raise invalid("sparseVector", f"one for a {spec.kind} index", "vector only", status=422)
+            raise invalid(
+                "sparseVector",
+                f"one for a {spec.kind} index",
+                "vector only",
+                status=422,
+            )
         sparse = body.sparse_vector.array()
     return dense, sparse
 
@@ -370,13 +399,20 @@ def read_row(row: UpsertVector, spec: IndexSpec) -> IndexRow:
 
 def _missing_vector(field: str, spec: IndexSpec) -> ApiError:
     if spec.kind == "hybrid":
-        return invalid(field, "no value", "both vectors: the index is hybrid", status=422)
+        return invalid(
+            field, "no value", "both vectors: the index is hybrid", status=422
+        )
     return invalid(field, "no value", "one")
 
 
 def read_text_row(row: UpsertText) -> IndexRow:
     """Return a row with text, without vectors."""
-    return IndexRow(row.id, np.empty(0, np.float32), metadata_text(row.metadata), read_text(row.data))
+    return IndexRow(
+        row.id,
+        np.empty(0, np.float32),
+        metadata_text(row.metadata),
+        read_text(row.data),
+    )
 
 
 def read_text(text: str) -> str:
@@ -393,11 +429,15 @@ def metadata_text(metadata: Metadata | None) -> str | None:
         return None
     _check_nesting(metadata)
     try:
-        text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(
+            metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
         size = len(text.encode())
     except (TypeError, ValueError) as error:
         # only from callers in this process: values that are not JSON
-        raise invalid("metadata", str(error)[:80], "JSON values that can be written as UTF-8") from None
+        raise invalid(
+            "metadata", str(error)[:80], "JSON values that can be written as UTF-8"
+        ) from None
     if size > MAX_METADATA:
         raise invalid("metadata", f"{size} bytes", f"at most {MAX_METADATA}")
     return text
@@ -417,7 +457,9 @@ def _check_nesting(metadata: Metadata) -> None:
         next_level: list[Any] = []
         for container in level:
             children = container.values() if isinstance(container, dict) else container
-            next_level += [child for child in children if isinstance(child, dict | list)]
+            next_level += [
+                child for child in children if isinstance(child, dict | list)
+            ]
         level = next_level
 
 
@@ -455,7 +497,9 @@ def read_numbers(listed: Any, source: str) -> NDArray[np.float32]:
         # an integer beyond float64
         fits = False
     if not fits:
-        position = next(position for position, item in enumerate(items) if not abs(item) <= _LARGEST)
+        position = next(
+            position for position, item in enumerate(items) if not abs(item) <= _LARGEST
+        )
         expected = "a finite number that fits single precision"
         raise invalid(f"{source}[{position}]", shown(items[position]), expected)
     with np.errstate(under="ignore"):
@@ -469,6 +513,8 @@ def _items(listed: Any, source: str, kinds: set[type], expected: str) -> Sequenc
         raise invalid(source, shown(items), "an array of numbers")
     # the types of all items at once: a loop in Python is slow for long vectors
     if not kinds.issuperset(map(type, items)):
-        position = next(position for position, item in enumerate(items) if type(item) not in kinds)
+        position = next(
+            position for position, item in enumerate(items) if type(item) not in kinds
+        )
         raise invalid(f"{source}[{position}]", shown(items[position]), expected)
     return items

@@ -41,7 +41,8 @@ _TABLES: Final = (
     f"PRAGMA user_version = {_LAYOUT}",
 )
 _INSERT: Final = (
-    "INSERT INTO vectors (vector, metadata, data, sparse, namespace, id) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO vectors (vector, metadata, data, sparse, namespace, id)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
 )
 _UPDATE: Final = "UPDATE vectors SET vector = ?, metadata = ?, data = ?, sparse = ? WHERE sequence = ?"
 _ROW: Final = "SELECT sequence, id, vector, metadata, data, sparse FROM vectors"
@@ -75,7 +76,12 @@ class IndexDatabase:
             self.spec = IndexSpec.from_dict(json.loads(text))
             if layout not in {_LAYOUT, _LAYOUT_WITH_FILES}:
                 got = f"layout {layout}, from another version of this package"
-                raise _unusable(path, got, f"layout {_LAYOUT}", "Use another data folder, or that version.")
+                raise _unusable(
+                    path,
+                    got,
+                    f"layout {_LAYOUT}",
+                    "Use another data folder, or that version.",
+                )
             if layout == _LAYOUT_WITH_FILES:
                 self._import_vector_files(path)
             opened.pop_all()
@@ -91,7 +97,9 @@ class IndexDatabase:
                 connection.execute("BEGIN")
                 for statement in _TABLES:
                     connection.execute(statement)
-                connection.execute("INSERT INTO spec VALUES (?)", (json.dumps(spec.to_dict()),))
+                connection.execute(
+                    "INSERT INTO spec VALUES (?)", (json.dumps(spec.to_dict()),)
+                )
                 connection.execute("INSERT INTO namespaces (name) VALUES ('')")
                 connection.execute("COMMIT")
             draft.replace(path)
@@ -139,14 +147,22 @@ class IndexDatabase:
         sequences = []
         for row in rows:
             vector = row.vector.astype(_FLOAT, copy=False).tobytes() or None
-            columns = (vector, row.metadata, row.data, row.sparse and row.sparse.to_bytes())
+            columns = (
+                vector,
+                row.metadata,
+                row.data,
+                row.sparse and row.sparse.to_bytes(),
+            )
             known = self._execute(
-                "SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id)
+                "SELECT sequence FROM vectors WHERE namespace = ? AND id = ?",
+                (key, row.id),
             )
             stored = known.fetchone()
             # not UPSERT: it would use up a sequence number for each row that it replaces
             if stored is None:
-                sequence = self._execute(_INSERT, (*columns, key, row.id)).lastrowid or 0
+                sequence = (
+                    self._execute(_INSERT, (*columns, key, row.id)).lastrowid or 0
+                )
             else:
                 (sequence,) = stored
                 self._execute(_UPDATE, (*columns, sequence))
@@ -156,20 +172,33 @@ class IndexDatabase:
     def remove(self, key: int, ids: Iterable[str]) -> None:
         """Delete rows; unknown ids are ignored."""
         self._connection.executemany(
-            "DELETE FROM vectors WHERE namespace = ? AND id = ?", ((key, row_id) for row_id in ids)
+            "DELETE FROM vectors WHERE namespace = ? AND id = ?",
+            ((key, row_id) for row_id in ids),
         )
 
     def count(self, key: int) -> int:
         """Return the number of rows of a namespace."""
-        return int(self._execute("SELECT COUNT(*) FROM vectors WHERE namespace = ?", (key,)).fetchone()[0])
+        return int(
+            self._execute(
+                "SELECT COUNT(*) FROM vectors WHERE namespace = ?", (key,)
+            ).fetchone()[0]
+        )
 
-    def vectors(self, key: int) -> Iterator[tuple[list[str], list[int], NDArray[np.float32]]]:
+    def vectors(
+        self, key: int
+    ) -> Iterator[tuple[list[str], list[int], NDArray[np.float32]]]:
         """Yield ids, sequence numbers and vectors of a namespace, in batches, in the order of insertion."""
         cursor = self._in_order(key, "sequence, id, vector")
         while rows := cursor.fetchmany(_BATCH):
             sequences, ids, vectors = zip(*rows, strict=True)
-            matrix = np.frombuffer(b"".join(vector or b"" for vector in vectors), dtype=_FLOAT)
-            yield list(ids), list(sequences), matrix.reshape(len(rows), self.spec.dimension)
+            matrix = np.frombuffer(
+                b"".join(vector or b"" for vector in vectors), dtype=_FLOAT
+            )
+            yield (
+                list(ids),
+                list(sequences),
+                matrix.reshape(len(rows), self.spec.dimension),
+            )
 
     def metadata(self, key: int) -> Iterator[tuple[str, str]]:
         """Yield id and metadata of each row of a namespace that has metadata."""
@@ -177,24 +206,35 @@ class IndexDatabase:
 
     def sparse_rows(self, key: int) -> Iterator[tuple[int, str, SparseArray]]:
         """Yield sequence number, id and sparse vector of each row of a namespace that has one."""
-        for sequence, row_id, sparse in self._in_order(key, "sequence, id, sparse", "sparse IS NOT NULL"):
+        for sequence, row_id, sparse in self._in_order(
+            key, "sequence, id, sparse", "sparse IS NOT NULL"
+        ):
             yield sequence, row_id, SparseArray.from_bytes(sparse)
 
     def page(self, key: int, start: int, limit: int, prefix: str) -> list[IndexRow]:
         """Return at most `limit` rows whose ids begin with `prefix`; `start` is the first sequence number."""
         after = "namespace = ? AND sequence >= ? AND substr(id, 1, ?) = ? ORDER BY sequence LIMIT ?"
         values = (key, start, len(prefix), prefix, limit)
-        return [*map(_row, self._execute(f"{_ROW} INDEXED BY by_sequence WHERE {after}", values))]
+        return [
+            *map(
+                _row,
+                self._execute(f"{_ROW} INDEXED BY by_sequence WHERE {after}", values),
+            )
+        ]
 
     def find(self, key: int, row_id: str) -> IndexRow | None:
         """Return the row with this id, or None."""
-        row = self._execute(f"{_ROW} WHERE namespace = ? AND id = ?", (key, row_id)).fetchone()
+        row = self._execute(
+            f"{_ROW} WHERE namespace = ? AND id = ?", (key, row_id)
+        ).fetchone()
         return row and _row(row)
 
     def last_sequence(self) -> int:
         """Return the largest sequence number ever used, or 0."""
         # SQLite's own table for AUTOINCREMENT, which keeps a number after the row is deleted
-        row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
+        row = self._execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'vectors'"
+        ).fetchone()
         return row[0] if row else 0
 
     def damaged_value(self) -> DamagedValue | None:
@@ -202,8 +242,14 @@ class IndexDatabase:
         bytes_of_vector = self.spec.dimension * _FLOAT.itemsize
         forms: dict[tuple[str, str], tuple[Reader, str]] = {
             ("vectors", "metadata"): (_OBJECT, "a JSON object"),
-            ("vectors", "vector"): (partial(_check_length, bytes_of_vector), f"{bytes_of_vector:,} bytes"),
-            ("vectors", "sparse"): (SparseArray.from_bytes, "a sparse vector as the service stores it"),
+            ("vectors", "vector"): (
+                partial(_check_length, bytes_of_vector),
+                f"{bytes_of_vector:,} bytes",
+            ),
+            ("vectors", "sparse"): (
+                SparseArray.from_bytes,
+                "a sparse vector as the service stores it",
+            ),
         }
         return damaged_value(self._connection, forms)
 
@@ -212,7 +258,9 @@ class IndexDatabase:
         sql = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
         return int(self._execute(sql).fetchone()[0])
 
-    def _in_order(self, key: int, columns: str, condition: str = "TRUE") -> sqlite3.Cursor:
+    def _in_order(
+        self, key: int, columns: str, condition: str = "TRUE"
+    ) -> sqlite3.Cursor:
         """Return columns of all rows of a namespace in the order of insertion, as they are in the file."""
         return self._execute(
             f"SELECT {columns} FROM vectors INDEXED BY by_sequence "  # noqa: S608 - no text of requests
@@ -238,9 +286,15 @@ class IndexDatabase:
             file.unlink()
 
     def _import_vector_file(self, path: Path, key: int) -> None:
-        places = self._execute("SELECT place, sequence FROM vectors WHERE namespace = ?", (key,)).fetchall()
+        places = self._execute(
+            "SELECT place, sequence FROM vectors WHERE namespace = ?", (key,)
+        ).fetchall()
         file = path.with_name(f"{path.stem}.{key}.f32")
-        numbers = np.fromfile(file, dtype=_FLOAT) if file.exists() else np.empty(0, dtype=_FLOAT)
+        numbers = (
+            np.fromfile(file, dtype=_FLOAT)
+            if file.exists()
+            else np.empty(0, dtype=_FLOAT)
+        )
         rows = len(numbers) // self.spec.dimension
         if any(place >= rows for place, _ in places):
             raise _unusable(
@@ -249,7 +303,9 @@ class IndexDatabase:
                 "the files with the vectors next to it, as they were written",
                 "Put the missing file back from a copy, or use another data folder.",
             )
-        matrix = numbers[: rows * self.spec.dimension].reshape(rows, self.spec.dimension)
+        matrix = numbers[: rows * self.spec.dimension].reshape(
+            rows, self.spec.dimension
+        )
         self._connection.executemany(
             "UPDATE vectors SET vector = ? WHERE sequence = ?",
             ((matrix[place].tobytes(), sequence) for place, sequence in places),
@@ -261,7 +317,9 @@ def _check_length(expected: int, vector: bytes) -> None:
         raise ValueError(f"got {len(vector)} bytes; expected {expected}")
 
 
-def _row(stored: tuple[int, str, bytes | None, str | None, str | None, bytes | None]) -> IndexRow:
+def _row(
+    stored: tuple[int, str, bytes | None, str | None, str | None, bytes | None],
+) -> IndexRow:
     sequence, row_id, vector, metadata, data, sparse_bytes = stored
     if metadata is not None:
         # it is sent as it is stored: a damaged value would break the JSON of the response
@@ -274,7 +332,9 @@ def _row(stored: tuple[int, str, bytes | None, str | None, str | None, bytes | N
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=1
+    )
     try:
         # only for a new file: in pages of 4 KB, the default, vectors of 384 numbers leave a quarter unused
         connection.execute("PRAGMA page_size = 8192")

@@ -18,8 +18,10 @@ from toolkit_service.vectors.sparse import Floats
 
 T = TypeVar("T")
 
-FILTER_SECONDS: Final = 3.0  # of processor time that the filters of one request may take
-_CLOCK_INTERVAL: Final = 0.01  # seconds between reads of the CPU clock, each a system call
+# of processor time that the filters of one request may take
+FILTER_SECONDS: Final = 3.0
+# seconds between reads of the CPU clock, each a system call
+_CLOCK_INTERVAL: Final = 0.01
 
 
 class FilterBudget:
@@ -29,7 +31,12 @@ class FilterBudget:
     connected. It is called from the thread that evaluates the filter.
     """
 
-    def __init__(self, seconds: float = FILTER_SECONDS, *, wanted: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        seconds: float = FILTER_SECONDS,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._seconds = seconds
         self._wanted = wanted
         self._ended = False
@@ -64,11 +71,14 @@ class FilterBudget:
     def _check_limits(self) -> None:
         if self._ended or not self._wanted():
             raise ApiError(
-                503, "the request was abandoned; the caller disconnected or the service is stopping"
+                503,
+                "the request was abandoned; the caller disconnected or the service is stopping",
             )
         if self._spent + time.thread_time() - self._since > self._seconds:
             got = f"more than {self._seconds:g} s of processor time, which is the limit"
-            raise invalid("filter takes too long", got, "fewer or simpler conditions", status=422)
+            raise invalid(
+                "filter takes too long", got, "fewer or simpler conditions", status=422
+            )
         self._due = time.monotonic() + _CLOCK_INTERVAL
 
 
@@ -88,7 +98,9 @@ _decode: Final = msgspec.json.Decoder().decode
 class NamespaceRows:
     """The rows of a namespace, by position. If a row is removed, the last row moves to that position."""
 
-    def __init__(self, dimension: int, read_metadata: Callable[[], Iterable[tuple[str, str]]]) -> None:
+    def __init__(
+        self, dimension: int, read_metadata: Callable[[], Iterable[tuple[str, str]]]
+    ) -> None:
         self.ids: list[str] = []
         self._positions: dict[str, int] = {}
         self._matrix = np.empty((0, dimension), dtype=np.float32)
@@ -153,11 +165,15 @@ class NamespaceRows:
                 metadata[self._positions[row_id]] = _decode(text)
             budget = budget or FilterBudget()
             with budget.spending():
-                matches = [metadata_filter.matches(fields) for fields in budget.each(metadata)]
+                matches = [
+                    metadata_filter.matches(fields) for fields in budget.each(metadata)
+                ]
             self._passing = state, np.flatnonzero(matches)
         return self._passing[1]
 
-    def put(self, ids: Sequence[str], sequence: Sequence[int], vectors: NDArray[np.float32]) -> None:
+    def put(
+        self, ids: Sequence[str], sequence: Sequence[int], vectors: NDArray[np.float32]
+    ) -> None:
         """Add rows, or replace rows with the same ids."""
         positions = []
         for row_id in ids:
@@ -169,7 +185,9 @@ class NamespaceRows:
         self._matrix[positions] = vectors
         self._norms[positions] = _lengths(vectors)
         self._sequence[positions] = sequence
-        self._versions[positions] = np.arange(self._changes + 1, self._changes + 1 + len(ids))
+        self._versions[positions] = np.arange(
+            self._changes + 1, self._changes + 1 + len(ids)
+        )
         self._changes += len(ids)
 
     def remove(self, row_id: str) -> None:

@@ -27,7 +27,9 @@ from toolkit_service.vectors.sparse import Floats, rounded
 from toolkit_service.vectors.specs import IndexSpec, Models, Similarity
 
 Positions = NDArray[np.intp]
-Search = Callable[[NamespaceRows, Floats, int, Similarity, Positions | None], list[tuple[int, float]]]
+Search = Callable[
+    [NamespaceRows, Floats, int, Similarity, Positions | None], list[tuple[int, float]]
+]
 """The signature of `nearest`."""
 
 STEP: Final = 1000
@@ -35,14 +37,18 @@ STEP: Final = 1000
 
 _UNIT: Final = 2.0**-24  # relative rounding error of single precision
 _TINY: Final = 2.0**-125  # bound of the underflow of a product, with a margin
-_EQUAL: Final = 2.0**-22  # closeness within this, relative to 1 + |closeness|, may be the same float32 score
-_CHUNK: Final = 4096  # rows per product in double precision, which fit the cache of a processor
+# closeness within this, relative to 1 + |closeness|, may be the same float32 score
+_EQUAL: Final = 2.0**-22
+# rows per product in double precision, which fit the cache of a processor
+_CHUNK: Final = 4096
 _BLOCK: Final = 128  # numbers per maximum: 100,000 numbers become 781
-_FEW: Final = 6  # a row in double precision costs about six times as much as in the product
+# a row in double precision costs about six times as much as in the product
+_FEW: Final = 6
 # constants of approximate search
 _CANDIDATES: Final = 64  # fewest candidates of a query
 _SPARE: Final = 4  # candidates per requested result
-_STALE_SHARE: Final = 4  # the graph is rebuilt when more than a quarter of the rows in it are outdated
+# the graph is rebuilt when more than a quarter of the rows in it are outdated
+_STALE_SHARE: Final = 4
 _LONGEST: Final = 1e15  # longer vectors overflow in single precision
 _CONNECTIVITY: Final = 16  # neighbours per row, the usual choice for HNSW
 EXPANSION: Final = 128
@@ -51,7 +57,11 @@ _SWITCHING_ON: Final = "switching approximate search on"
 
 
 def nearest(
-    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, passing: Positions | None = None
+    rows: NamespaceRows,
+    query: Floats,
+    top_k: int,
+    similarity: Similarity,
+    passing: Positions | None = None,
 ) -> list[tuple[int, float]]:
     """Return positions and scores of the `top_k` best rows, best first.
 
@@ -69,14 +79,20 @@ def nearest(
     positions = _positions_to_rank(rows, query, top_k, similarity, passing)
     starts = range(0, max(1, len(positions)), _CHUNK)
     chunks = (positions[start : start + _CHUNK] for start in starts)
-    closeness = np.concatenate([_closeness(rows, query, similarity, chunk) for chunk in chunks])
+    closeness = np.concatenate(
+        [_closeness(rows, query, similarity, chunk) for chunk in chunks]
+    )
     scores = rounded(_score(closeness, similarity))
     order = np.lexsort((rows.sequence[positions], -scores))[:top_k]
     return [*zip(positions[order].tolist(), scores[order].tolist(), strict=True)]
 
 
 def _positions_to_rank(
-    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, passing: Positions | None
+    rows: NamespaceRows,
+    query: Floats,
+    top_k: int,
+    similarity: Similarity,
+    passing: Positions | None,
 ) -> Positions:
     """Return the positions of the rows that are computed in double precision."""
     if passing is None:
@@ -89,7 +105,11 @@ def _positions_to_rank(
 
 
 def _candidates(
-    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, positions: Positions | slice
+    rows: NamespaceRows,
+    query: Floats,
+    top_k: int,
+    similarity: Similarity,
+    positions: Positions | slice,
 ) -> Positions:
     """Return the rows that can be among the best, given the bound on the rounding error of the product."""
     lower, upper = _bounds(rows, query, similarity, positions)
@@ -103,14 +123,19 @@ def _candidates(
 
 
 def _bounds(
-    rows: NamespaceRows, query: Floats, similarity: Similarity, positions: Positions | slice
+    rows: NamespaceRows,
+    query: Floats,
+    similarity: Similarity,
+    positions: Positions | slice,
 ) -> tuple[Floats, Floats]:
     """Return a lower and an upper bound of the closeness of each row."""
     dimension = len(query)
     length = float(np.linalg.norm(query))
     direction = query / length if length else query
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        product = (rows.matrix @ direction.astype(np.float32))[positions].astype(np.float64)
+        product = (rows.matrix @ direction.astype(np.float32))[positions].astype(
+            np.float64
+        )
         norms = rows.norms[positions]
         # the error of the sum (per dimension), and of casting the direction, with a margin
         error = (1.02 * (dimension + 4) * _UNIT) * norms + dimension * _TINY
@@ -151,7 +176,9 @@ def _reached(numbers: Floats, top_k: int) -> float:
     return reached - _EQUAL * (1 + abs(reached))
 
 
-def _closeness(rows: NamespaceRows, query: Floats, similarity: Similarity, positions: Positions) -> Floats:
+def _closeness(
+    rows: NamespaceRows, query: Floats, similarity: Similarity, positions: Positions
+) -> Floats:
     """Return cosine, dot product or negative squared distance, in double precision."""
     vectors = rows.matrix[positions].astype(np.float64)
     if similarity == "EUCLIDEAN":
@@ -163,7 +190,9 @@ def _closeness(rows: NamespaceRows, query: Floats, similarity: Similarity, posit
     if similarity == "DOT_PRODUCT":
         return products
     lengths = rows.norms[positions] * np.linalg.norm(query)
-    cosines: Floats = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+    cosines: Floats = np.divide(
+        products, lengths, out=np.zeros_like(products), where=lengths > 0
+    )
     return cosines.clip(-1.0, 1.0)
 
 
@@ -242,10 +271,14 @@ class ApproximateSearch:
         if similarity == "COSINE":
             # scaled to length 1 (or still 0): the inner product is then the cosine
             lengths = rows.norms[missing][:, None]
-            vectors = np.divide(vectors, lengths, out=np.zeros(vectors.shape), where=lengths > 0)
+            vectors = np.divide(
+                vectors, lengths, out=np.zeros(vectors.shape), where=lengths > 0
+            )
         if self._graph is None:
             self._graph = self._new_graph(vectors.shape[1], similarity)
-        numbers = np.arange(len(self._positions), len(self._positions) + len(missing), dtype=np.uint64)
+        numbers = np.arange(
+            len(self._positions), len(self._positions) + len(missing), dtype=np.uint64
+        )
         # one thread: the graph, and with it every result, is the same each time
         self._graph.add(numbers, vectors.astype(np.float32), threads=1)
         self._positions = np.concatenate([self._positions, missing])
@@ -269,7 +302,9 @@ class ApproximateSearch:
         """Search the graph, and return the positions of rows that are not outdated."""
         if similarity == "COSINE":
             query = query / np.linalg.norm(query)
-        numbers = self._graph.search(query.astype(np.float32), count, threads=1).keys.astype(np.intp)
+        numbers = self._graph.search(
+            query.astype(np.float32), count, threads=1
+        ).keys.astype(np.intp)
         numbers = numbers[self._positions[numbers] < len(rows)]
         positions = self._positions[numbers]
         return np.unique(positions[rows.versions[positions] == self._versions[numbers]])
@@ -313,21 +348,34 @@ It does not depend on smaller `top_k`, so that the first hits do not depend on t
 """
 
 _RRF_CONSTANT: Final = 60  # the choice of the authors of reciprocal rank fusion
-_DEVIATIONS: Final = 3  # scores within three standard deviations of the mean become 0 to 1
+# scores within three standard deviations of the mean become 0 to 1
+_DEVIATIONS: Final = 3
 _ROUNDING: Final = 1e-12  # relative difference of scores that only differ by rounding
 
 
-def with_vectors(queries: Sequence[IndexQuery], spec: IndexSpec, models: Models) -> list[IndexQuery]:
+def with_vectors(
+    queries: Sequence[IndexQuery], spec: IndexSpec, models: Models
+) -> list[IndexQuery]:
     """Return the queries with vectors in place of text.
 
     On a hybrid index, the mode of a query tells whether it gets a dense vector, a sparse vector or both.
     """
-    texts = {at: query.question for at, query in enumerate(queries) if isinstance(query.question, str)}
+    texts = {
+        at: query.question
+        for at, query in enumerate(queries)
+        if isinstance(query.question, str)
+    }
 
-    def embedded(side: Mode, embed: Callable[[list[str]], Iterable[Any]]) -> dict[int, Any]:
+    def embedded(
+        side: Mode, embed: Callable[[list[str]], Iterable[Any]]
+    ) -> dict[int, Any]:
         selected = texts
         if spec.kind == "hybrid":
-            selected = {at: text for at, text in texts.items() if queries[at].mode in {side, "HYBRID"}}
+            selected = {
+                at: text
+                for at, text in texts.items()
+                if queries[at].mode in {side, "HYBRID"}
+            }
         if not selected:
             return {}
         # one batch: a call of a model may be slow
@@ -337,12 +385,18 @@ def with_vectors(queries: Sequence[IndexQuery], spec: IndexSpec, models: Models)
     sparse = embedded("SPARSE", partial(models.embed_sparse, question=True))
     embedded_queries = list(queries)
     for at in texts:
-        embedded_queries[at] = replace(queries[at], question=dense.get(at), sparse=sparse.get(at))
+        embedded_queries[at] = replace(
+            queries[at], question=dense.get(at), sparse=sparse.get(at)
+        )
     return embedded_queries
 
 
 def fuse(
-    rankings: Iterable[Ranking], algorithm: Fusion, *, rank_start: int, inserted: Callable[[list[str]], Any]
+    rankings: Iterable[Ranking],
+    algorithm: Fusion,
+    *,
+    rank_start: int,
+    inserted: Callable[[list[str]], Any],
 ) -> Ranking:
     """Return each id once with the sum of the parts from the rankings, best first.
 
@@ -363,7 +417,10 @@ def fuse(
             fused[row_id] = fused.get(row_id, 0.0) + part
     ids, scores = [*fused], rounded(np.array([*fused.values()], dtype=np.float64))
     order = np.lexsort((inserted(ids), -scores))
-    return [(ids[index], score) for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)]
+    return [
+        (ids[index], score)
+        for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)
+    ]
 
 
 def _normalised(ranking: Ranking) -> list[float]:
@@ -374,5 +431,7 @@ def _normalised(ranking: Ranking) -> list[float]:
     if np.ptp(scores) <= _ROUNDING * np.abs(scores).max():
         return list(repeat(0.5, len(ranking)))
     spread = _DEVIATIONS * float(scores.std())
-    normalised: list[float] = ((scores - (scores.mean() - spread)) / (2 * spread)).tolist()
+    normalised: list[float] = (
+        (scores - (scores.mean() - spread)) / (2 * spread)
+    ).tolist()
     return normalised

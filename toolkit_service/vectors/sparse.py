@@ -17,7 +17,8 @@ MAX_INDEX: Final = 2**31 - 1
 _INDEX: Final = np.dtype("<i4")
 _VALUE: Final = np.dtype("<f4")
 _SMALL: Final = 20_000  # postings that the small set may always have
-_SHARE: Final = 16  # the small set is merged when it is larger than this fraction of the large set
+# the small set is merged when it is larger than this fraction of the large set
+_SHARE: Final = 16
 _SMALLEST: Final = float(np.finfo(np.float32).smallest_normal)
 
 
@@ -42,7 +43,9 @@ class SparseArray(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return the indices, followed by the values in single precision."""
-        return self.indices.astype(_INDEX).tobytes() + self.values.astype(_VALUE).tobytes()
+        return (
+            self.indices.astype(_INDEX).tobytes() + self.values.astype(_VALUE).tobytes()
+        )
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> SparseArray:
@@ -50,7 +53,9 @@ class SparseArray(NamedTuple):
         count = len(stored) // (_INDEX.itemsize + _VALUE.itemsize)
         return cls(
             np.frombuffer(stored, _INDEX, count).astype(np.int64),
-            np.frombuffer(stored, _VALUE, count, offset=count * _INDEX.itemsize).astype(np.float64),
+            np.frombuffer(stored, _VALUE, count, offset=count * _INDEX.itemsize).astype(
+                np.float64
+            ),
         )
 
 
@@ -72,19 +77,26 @@ class _Postings(NamedTuple):
 
     @classmethod
     def sorted(
-        cls, dimensions: NDArray[np.int64], rows: NDArray[np.int64], values: NDArray[np.float32]
+        cls,
+        dimensions: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        values: NDArray[np.float32],
     ) -> _Postings:
         """Sort postings that are given as dimension, row and value."""
         order = np.argsort(dimensions, kind="stable")
         ordered = dimensions[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))  # no dimension is -1
-        return cls(ordered[starts], np.append(starts, len(order)), rows[order], values[order])
+        return cls(
+            ordered[starts], np.append(starts, len(order)), rows[order], values[order]
+        )
 
     def dimensions(self) -> NDArray[np.int64]:
         """Return the dimension of each posting."""
         return np.repeat(self.terms, np.diff(self.starts))
 
-    def of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.intp]]:
+    def of(
+        self, terms: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.intp]]:
         """Return the postings of several dimensions: row, value, and index of the dimension in `terms`."""
         positions = np.searchsorted(self.terms, terms)
         known = np.flatnonzero(positions < len(self.terms))
@@ -99,7 +111,9 @@ class _Postings(NamedTuple):
         return self.rows[postings], self.values[postings], np.repeat(known, counts)
 
 
-_EMPTY: Final = _Postings.sorted(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+_EMPTY: Final = _Postings.sorted(
+    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+)
 
 
 class InvertedRows:
@@ -146,7 +160,12 @@ class InvertedRows:
         self._alive[self._numbers.pop(row_id)] = False
 
     def nearest(
-        self, query: SparseArray, top_k: int, *, idf: bool = False, passing: NDArray[np.int64] | None = None
+        self,
+        query: SparseArray,
+        top_k: int,
+        *,
+        idf: bool = False,
+        passing: NDArray[np.int64] | None = None,
     ) -> list[tuple[str, float]]:
         """Return ids and inner products of the best rows that share a dimension with the query, best first.
 
@@ -158,7 +177,9 @@ class InvertedRows:
         """
         self._add_pending()
         sets = [postings.of(query.indices) for postings in (self._large, self._small)]
-        rows, values, terms = (np.concatenate(arrays) for arrays in zip(*sets, strict=True))
+        rows, values, terms = (
+            np.concatenate(arrays) for arrays in zip(*sets, strict=True)
+        )
         alive = self._alive[rows]
         rows, values, terms = rows[alive], values[alive], terms[alive]
         weights = query.values
@@ -167,7 +188,9 @@ class InvertedRows:
 
         # The inner product of a row is the sum over its postings. Rows whose products add up to 0 match as
         # well.
-        sums = np.bincount(rows, weights[terms] * values.astype(np.float64), minlength=len(self._ids))
+        sums = np.bincount(
+            rows, weights[terms] * values.astype(np.float64), minlength=len(self._ids)
+        )
         matching = np.flatnonzero(np.bincount(rows, minlength=len(self._ids)))
         if passing is not None:
             matching = matching[np.isin(self._sequence[matching], passing)]
@@ -183,12 +206,16 @@ class InvertedRows:
         best = zip(matching[order].tolist(), scores[order].tolist(), strict=True)
         return [(self._ids[number], score) for number, score in best]
 
-    def _idf(self, terms: NDArray[np.intp], rows: NDArray[np.int64], count: int) -> Floats:
+    def _idf(
+        self, terms: NDArray[np.intp], rows: NDArray[np.int64], count: int
+    ) -> Floats:
         if self._repeats:
             # a row counts once, even if the vector names the dimension several times
             terms = np.unique(np.stack([terms, rows]), axis=1)[0]
         row_counts = np.bincount(terms, minlength=count)
-        weights: Floats = np.log((len(self) - row_counts + 0.5) / (row_counts + 0.5) + 1)
+        weights: Floats = np.log(
+            (len(self) - row_counts + 0.5) / (row_counts + 0.5) + 1
+        )
         return weights
 
     def _add_pending(self) -> None:
@@ -198,9 +225,15 @@ class InvertedRows:
         large, small = self._large, self._small
         numbers, vectors = zip(*self._pending, strict=True)
         counts = [len(vector.indices) for vector in vectors]
-        dimensions = np.concatenate([small.dimensions(), *(vector.indices for vector in vectors)])
-        rows = np.concatenate([small.rows, np.repeat(np.array(numbers, dtype=np.int64), counts)])
-        values = np.concatenate([small.values, *(vector.values.astype(np.float32) for vector in vectors)])
+        dimensions = np.concatenate(
+            [small.dimensions(), *(vector.indices for vector in vectors)]
+        )
+        rows = np.concatenate(
+            [small.rows, np.repeat(np.array(numbers, dtype=np.int64), counts)]
+        )
+        values = np.concatenate(
+            [small.values, *(vector.values.astype(np.float32) for vector in vectors)]
+        )
         self._pending.clear()
         if len(rows) <= max(_SMALL, len(large.rows) // _SHARE):
             self._small = _Postings.sorted(dimensions, rows, values)
@@ -212,14 +245,19 @@ class InvertedRows:
         )
 
     def _merge(
-        self, dimensions: NDArray[np.int64], rows: NDArray[np.int64], values: NDArray[np.float32]
+        self,
+        dimensions: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        values: NDArray[np.float32],
     ) -> None:
         """Make the large set of all postings, without dead rows, and number the rows anew."""
         alive = self._alive[: len(self._ids)]
         # If the rows 0 and 2 of three are alive, cumsum - 1 gives 0, 0, 1: row 2 becomes row 1. The number of
         # row 1 is not used, because its postings are dropped.
         remaining, renumbered = alive[rows], np.cumsum(alive) - 1
-        self._large = _Postings.sorted(dimensions[remaining], renumbered[rows[remaining]], values[remaining])
+        self._large = _Postings.sorted(
+            dimensions[remaining], renumbered[rows[remaining]], values[remaining]
+        )
         self._small = _EMPTY
         if not alive.all():
             self._sequence[: len(self)] = self._sequence[: len(alive)][alive]

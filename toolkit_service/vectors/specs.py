@@ -32,7 +32,12 @@ MAX_DIMENSION: Final = 5376
 """Largest dimension, as publicly documented."""
 GROUP: Final = "toolkit.local.models"
 SPARSE_GROUP: Final = "toolkit.local.sparse_models"
-STAND_INS: Final = ("BGE_SMALL_EN_V1_5", "BGE_BASE_EN_V1_5", "BGE_LARGE_EN_V1_5", "BGE_M3")
+STAND_INS: Final = (
+    "BGE_SMALL_EN_V1_5",
+    "BGE_BASE_EN_V1_5",
+    "BGE_LARGE_EN_V1_5",
+    "BGE_M3",
+)
 """Dense models of the public service. `HashingModel` replaces them if no package offers them.
 
 Programs that check the model of an index find the name that they know, but vectors compare spelling.
@@ -91,7 +96,9 @@ class IndexSpec:
             wanted = "the name of one model"
             if self.kind == "hybrid":
                 wanted = "two names of models, such as hashing+bm25"
-            raise self._wrong_field("model", f"{wanted}, or no model, on a {self.kind} index")
+            raise self._wrong_field(
+                "model", f"{wanted}, or no model, on a {self.kind} index"
+            )
         if type(self.rank_start) is not int or self.rank_start not in {0, 1}:
             raise self._wrong_field("rank_start", "0 or 1")
 
@@ -99,7 +106,9 @@ class IndexSpec:
         # not isinstance: True is an int
         is_whole = type(self.dimension) is int
         if not is_whole or not 1 <= self.dimension <= MAX_DIMENSION:
-            raise self._wrong_field("dimension", f"a whole number from 1 to {MAX_DIMENSION}")
+            raise self._wrong_field(
+                "dimension", f"a whole number from 1 to {MAX_DIMENSION}"
+            )
         similarities = get_args(Similarity)
         if self.similarity not in similarities:
             raise self._wrong_field("similarity", f"one of {', '.join(similarities)}")
@@ -171,7 +180,9 @@ class IndexSpec:
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(settings) - set(known))
         if unknown:
-            raise _wrong(f"the unknown field {shown(unknown[0])}", ", ".join(sorted(known)))
+            raise _wrong(
+                f"the unknown field {shown(unknown[0])}", ", ".join(sorted(known))
+            )
         needed = {"name", "dimension", "similarity"}
         if settings.get("kind") == "sparse":
             needed = {"name"}
@@ -222,7 +233,9 @@ class Models(NamedTuple):
     dense: Model | None
     sparse: SparseModel | None
 
-    def embed_dense(self, texts: Sequence[str], dimension: int) -> list[NDArray[np.float32]] | list[None]:
+    def embed_dense(
+        self, texts: Sequence[str], dimension: int
+    ) -> list[NDArray[np.float32]] | list[None]:
         """Return a dense vector per text, or None without a model.
 
         Raise `LocalServiceError` if the model returns vectors that cannot be used.
@@ -236,7 +249,9 @@ class Models(NamedTuple):
             raise _faulty(self.dense.name, got, f"finite numbers of shape {shape}")
         return list(vectors)
 
-    def embed_sparse(self, texts: Sequence[str], *, question: bool) -> list[SparseArray] | list[None]:
+    def embed_sparse(
+        self, texts: Sequence[str], *, question: bool
+    ) -> list[SparseArray] | list[None]:
         """Return a sparse vector per document or query, or None without a model."""
         if self.sparse is None:
             return list(repeat(None, len(texts)))
@@ -282,7 +297,9 @@ class HashingModel:
         return vectors
 
 
-def _hashed(features: list[list[int]], counts: list[int], dimension: int) -> NDArray[np.float64]:
+def _hashed(
+    features: list[list[int]], counts: list[int], dimension: int
+) -> NDArray[np.float64]:
     """Return a vector from the features and the count of each word."""
     hashes = np.array(list(chain.from_iterable(features)), np.uint64)
     sizes = np.array([len(of_word) for of_word in features])
@@ -323,18 +340,26 @@ class Bm25Model:
         for text in texts:
             dimensions, counts = _counted(text)
             damping = _K1 * (1 - _B + _B * counts.sum() / _AVERAGE_LENGTH)
-            vectors.append(SparseArray(dimensions, counts * (_K1 + 1) / (counts + damping)))
+            vectors.append(
+                SparseArray(dimensions, counts * (_K1 + 1) / (counts + damping))
+            )
         return vectors
 
     def queries(self, texts: Sequence[str]) -> list[SparseArray]:
         """Return the vectors of queries: 1 per word that occurs; dimensions ascend."""
-        return [SparseArray(words, np.ones(len(words))) for words, _ in map(_counted, texts)]
+        return [
+            SparseArray(words, np.ones(len(words))) for words, _ in map(_counted, texts)
+        ]
 
 
 # per kind of vectors: the group of entry points, built-in models, and replacements of public models
 _KNOWN_MODELS: Final[Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]]] = {
     "dense": (GROUP, {"hashing": HashingModel}, dict.fromkeys(STAND_INS, HashingModel)),
-    "sparse": (SPARSE_GROUP, {"bm25": Bm25Model, "BM25": Bm25Model}, {"BGE_M3": Bm25Model}),
+    "sparse": (
+        SPARSE_GROUP,
+        {"bm25": Bm25Model, "BM25": Bm25Model},
+        {"BGE_M3": Bm25Model},
+    ),
 }
 
 
@@ -352,7 +377,9 @@ def words_of(text: str) -> list[str]:
     >>> words_of("Disk FULL: disk0"), words_of(" !? ")
     (['disk', 'full', 'disk0'], ['!?'])
     """
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold()) or [text.strip()]
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold()) or [
+        text.strip()
+    ]
 
 
 def _load(kind: str, name: str | None) -> Any:

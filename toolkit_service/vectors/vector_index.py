@@ -54,7 +54,8 @@ from toolkit_service.vectors.sparse import InvertedRows
 from toolkit_service.vectors.specs import IndexSpec, Models, load_models
 
 MAX_PREFIX_FETCH: Final = 1000  # most vectors that a fetch by prefix returns
-MAX_OPEN: Final = 100  # resumable queries of an index at a time; the public limit is not documented
+# resumable queries of an index at a time; the public limit is not documented
+MAX_OPEN: Final = 100
 MAX_THREADS: Final = 8
 """Threads of all indexes of a service.
 
@@ -152,10 +153,14 @@ class VectorIndex:
         new = bodies.read_items(list(rows), bodies.UpsertVector, "row", read)
         self._put(namespace, new)
 
-    def upsert_data(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
+    def upsert_data(
+        self, rows: Iterable[Mapping[str, Any]], *, namespace: str = ""
+    ) -> None:
         """Write rows with text, which the models of the index embed."""
         models = self.need_models()
-        new = bodies.read_items(list(rows), bodies.UpsertText, "row", bodies.read_text_row)
+        new = bodies.read_items(
+            list(rows), bodies.UpsertText, "row", bodies.read_text_row
+        )
         texts = [row.data or "" for row in new]
         dense_vectors = models.embed_dense(texts, self.spec.dimension)
         sparse_vectors = models.embed_sparse(texts, question=False)
@@ -166,7 +171,11 @@ class VectorIndex:
         self._put(namespace, embedded)
 
     def query(
-        self, queries: Sequence[IndexQuery], *, namespace: str = "", budget: FilterBudget | None = None
+        self,
+        queries: Sequence[IndexQuery],
+        *,
+        namespace: str = "",
+        budget: FilterBudget | None = None,
     ) -> list[list[ScoredRow]]:
         """Return the results of each query, best first. A namespace that does not exist has no results."""
         requested = self._with_vectors(queries)
@@ -175,11 +184,21 @@ class VectorIndex:
             results = []
             for query in requested:
                 ranking = self._ranked(stored, query, budget)[: query.top_k]
-                results.append([ScoredRow(self._row(stored, row_id), score) for row_id, score in ranking])
+                results.append(
+                    [
+                        ScoredRow(self._row(stored, row_id), score)
+                        for row_id, score in ranking
+                    ]
+                )
             return results
 
     def begin_query(
-        self, query: IndexQuery, *, max_idle: int, namespace: str = "", budget: FilterBudget | None = None
+        self,
+        query: IndexQuery,
+        *,
+        max_idle: int,
+        namespace: str = "",
+        budget: FilterBudget | None = None,
     ) -> tuple[str, list[ScoredRow]]:
         """Begin a resumable query, and return the id and the first results.
 
@@ -196,7 +215,11 @@ class VectorIndex:
                 requested = replace(requested, top_k=len(stored.rows))
             ranking = self._ranked(stored, requested, budget)
             if len(self._open_queries()) >= MAX_OPEN:
-                raise invalid("resumable query", f"{MAX_OPEN} open ones", "fewer: end one, or let one expire")
+                raise invalid(
+                    "resumable query",
+                    f"{MAX_OPEN} open ones",
+                    "fewer: end one, or let one expire",
+                )
             query_id = str(uuid.uuid4())
             self._resumable[query_id] = _ResumableQuery(
                 stored.key, iter(ranking), query.include, max_idle, self._clock()
@@ -204,7 +227,9 @@ class VectorIndex:
             first_results, _ = self.next_results(query_id, query.top_k)
             return query_id, first_results
 
-    def next_results(self, query_id: str, count: int) -> tuple[list[ScoredRow], Included]:
+    def next_results(
+        self, query_id: str, count: int
+    ) -> tuple[list[ScoredRow], Included]:
         """Return at most `count` further results of a resumable query, and the parts of rows to show."""
         with self._lock:
             query = self._open_query(query_id)
@@ -224,7 +249,9 @@ class VectorIndex:
             self._open_query(query_id)
             del self._resumable[query_id]
 
-    def range(self, page: bodies.RangePage, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
+    def range(
+        self, page: bodies.RangePage, *, namespace: str = ""
+    ) -> tuple[str, list[IndexRow]]:
         """Return the next cursor (empty on the last page) and one page, in the order of insertion."""
         start, prefix = int(page.cursor or 0), page.prefix or ""
         with self._lock:
@@ -232,16 +259,22 @@ class VectorIndex:
                 got = f"{page.cursor!r}, which this index never returned"
                 raise invalid("cursor", got, "'0', '' or a nextCursor")
             # one row more than requested: it is the first row of the next page, whose number is the cursor
-            rows = self._database.page(self._namespace(namespace).key, start, page.limit + 1, prefix)
+            rows = self._database.page(
+                self._namespace(namespace).key, start, page.limit + 1, prefix
+            )
         if len(rows) <= page.limit:
             return "", rows
         first_of_next = rows[page.limit]
         return str(first_of_next.sequence), rows[: page.limit]
 
-    def fetch(self, body: bodies.FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
+    def fetch(
+        self, body: bodies.FetchVectors, *, namespace: str = ""
+    ) -> list[IndexRow | None]:
         """Return rows by ids (None for unknown ids), or by a prefix (at most 1000)."""
         if body.prefix and body.ids is not None:
-            raise ApiError(400, "Only one of ids or prefix must be provided.", verbatim=True)
+            raise ApiError(
+                400, "Only one of ids or prefix must be provided.", verbatim=True
+            )
         with self._lock:
             key = self._namespace(namespace).key
             if body.prefix:
@@ -280,15 +313,23 @@ class VectorIndex:
             if sparse is None:
                 sparse = self._models.embed_sparse(texts, question=False)[0]
         changes = {"vector": vector, "sparse": sparse}
-        return {field: changed for field, changed in changes.items() if changed is not None}
+        return {
+            field: changed for field, changed in changes.items() if changed is not None
+        }
 
     def delete(
-        self, body: bodies.DeleteVectors, *, namespace: str = "", budget: FilterBudget | None = None
+        self,
+        body: bodies.DeleteVectors,
+        *,
+        namespace: str = "",
+        budget: FilterBudget | None = None,
     ) -> int:
         """Delete rows, and return how many existed. If a filter exceeds the budget, nothing is deleted."""
         selections = (body.ids, body.prefix, body.filter)
         if selections.count(None) != len(selections) - 1:
-            message = "Only and only one of the ids, prefix, or filter must be provided."
+            message = (
+                "Only and only one of the ids, prefix, or filter must be provided."
+            )
             raise ApiError(400, message, verbatim=True)
         metadata_filter = bodies.read_filter(body.filter)
         if body.filter is not None and metadata_filter is None:
@@ -312,11 +353,17 @@ class VectorIndex:
         """Delete all rows of a namespace, or of every namespace if it is None. The namespaces stay."""
         with self._lock:
             names = list(self._namespaces) if namespace is None else [namespace]
-            keys = {name: self._namespaces[name].key for name in names if name in self._namespaces}
+            keys = {
+                name: self._namespaces[name].key
+                for name in names
+                if name in self._namespaces
+            }
             with self._database.transaction():
                 for key in keys.values():
                     self._database.clear(key)
-            self._namespaces |= {name: self._empty_namespace(key) for name, key in keys.items()}
+            self._namespaces |= {
+                name: self._empty_namespace(key) for name, key in keys.items()
+            }
 
     def namespaces(self) -> dict[str, int]:
         """Return the number of rows per namespace. The default namespace, "", always exists."""
@@ -331,14 +378,19 @@ class VectorIndex:
                 self._database.drop_namespace(stored.key)
             del self._namespaces[name]
 
-    def rename_namespace(self, name: str, new_name: str, *, delete_existing: bool = False) -> None:
+    def rename_namespace(
+        self, name: str, new_name: str, *, delete_existing: bool = False
+    ) -> None:
         """Give a namespace another name. With `delete_existing`, a namespace of that name is deleted."""
         with self._lock:
             stored = self._existing(name)
             replaced = self._namespaces.get(new_name)
             may_replace = delete_existing and replaced is not stored
             if replaced is not None and not may_replace:
-                raise ApiError(400, f"Namespace {new_name} for the index {self.spec.name} already exists")
+                raise ApiError(
+                    400,
+                    f"Namespace {new_name} for the index {self.spec.name} already exists",
+                )
             with self._database.transaction():
                 if replaced is not None:
                     self._database.drop_namespace(replaced.key)
@@ -362,7 +414,9 @@ class VectorIndex:
         """Return the models for text. Raise an `ApiError` with 422 if the index has none."""
         if self.spec.model is None:
             problem = f"text for the index {self.spec.name}"
-            raise invalid(problem, "no embedding model", "an index with one", status=422)
+            raise invalid(
+                problem, "no embedding model", "an index with one", status=422
+            )
         return self._models
 
     def _with_vectors(self, queries: Sequence[IndexQuery]) -> list[IndexQuery]:
@@ -371,7 +425,9 @@ class VectorIndex:
             return with_vectors(queries, self.spec, self.need_models())
         return [*queries]
 
-    def _ranked(self, stored: _Namespace, query: IndexQuery, budget: FilterBudget | None) -> Ranking:
+    def _ranked(
+        self, stored: _Namespace, query: IndexQuery, budget: FilterBudget | None
+    ) -> Ranking:
         """Return the `top_k` best rows. If two rankings are fused, return all rows of either."""
         rows = stored.rows
         if not len(rows):
@@ -383,22 +439,35 @@ class VectorIndex:
             return self._rankings(stored, query, query.top_k, passing)[0]
         # both sides contribute as many rows for every small top_k, so that the first hits stay the same
         rankings = self._rankings(stored, query, max(query.top_k, DEPTH), passing)
-        return fuse(rankings, query.fusion, rank_start=self.spec.rank_start, inserted=rows.inserted)
+        return fuse(
+            rankings,
+            query.fusion,
+            rank_start=self.spec.rank_start,
+            inserted=rows.inserted,
+        )
 
     def _rankings(
-        self, stored: _Namespace, query: IndexQuery, top_k: int, passing: NDArray[np.intp] | None
+        self,
+        stored: _Namespace,
+        query: IndexQuery,
+        top_k: int,
+        passing: NDArray[np.intp] | None,
     ) -> list[Ranking]:
         """Return a ranking per vector of the query, dense first."""
         rows, similarity = stored.rows, self.spec.similarity
         rankings: list[Ranking] = []
         if isinstance(query.question, np.ndarray) and similarity is not None:
-            best = stored.search(rows, query.question.astype(np.float64), top_k, similarity, passing)
+            best = stored.search(
+                rows, query.question.astype(np.float64), top_k, similarity, passing
+            )
             rankings.append([(rows.ids[position], score) for position, score in best])
         if query.sparse is not None:
             # the inverted index knows rows by sequence number
             sequences = None if passing is None else rows.sequence[passing]
             inverted = self._inverted(stored)
-            rankings.append(inverted.nearest(query.sparse, top_k, idf=query.idf, passing=sequences))
+            rankings.append(
+                inverted.nearest(query.sparse, top_k, idf=query.idf, passing=sequences)
+            )
         return rankings
 
     def _inverted(self, stored: _Namespace) -> InvertedRows:
@@ -412,7 +481,9 @@ class VectorIndex:
 
     def _existing(self, name: str) -> _Namespace:
         if name == "" or name not in self._namespaces:
-            raise ApiError(404, f"Namespace {name} for the index {self.spec.name} does not exist")
+            raise ApiError(
+                404, f"Namespace {name} for the index {self.spec.name} does not exist"
+            )
         return self._namespaces[name]
 
     def _empty_namespace(self, key: int) -> _Namespace:
@@ -455,7 +526,9 @@ class VectorIndex:
         """Return the resumable queries that have not expired."""
         now = self._clock()
         expired = [
-            query_id for query_id, query in self._resumable.items() if now - query.used > query.max_idle
+            query_id
+            for query_id, query in self._resumable.items()
+            if now - query.used > query.max_idle
         ]
         for query_id in expired:
             del self._resumable[query_id]
@@ -477,7 +550,9 @@ def _selected_ids(
 ) -> list[str]:
     """Return the ids of the rows to delete, each once."""
     if metadata_filter is not None:
-        return [rows.ids[position] for position in rows.passing(metadata_filter, budget)]
+        return [
+            rows.ids[position] for position in rows.passing(metadata_filter, budget)
+        ]
     if body.prefix is not None:
         return [row_id for row_id in rows.ids if row_id.startswith(body.prefix)]
     requested = body.ids or []
@@ -486,7 +561,9 @@ def _selected_ids(
     return [row_id for row_id in dict.fromkeys(requested) if row_id in rows]
 
 
-def _put_sparse(inverted: InvertedRows, rows: Sequence[IndexRow], sequences: list[int]) -> None:
+def _put_sparse(
+    inverted: InvertedRows, rows: Sequence[IndexRow], sequences: list[int]
+) -> None:
     """Add sparse vectors to the inverted index, which exists since the first sparse search."""
     for row, sequence in zip(rows, sequences, strict=True):
         if row.sparse is not None:
@@ -513,7 +590,10 @@ class IndexRegistry:
             check_approximate(approximate_above)
         self._folder = folder
         self._index = partial(
-            VectorIndex, seed=seed, approximate_above=approximate_above, expansion=expansion
+            VectorIndex,
+            seed=seed,
+            approximate_above=approximate_above,
+            expansion=expansion,
         )
         self._lock = threading.Lock()
         self._indexes: dict[str, VectorIndex] = {}
@@ -549,7 +629,11 @@ class IndexRegistry:
             index = self._indexes.get(name)
             names = ", ".join(sorted(self._indexes))
         if index is None:
-            expected = f"one of {names}" if names else "an index: this service has none yet, PUT one"
+            expected = (
+                f"one of {names}"
+                if names
+                else "an index: this service has none yet, PUT one"
+            )
             raise invalid("index", repr(name[:64]), expected, status=404)
         return index
 
@@ -575,7 +659,9 @@ class IndexRegistry:
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function off the event loop, in one of the threads of these indexes."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, partial(work, *args, **kwargs)
+        )
 
     def close(self) -> None:
         """Close all indexes when the running calls have ended."""

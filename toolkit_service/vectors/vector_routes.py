@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final, Literal, Required, TypeAlias, TypedDict, TypeVar
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Required,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+)
 
 import msgspec
 import numpy as np
@@ -18,7 +27,14 @@ from starlette.responses import Response
 
 from toolkit.base.errors import InputError
 from toolkit.base.serving import CALLER
-from toolkit_service.api import ApiError, invalid, parse_json, read_as, read_body, read_json
+from toolkit_service.api import (
+    ApiError,
+    invalid,
+    parse_json,
+    read_as,
+    read_body,
+    read_json,
+)
 from toolkit_service.operations import Declared, Operation, Query, Texts
 from toolkit_service.vectors import bodies
 from toolkit_service.vectors.bodies import Included
@@ -163,7 +179,15 @@ async def _index(registry: IndexRegistry, request: Request, _: Query) -> Respons
     return _json(registry.get(request.path_params["index"]).spec)
 
 
-@_declared("PUT", "/vector/{index}", "makeIndex", IndexSpec, tag="vectors", body=NewIndex, errors=(404, 409))
+@_declared(
+    "PUT",
+    "/vector/{index}",
+    "makeIndex",
+    IndexSpec,
+    tag="vectors",
+    body=NewIndex,
+    errors=(404, 409),
+)
 async def _make_index(registry: IndexRegistry, request: Request, _: Query) -> Response:
     """Make an index; a repeated request with the same fields changes nothing."""
     body = await read_json(request)
@@ -173,7 +197,9 @@ async def _make_index(registry: IndexRegistry, request: Request, _: Query) -> Re
 def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
     """Make an index, in a thread of the registry."""
     if not isinstance(body, dict) or body.get("name", name) != name:
-        raise invalid(f"index {name!r}", "another body", "a JSON object with its fields")
+        raise invalid(
+            f"index {name!r}", "another body", "a JSON object with its fields"
+        )
     fields = {key: bodies.integral_as_int(setting) for key, setting in body.items()}
     fields["name"] = name
     try:
@@ -204,7 +230,9 @@ def _operation(
     """
 
     def declare(run: R) -> R:
-        def respond(registry: IndexRegistry, request: Request, raw: bytes, budget: FilterBudget) -> Response:
+        def respond(
+            registry: IndexRegistry, request: Request, raw: bytes, budget: FilterBudget
+        ) -> Response:
             index = registry.get(request.path_params["index"])
             namespace = request.path_params.get("namespace", "")
             if namespace:
@@ -214,10 +242,14 @@ def _operation(
                 index.need_models()
             if isinstance(body, type):
                 content = bodies.read_item(content, body)
-            result = run(Call(index, namespace, content, "all" in request.query_params, budget))
+            result = run(
+                Call(index, namespace, content, "all" in request.query_params, budget)
+            )
             return _json("Success" if returns is Done else result)
 
-        async def endpoint(registry: IndexRegistry, request: Request, _: Query) -> Response:
+        async def endpoint(
+            registry: IndexRegistry, request: Request, _: Query
+        ) -> Response:
             caller = request.scope.get("extensions", {}).get(CALLER)
             budget = FilterBudget(wanted=lambda: caller is None or caller.is_open)
             try:
@@ -255,14 +287,21 @@ _PATHS: Final = {
 }
 
 
-@_operation("upsert", Done, bodies.UpsertVector | Annotated[list[bodies.UpsertVector], Meta(min_length=1)])
+@_operation(
+    "upsert",
+    Done,
+    bodies.UpsertVector | Annotated[list[bodies.UpsertVector], Meta(min_length=1)],
+)
 def _upsert(call: Call) -> None:
     """Add or replace vectors."""
     call.index.upsert(call.rows, namespace=call.namespace)
 
 
 @_operation(
-    "upsert-data", Done, bodies.UpsertText | Annotated[list[bodies.UpsertText], Meta(min_length=1)], text=True
+    "upsert-data",
+    Done,
+    bodies.UpsertText | Annotated[list[bodies.UpsertText], Meta(min_length=1)],
+    text=True,
 )
 def _upsert_data(call: Call) -> None:
     """Add or replace vectors from text, which the index embeds."""
@@ -274,12 +313,18 @@ def _upsert_data(call: Call) -> None:
     list[ScoredVectorJson | list[ScoredVectorJson]],
     bodies.QueryByVector | Annotated[list[bodies.QueryByVector], Meta(min_length=1)],
 )
-def query(call: Call, kind: type[bodies.QueryByVector | bodies.QueryByText] = bodies.QueryByVector) -> Any:
+def query(
+    call: Call,
+    kind: type[bodies.QueryByVector | bodies.QueryByText] = bodies.QueryByVector,
+) -> Any:
     """Find the vectors most similar to a vector."""
     read = partial(bodies.index_query, spec=call.index.spec, budget=call.budget)
     queries = bodies.read_items(call.body, kind, "query", read)
     results = call.index.query(queries, namespace=call.namespace, budget=call.budget)
-    lists = [_results_as_json(rows, query.include) for query, rows in zip(queries, results, strict=True)]
+    lists = [
+        _results_as_json(rows, query.include)
+        for query, rows in zip(queries, results, strict=True)
+    ]
     # as the public service does, an array of one query is answered like a single query
     return lists if len(lists) > 1 else lists[0]
 
@@ -312,10 +357,17 @@ def _resumable_query_data(call: Call) -> Any:
     return _resumable_query(call)
 
 
-@_operation("resumable-query-next", list[ScoredVectorJson], bodies.NextResults, suffixes=[_PLAIN])
+@_operation(
+    "resumable-query-next",
+    list[ScoredVectorJson],
+    bodies.NextResults,
+    suffixes=[_PLAIN],
+)
 def _next_results(call: Call) -> Any:
     """Return more results of a resumable query."""
-    return _results_as_json(*call.index.next_results(call.body.uuid, call.body.additional_k))
+    return _results_as_json(
+        *call.index.next_results(call.body.uuid, call.body.additional_k)
+    )
 
 
 @_operation("resumable-query-end", Done, bodies.QueryEnd, suffixes=[_PLAIN])
@@ -345,12 +397,16 @@ def _update(call: Call) -> Any:
     return {"updated": call.index.update(call.body, namespace=call.namespace)}
 
 
-@_operation("delete", DeletedVectors, bodies.DeleteVectors | Id | int | list[Id | int], _DELETE)
+@_operation(
+    "delete", DeletedVectors, bodies.DeleteVectors | Id | int | list[Id | int], _DELETE
+)
 def _delete(call: Call) -> Any:
     """Remove vectors by ids, by a prefix or by a filter."""
     fields = call.body if isinstance(call.body, dict) else {"ids": call.body}
     body = bodies.read_item(fields, bodies.DeleteVectors)
-    return {"deleted": call.index.delete(body, namespace=call.namespace, budget=call.budget)}
+    return {
+        "deleted": call.index.delete(body, namespace=call.namespace, budget=call.budget)
+    }
 
 
 @_operation("reset", Done, methods=_DELETE, query=ResetQuery)
@@ -372,7 +428,10 @@ def info(call: Call) -> Any:
     """Return counts and settings of an index."""
     spec, counts = call.index.spec, call.index.namespaces()
     dense_model, sparse_model = spec.models
-    similarity = {"dimension": spec.dimension, "similarityFunction": spec.similarity or ""}
+    similarity = {
+        "dimension": spec.dimension,
+        "similarityFunction": spec.similarity or "",
+    }
     shown: dict[str, Any] = {
         **_counted(sum(counts.values())),
         "indexSize": call.index.size(),
@@ -442,19 +501,29 @@ def _add_vectors(items: list[dict[str, Any]], rows: Sequence[IndexRow]) -> None:
     with_dense = [row for row in rows if row.vector.size]
     dense = iter(json_arrays([row.vector for row in with_dense]))
     sparse_vectors = [row.sparse for row in rows if row.sparse is not None]
-    sparse = iter(json_arrays([vector.values.astype(np.float32) for vector in sparse_vectors]))
+    sparse = iter(
+        json_arrays([vector.values.astype(np.float32) for vector in sparse_vectors])
+    )
     for item, row in zip(items, rows, strict=True):
         # the iterators contain only the rows that have such a vector
         if row.vector.size:
             item["vector"] = next(dense)
         if row.sparse is not None:
-            item["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(sparse)}
+            item["sparseVector"] = {
+                "indices": row.sparse.indices.tolist(),
+                "values": next(sparse),
+            }
 
 
-def _results_as_json(results: Sequence[ScoredRow], include: Included) -> list[dict[str, Any]]:
+def _results_as_json(
+    results: Sequence[ScoredRow], include: Included
+) -> list[dict[str, Any]]:
     scores = score_numbers([result.score for result in results])
     rows = _rows_as_json([result.row for result in results], include)
-    return [{"id": row.pop("id"), "score": score, **row} for row, score in zip(rows, scores, strict=True)]
+    return [
+        {"id": row.pop("id"), "score": score, **row}
+        for row, score in zip(rows, scores, strict=True)
+    ]
 
 
 def score_numbers(scores: Sequence[float]) -> list[float]:
@@ -464,7 +533,9 @@ def score_numbers(scores: Sequence[float]) -> list[float]:
     [0.33333334, 3.4028235e+38]
     """
     with np.errstate(under="ignore"):
-        singles = np.clip(np.array(scores, dtype=np.float64), _FLOAT32.min, _FLOAT32.max).astype(np.float32)
+        singles = np.clip(
+            np.array(scores, dtype=np.float64), _FLOAT32.min, _FLOAT32.max
+        ).astype(np.float32)
     numbers: list[float] = pc.cast(_digits(singles), pa.float64()).to_pylist()
     return numbers
 
@@ -482,7 +553,10 @@ def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
         return []
     ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int32)
     rows = pa.ListArray.from_arrays(pa.array(ends), _digits(np.concatenate(arrays)))
-    return [msgspec.Raw(f"[{row}]".encode()) for row in pc.binary_join(rows, ",").to_pylist()]
+    return [
+        msgspec.Raw(f"[{row}]".encode())
+        for row in pc.binary_join(rows, ",").to_pylist()
+    ]
 
 
 def _digits(singles: NDArray[np.float32]) -> pa.StringArray:
@@ -497,4 +571,6 @@ def _digits(singles: NDArray[np.float32]) -> pa.StringArray:
 
 
 def _json(result: Any) -> Response:
-    return Response(msgspec.json.encode({"result": result}), media_type="application/json")
+    return Response(
+        msgspec.json.encode({"result": result}), media_type="application/json"
+    )

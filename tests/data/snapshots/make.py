@@ -36,7 +36,10 @@ from toolkit.snapshots.syncing import sync_load
 HERE = Path(__file__).parent
 MASKING_KEY = bytes(range(32))
 """Masks in the snapshots are tagged with it: whoever syncs them again needs it, too."""
-TOKENS = {"queue_token": "queue-token-of-the-fixture", "vector_token": "vector-token-of-the-fixture"}
+TOKENS = {
+    "queue_token": "queue-token-of-the-fixture",
+    "vector_token": "vector-token-of-the-fixture",
+}
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CREATED = 1_772_366_400_123
@@ -65,7 +68,10 @@ def _entry(name: str, **values: Any) -> dict[str, Any]:
         "flowControlKey": "charge",
         "failureFunctionState": "CALLBACK_FAIL",
         "responseStatus": 500,
-        "responseHeader": {"Date": ["Sun, 01 Mar 2026 12:00:05 GMT"], "content-type": ["text/plain"]},
+        "responseHeader": {
+            "Date": ["Sun, 01 Mar 2026 12:00:05 GMT"],
+            "content-type": ["text/plain"],
+        },
         "responseBody": "TypeError: amount is not a number",
         **values,
     }
@@ -82,16 +88,32 @@ ODD = [
         responseBody=None,
         responseBodyBase64=_text(b"\x80gzip?"),
     ),
-    _entry("empty", body="", header={}, responseHeader={"X-Empty": []}, labels=[], label=""),
+    _entry(
+        "empty", body="", header={}, responseHeader={"X-Empty": []}, labels=[], label=""
+    ),
     _entry("labels", labels=['quoted "label"', "Grüße", "a,b", ""], label=None),
-    _entry("headers", header={"x-a": ["1", "2"], "X-A": ["3"], 'na"me\\': ['va"lue', "☃ \U0001f600", "\t"]}),
+    _entry(
+        "headers",
+        header={
+            "x-a": ["1", "2"],
+            "X-A": ["3"],
+            'na"me\\': ['va"lue', "☃ \U0001f600", "\t"],
+        },
+    ),
     _entry(
         "secrets",
         header={"Authorization": ["Bearer abcdefghijklmnop"]},
         url="https://a.example/?key=abcdefgh",
     ),
     _entry("unknown", cause={"code": 7, "nested": [1.10, None]}, later="field"),
-    _entry("misfits", maxRetries="three", createdAt="soon", labels="one", header="none", responseStatus=1.5),
+    _entry(
+        "misfits",
+        maxRetries="three",
+        createdAt="soon",
+        labels="one",
+        header="none",
+        responseStatus=1.5,
+    ),
 ]
 BEFORE = [*PLAIN, *ODD, _entry("changes"), _entry("goes"), _entry("goes-and-returns")]
 """What the service returns to the first sync."""
@@ -162,7 +184,9 @@ _RANDOM = np.random.default_rng(7)
 
 
 def _dense() -> list[float]:
-    return [float(number) for number in _RANDOM.normal(size=DIMENSION).astype(np.float32)]
+    return [
+        float(number) for number in _RANDOM.normal(size=DIMENSION).astype(np.float32)
+    ]
 
 
 def _sparse(number: int) -> dict[str, Any]:
@@ -210,23 +234,39 @@ class Source:
             return 200, {"runs": RUNS, "cursor": ""}
         if path == "/info":
             count = len(self.vectors)
-            dense = {"dimension": 0 if self.kind == "sparse" else DIMENSION, "similarityFunction": "COSINE"}
+            dense = {
+                "dimension": 0 if self.kind == "sparse" else DIMENSION,
+                "similarityFunction": "COSINE",
+            }
             return 200, {
-                "result": {"vectorCount": count, **dense, "namespaces": {"": {"vectorCount": count}}}
+                "result": {
+                    "vectorCount": count,
+                    **dense,
+                    "namespaces": {"": {"vectorCount": count}},
+                }
             }
         if path.startswith("/range"):
             start, count = int(body["cursor"] or 0), int(body["limit"])
             following = start + count if start + count < len(self.vectors) else ""
             return 200, {
-                "result": {"nextCursor": str(following), "vectors": self.vectors[start : start + count]}
+                "result": {
+                    "nextCursor": str(following),
+                    "vectors": self.vectors[start : start + count],
+                }
             }
         if path.startswith("/query"):
-            hits = [{**row, "score": 1 / (place + 3)} for place, row in enumerate(VECTORS["hybrid"][:5])]
+            hits = [
+                {**row, "score": 1 / (place + 3)}
+                for place, row in enumerate(VECTORS["hybrid"][:5])
+            ]
             return 200, {"result": [hits, hits[:2]]}
         return 404, {"error": path}
 
     def _failures(self, query: dict[str, str]) -> tuple[int, Any]:
-        since, until = int(query.get("fromDate") or 0), int(query.get("toDate") or 1 << 60)
+        since, until = (
+            int(query.get("fromDate") or 0),
+            int(query.get("toDate") or 1 << 60),
+        )
         there = [row for row in self.failures if since <= _moment(row) <= until]
         start, count = int(query.get("cursor") or 0), 10
         if start >= self.pages * count:
@@ -308,14 +348,20 @@ def meaning(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """
     rows = []
     for row in frame.drop(columns="error", errors="ignore").to_dict("records"):
-        found = {str(name): _meaning(str(name), value) for name, value in row.items() if not _missing(value)}
+        found = {
+            str(name): _meaning(str(name), value)
+            for name, value in row.items()
+            if not _missing(value)
+        }
         rows.append(found)
     return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
 
 
 def _meaning(name: str, value: Any) -> Any:
     if name in {"headers", "response_headers", "source_headers"}:
-        return [[key, values] for key, values in json.loads(value, object_pairs_hook=list)]
+        return [
+            [key, values] for key, values in json.loads(value, object_pairs_hook=list)
+        ]
     if name == "labels":
         return json.loads(value)
     if name == "sparse_indices":
@@ -373,11 +419,15 @@ def make(out: Path) -> None:
     for folder in sorted(out.iterdir()):
         (folder / ".lock").unlink(missing_ok=True)
         rows = meaning(tk.read_snapshot(folder))
-        text = ",\n".join(json.dumps(row, ensure_ascii=False, sort_keys=True) for row in rows)
+        text = ",\n".join(
+            json.dumps(row, ensure_ascii=False, sort_keys=True) for row in rows
+        )
         folder.with_suffix(".json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
 
 
-def _sync(source: Source, service: tk.Service, folder: Path, *returned: list[dict[str, Any]]) -> None:
+def _sync(
+    source: Source, service: tk.Service, folder: Path, *returned: list[dict[str, Any]]
+) -> None:
     """Sync once for each list of failures, a day apart."""
     first = SnapshotStore(folder)
     for number, failures in enumerate(returned):
@@ -394,6 +444,8 @@ def _sync(source: Source, service: tk.Service, folder: Path, *returned: list[dic
 if __name__ == "__main__":
     target = HERE / f"version-{SCHEMA_VERSION}"
     if target.exists():
-        sys.exit(f"{target.name} exists: what toolkits of that version wrote is never made again")
+        sys.exit(
+            f"{target.name} exists: what toolkits of that version wrote is never made again"
+        )
     target.mkdir()
     make(target)

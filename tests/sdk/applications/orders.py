@@ -22,7 +22,10 @@ app.state.desk_open = True
 
 
 async def on_failure(
-    context: AsyncWorkflowContext[Any], status: int, reason: str, headers: dict[str, str]
+    context: AsyncWorkflowContext[Any],
+    status: int,
+    reason: str,
+    headers: dict[str, str],
 ) -> None:
     """Record a failure."""
     app.state.failures.append(

@@ -56,7 +56,8 @@ def object_server() -> Iterator[ObjectServer]:
     """A server on a port of its own, watched by nobody yet."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     s3 = DomainDispatcherApplication(create_backend_app)
-    one_at_a_time = threading.Lock()  # two writes of one key at once are a 500 of moto, not of S3
+    # two writes of one key at once are a 500 of moto, not of S3
+    one_at_a_time = threading.Lock()
 
     def watched(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
@@ -86,6 +87,9 @@ def s3(object_server: ObjectServer) -> Iterator[SimpleNamespace]:
     bucket = f"bucket-{uuid.uuid4().hex}"
     object_server.filesystem(allow_bucket_creation=True).create_dir(bucket)
     yield SimpleNamespace(
-        server=object_server, filesystem=object_server.filesystem(), bucket=bucket, path=f"{bucket}/snapshot"
+        server=object_server,
+        filesystem=object_server.filesystem(),
+        bucket=bucket,
+        path=f"{bucket}/snapshot",
     )
     object_server.free()

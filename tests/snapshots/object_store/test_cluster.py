@@ -25,26 +25,36 @@ def _workers(table: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_a_cluster_reports_the_same_numbers(s3: SimpleNamespace, made: SimpleNamespace) -> None:
+def test_a_cluster_reports_the_same_numbers(
+    s3: SimpleNamespace, made: SimpleNamespace
+) -> None:
     """Batches are counted by both workers, and the report is that on the snapshot."""
     store = open_store(s3.path, s3.filesystem)
     for day in range(4):
         entries = [
-            made.entry(f"d{number}", response_body=BODIES[number % 5], response_status=500 + number % 2)
+            made.entry(
+                f"d{number}",
+                response_body=BODIES[number % 5],
+                response_status=500 + number % 2,
+            )
             for number in range(20 * (day + 1))
         ]
         clock = made.clock(pd.Timestamp(made.start) + pd.Timedelta(days=day))
         sync_load(made.load(entries), store, clock=clock)
     dataset = tk.scan_snapshot(s3.path, filesystem=s3.filesystem)
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
         Client(cluster),
     ):
         frame = dd.read_parquet(f"s3://{s3.path}/first_seen", filesystem=s3.filesystem)
         rows = select(frame, ["dlq_id"], doing="counting by worker").then(_workers)
         assert rows.count("worker")["worker"].length() == 2
         found = tk.failure_report(frame, now=NOW).to_dict()
-        groups = tk.group_failures(frame, rules=tk.GroupRules("", tk.group_failures(dataset).learned))
+        groups = tk.group_failures(
+            frame, rules=tk.GroupRules("", tk.group_failures(dataset).learned)
+        )
     without_receipt = dataset.to_table().replace_schema_metadata(None)
     assert found == tk.failure_report(without_receipt, now=NOW).to_dict()
     pd.testing.assert_frame_equal(groups.frame, tk.group_failures(dataset).frame)

@@ -40,7 +40,9 @@ DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_lost_object_is_noticed_and_repaired(s3: SimpleNamespace, made: SimpleNamespace, name: str) -> None:
+def test_a_lost_object_is_noticed_and_repaired(
+    s3: SimpleNamespace, made: SimpleNamespace, name: str
+) -> None:
     """A sync raises over a lost object each time; a repair adds again what the queue still has."""
     bucket: SnapshotStore = open_store(s3.path, s3.filesystem)
     clock = made.clock(made.start)
@@ -53,9 +55,13 @@ def test_a_lost_object_is_noticed_and_repaired(s3: SimpleNamespace, made: Simple
     assert "2026-03-01" in lost
     DAMAGES[name](s3.filesystem, bucket.address(lost))
     for _ in range(2):
-        with pytest.raises(SnapshotDamagedError, match="1 of 2 data files lost, with 2 of 3 rows"):
+        with pytest.raises(
+            SnapshotDamagedError, match="1 of 2 data files lost, with 2 of 3 rows"
+        ):
             sync_load(made.load(made.entries("b", "c")), bucket, clock=clock)
-    repaired = sync_load(made.load(made.entries("b", "c")), bucket, clock=clock, repair=True)
+    repaired = sync_load(
+        made.load(made.entries("b", "c")), bucket, clock=clock, repair=True
+    )
     frame = read_snapshot(s3.path, filesystem=s3.filesystem).set_index("dlq_id")
     assert set(frame.index) == ({"a", "b", "c"} if name == "longer" else {"b", "c"})
     assert repaired.counts["added"] == (0 if name == "longer" else 1)
@@ -78,7 +84,10 @@ def test_an_object_replaced_in_place_is_compared_by_its_hash(
     address = bucket.address(manifest.files[0].path)
     committed = bucket.states(["_manifest.json"])["_manifest.json"].changed_at
     content = bytes(manifest.files[0].bytes)
-    while bucket.states([manifest.files[0].path])[manifest.files[0].path].changed_at <= committed:
+    while (
+        bucket.states([manifest.files[0].path])[manifest.files[0].path].changed_at
+        <= committed
+    ):
         _write(s3.filesystem, address, content)  # times of a store are whole seconds
     with pytest.raises(SnapshotDamagedError, match="other bytes than were written"):
         sync_load(made.load(made.entries("a", "b")), bucket)

@@ -33,7 +33,13 @@ from pyarrow.fs import (
 
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
-from toolkit.snapshots import object_store, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
+from toolkit.snapshots import (
+    object_store,
+    read_snapshot,
+    scan_snapshot,
+    verify_snapshot,
+    write_snapshot,
+)
 from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.object_store import ObjectSnapshotStore, open_store
 from toolkit.snapshots.store import SnapshotStore
@@ -48,13 +54,20 @@ def _objects(s3: SimpleNamespace) -> list[str]:
 
 
 def _labels(*names: str) -> Any:
-    return frame_from_rows([{"dlq_id": name, "label": "billing"} for name in names], LABELS_EXPLODED)
+    return frame_from_rows(
+        [{"dlq_id": name, "label": "billing"} for name in names], LABELS_EXPLODED
+    )
 
 
-def test_a_frame_is_read_as_from_a_disk(s3: SimpleNamespace, made: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_frame_is_read_as_from_a_disk(
+    s3: SimpleNamespace, made: SimpleNamespace, tmp_path: Path
+) -> None:
     """Written, read, scanned and verified, a snapshot is the same in a bucket as in a folder."""
     frame = to_frame(made.failures(made.entries("a", "b")))
-    for options in ({"path": s3.path, "filesystem": s3.filesystem}, {"path": tmp_path / "snapshot"}):
+    for options in (
+        {"path": s3.path, "filesystem": s3.filesystem},
+        {"path": tmp_path / "snapshot"},
+    ):
         write_snapshot(frame, **options)
         write_snapshot(frame, **options)
         assert_frame_equal(read_snapshot(**options), frame)
@@ -87,10 +100,18 @@ def test_syncs_keep_history_as_on_a_disk(
             ours, theirs = getattr(here, name), getattr(there, name)
             assert ours["dlq_id"].tolist() == theirs["dlq_id"].tolist()
             assert ours["body"].tolist() == theirs["body"].tolist()
-            assert ours["gone_before"].isna().tolist() == theirs["gone_before"].isna().tolist()
+            assert (
+                ours["gone_before"].isna().tolist()
+                == theirs["gone_before"].isna().tolist()
+            )
     assert found[bucket][1].counts == {"added": 1, "changed": 1, "gone": 1}
     verified = verify_snapshot(s3.path, filesystem=s3.filesystem)
-    assert (verified.rows, verified.gone, verified.generation, verified.unlisted) == (4, 1, 3, ())
+    assert (verified.rows, verified.gone, verified.generation, verified.unlisted) == (
+        4,
+        1,
+        3,
+        (),
+    )
 
 
 def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
@@ -98,7 +119,12 @@ def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
 ) -> None:
     """A snapshot of an older toolkit reads as from a disk; a sync rewrites it, and keeps its rows."""
     older = Path(__file__).parents[2] / "data" / "snapshots" / "version-4" / "failures"
-    copy_files(str(older), s3.path, source_filesystem=LocalFileSystem(), destination_filesystem=s3.filesystem)
+    copy_files(
+        str(older),
+        s3.path,
+        source_filesystem=LocalFileSystem(),
+        destination_filesystem=s3.filesystem,
+    )
     where = {"path": s3.path, "filesystem": s3.filesystem}
     before = read_snapshot(older)
     assert_frame_equal(read_snapshot(**where), before)
@@ -109,15 +135,25 @@ def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
     manifest = read_manifest(bucket)
     assert manifest is not None
     load = made.load(made.entries("new"), source=manifest.source, scope=manifest.scope)
-    assert sync_load(load, bucket).counts == {"added": 1, "changed": 0, "gone": len(before) - 1}
+    assert sync_load(load, bucket).counts == {
+        "added": 1,
+        "changed": 0,
+        "gone": len(before) - 1,
+    }
     after = read_snapshot(**where)
     assert set(after["dlq_id"]) == {*before["dlq_id"], "new"}
     verified = verify_snapshot(**where)
-    assert (verified.rows, verified.gone, verified.unlisted) == (len(before) + 1, len(before), ())
+    assert (verified.rows, verified.gone, verified.unlisted) == (
+        len(before) + 1,
+        len(before),
+        (),
+    )
 
 
 @pytest.mark.slow
-def test_the_public_functions_take_a_file_system(s3: SimpleNamespace, sample_service: tk.Service) -> None:
+def test_the_public_functions_take_a_file_system(
+    s3: SimpleNamespace, sample_service: tk.Service
+) -> None:
     """Failures and vectors of a service are written to a bucket and read back completely."""
     where = {"filesystem": s3.filesystem}
     failures, vectors = f"{s3.bucket}/failures", f"{s3.bucket}/vectors"
@@ -128,7 +164,11 @@ def test_the_public_functions_take_a_file_system(s3: SimpleNamespace, sample_ser
     assert second.counts == {"added": 0, "changed": 0, "gone": 0}
     receipt = tk.export_vectors(sample_service, vectors, namespace="all", **where)
     assert receipt.complete
-    assert tk.scan_snapshot(vectors, **where).count_rows() == tk.verify_snapshot(vectors, **where).rows > 0
+    assert (
+        tk.scan_snapshot(vectors, **where).count_rows()
+        == tk.verify_snapshot(vectors, **where).rows
+        > 0
+    )
 
 
 def test_an_address_says_where_and_the_environment_who(
@@ -175,18 +215,29 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(
         ("a\0b", "without null bytes"),
         *(
             (path, "bucket and prefix")
-            for path in ("/", "bucket/../other", "bucket/./x", "../bucket", "bucket//x", "s3://bucket/x")
+            for path in (
+                "/",
+                "bucket/../other",
+                "bucket/./x",
+                "../bucket",
+                "bucket//x",
+                "s3://bucket/x",
+            )
         ),
     ],
 )
-def test_a_path_leads_nowhere_else(s3: SimpleNamespace, path: str, expected: str) -> None:
+def test_a_path_leads_nowhere_else(
+    s3: SimpleNamespace, path: str, expected: str
+) -> None:
     """Paths that could mean another place, or none, are refused, under a folder of a file system too."""
     for filesystem in (s3.filesystem, SubTreeFileSystem(s3.bucket, s3.filesystem)):
         with pytest.raises(InputError, match=expected):
             open_store(path, filesystem)
 
 
-def test_a_filesystem_that_is_local_is_a_local_folder(tmp_path: Path, s3: SimpleNamespace) -> None:
+def test_a_filesystem_that_is_local_is_a_local_folder(
+    tmp_path: Path, s3: SimpleNamespace
+) -> None:
     """However a local path is named, all promises of the disk hold; a part of a bucket is a prefix."""
     local = LocalFileSystem()
     for store in (
@@ -194,7 +245,12 @@ def test_a_filesystem_that_is_local_is_a_local_folder(tmp_path: Path, s3: Simple
         open_store(str(tmp_path / "x"), local),
         open_store((tmp_path / "x").as_uri()),
         open_store("x", SubTreeFileSystem(str(tmp_path), local)),
-        open_store("x", SubTreeFileSystem(tmp_path.name, SubTreeFileSystem(str(tmp_path.parent), local))),
+        open_store(
+            "x",
+            SubTreeFileSystem(
+                tmp_path.name, SubTreeFileSystem(str(tmp_path.parent), local)
+            ),
+        ),
     ):
         assert type(store) is SnapshotStore
         assert store.path == tmp_path / "x"
@@ -210,10 +266,14 @@ def test_a_file_system_of_another_library_is_refused_with_a_way_out() -> None:
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
 @pytest.mark.parametrize("which", ["part-", "_index-", "_manifest"])
-def test_a_harmed_object_is_found(s3: SimpleNamespace, made: SimpleNamespace, which: str, harm: str) -> None:
+def test_a_harmed_object_is_found(
+    s3: SimpleNamespace, made: SimpleNamespace, which: str, harm: str
+) -> None:
     """An object that was changed, cut or removed is refused by name, whichever it is."""
     sync_load(made.load(made.entries("a", "b")), open_store(s3.path, s3.filesystem))
-    (name,) = (name for name in _objects(s3) if name.rpartition("/")[2].startswith(which))
+    (name,) = (
+        name for name in _objects(s3) if name.rpartition("/")[2].startswith(which)
+    )
     with s3.filesystem.open_input_file(name) as file:
         content = bytearray(file.read())
     content[len(content) // 2] ^= 1
@@ -222,25 +282,50 @@ def test_a_harmed_object_is_found(s3: SimpleNamespace, made: SimpleNamespace, wh
     else:
         with s3.filesystem.open_output_stream(name) as stream:
             stream.write(bytes(content if harm == "flip" else content[:-1]))
-    expected = SnapshotError if (which, harm) == ("_manifest", "remove") else SnapshotDamagedError
+    expected = (
+        SnapshotError
+        if (which, harm) == ("_manifest", "remove")
+        else SnapshotDamagedError
+    )
     with pytest.raises(expected, match=f"{which}|no manifest"):
         verify_snapshot(s3.path, filesystem=s3.filesystem)
 
 
-def test_other_readers_find_plain_parquet(s3: SimpleNamespace, made: SimpleNamespace) -> None:
+def test_other_readers_find_plain_parquet(
+    s3: SimpleNamespace, made: SimpleNamespace
+) -> None:
     """pyarrow, DuckDB and Dask read the prefix as it is."""
     store = open_store(s3.path, s3.filesystem)
-    sync_load(made.load(made.entries("a", "b", "c")), store, clock=made.clock(made.start))
+    sync_load(
+        made.load(made.entries("a", "b", "c")), store, clock=made.clock(made.start)
+    )
     later = made.clock(made.start + timedelta(days=1))
-    sync_load(made.load([made.entry("b", body="new"), *made.entries("c", "d")]), store, clock=later)
+    sync_load(
+        made.load([made.entry("b", body="new"), *made.entries("c", "d")]),
+        store,
+        clock=later,
+    )
     expected = ["a", "b", "c", "d"]
 
-    assert sorted(pq.read_table(s3.path, filesystem=s3.filesystem)["dlq_id"].to_pylist()) == expected
+    assert (
+        sorted(pq.read_table(s3.path, filesystem=s3.filesystem)["dlq_id"].to_pylist())
+        == expected
+    )
     dataset = ds.dataset(s3.path, filesystem=s3.filesystem)
-    assert sorted(dataset.to_table(columns=["dlq_id"])["dlq_id"].to_pylist()) == expected
+    assert (
+        sorted(dataset.to_table(columns=["dlq_id"])["dlq_id"].to_pylist()) == expected
+    )
 
-    endpoint = {"endpoint_url": f"http://127.0.0.1:{s3.server.port}", "region_name": "us-east-1"}
-    options = {"key": "a", "secret": "b", "client_kwargs": endpoint, "skip_instance_cache": True}
+    endpoint = {
+        "endpoint_url": f"http://127.0.0.1:{s3.server.port}",
+        "region_name": "us-east-1",
+    }
+    options = {
+        "key": "a",
+        "secret": "b",
+        "client_kwargs": endpoint,
+        "skip_instance_cache": True,
+    }
     with duckdb.connect() as connection:
         connection.register_filesystem(s3fs.S3FileSystem(**options))
         query = f"select dlq_id from read_parquet('s3://{s3.path}/first_seen/*/*.parquet') order by 1"  # noqa: S608 - made here
@@ -268,31 +353,42 @@ def test_a_listing_of_many_pages_is_read_to_its_end(s3: SimpleNamespace) -> None
 
 
 @pytest.mark.parametrize("status", [403, 500, 503])
-def test_a_store_that_refuses_is_not_an_empty_one(s3: SimpleNamespace, status: int) -> None:
+def test_a_store_that_refuses_is_not_an_empty_one(
+    s3: SimpleNamespace, status: int
+) -> None:
     """No permission and no response are errors of the store, never "there is no snapshot"."""
     where = {"path": s3.path, "filesystem": s3.filesystem}
     write_snapshot(_labels("a"), **where)
     for refused in ("HEAD", "GET"):
-        s3.server.before = lambda method, _, refused=refused: status if method == refused else None
+        s3.server.before = lambda method, _, refused=refused: (
+            status if method == refused else None
+        )
         for use in (
             read_snapshot,
             scan_snapshot,
             verify_snapshot,
             lambda **to: write_snapshot(_labels("b"), **to),
         ):
-            with pytest.raises(SnapshotError, match="the store can be reached") as caught:
+            with pytest.raises(
+                SnapshotError, match="the store can be reached"
+            ) as caught:
                 use(**where)
             assert type(caught.value) is SnapshotError
     s3.server.free()
     assert read_snapshot(**where)["dlq_id"].tolist() == ["a"]
 
 
-def test_a_store_that_is_not_there_is_an_error_without_secrets(s3: SimpleNamespace) -> None:
+def test_a_store_that_is_not_there_is_an_error_without_secrets(
+    s3: SimpleNamespace,
+) -> None:
     """Nobody listening is a typed error, which names the place and no key."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     nowhere = s3.server.filesystem(endpoint_override=f"127.0.0.1:{port}")
-    for use in (read_snapshot, lambda path, **to: write_snapshot(_labels("b"), path, **to)):
+    for use in (
+        read_snapshot,
+        lambda path, **to: write_snapshot(_labels("b"), path, **to),
+    ):
         with pytest.raises(SnapshotError, match=f"s3://{s3.path}") as caught:
             use(s3.path, filesystem=nowhere)
         shown = "".join(traceback.format_exception(caught.value))
@@ -309,7 +405,10 @@ def test_a_bucket_that_is_missing_is_not_made(s3: SimpleNamespace) -> None:
 
 
 @settings(deadline=None)
-@given(contents=st.lists(st.lists(st.binary(max_size=40), max_size=4), max_size=4), block=st.integers(1, 50))
+@given(
+    contents=st.lists(st.lists(st.binary(max_size=40), max_size=4), max_size=4),
+    block=st.integers(1, 50),
+)
 def test_anything_written_is_read_back(contents: list[list[bytes]], block: int) -> None:
     """Bytes of any length, written in any chunks and sent in blocks of any size, are read again exactly."""
     with pytest.MonkeyPatch.context() as patched:
@@ -326,7 +425,9 @@ def test_anything_written_is_read_back(contents: list[list[bytes]], block: int) 
             whole = b"".join(chunks)
             with store.open(f"days/{number}.bin") as file:
                 assert file.read() == whole
-            assert store.states([f"days/{number}.bin"])[f"days/{number}.bin"].bytes == len(whole)
+            assert store.states([f"days/{number}.bin"])[
+                f"days/{number}.bin"
+            ].bytes == len(whole)
         if contents:
             assert store.content("_manifest.json") == b"".join(contents[-1])
             store.remove("days/0.bin")

@@ -38,7 +38,9 @@ _NEW = {
 @pytest.fixture
 def place(s3: SimpleNamespace, made: SimpleNamespace) -> SimpleNamespace:
     """Syncs to one snapshot, and what it holds."""
-    quick = s3.server.filesystem(allow_delayed_open=True)  # small objects in one request
+    quick = s3.server.filesystem(
+        allow_delayed_open=True
+    )  # small objects in one request
 
     def sync(
         *rows: Any,
@@ -47,15 +49,24 @@ def place(s3: SimpleNamespace, made: SimpleNamespace) -> SimpleNamespace:
         step: Callable[[str], None] = lambda _: None,
     ) -> Any:
         store = open_store(path, filesystem, step=step)
-        return sync_load(made.load(*rows), store, clock=made.clock(made.start), batch_bytes=1)
+        return sync_load(
+            made.load(*rows), store, clock=made.clock(made.start), batch_bytes=1
+        )
 
     def second(**options: Any) -> Any:
-        return sync([made.entry("b", body="new"), *made.entries("c")], made.entries("d"), **options)
+        return sync(
+            [made.entry("b", body="new"), *made.entries("c")],
+            made.entries("d"),
+            **options,
+        )
 
     def state(path: str = s3.path) -> dict[str, tuple[str, bool]]:
         frame = read_snapshot(path, filesystem=s3.filesystem)
         there = frame["gone_before"].isna()
-        return {row.dlq_id: (row.body, here) for row, here in zip(frame.itertuples(), there, strict=True)}
+        return {
+            row.dlq_id: (row.body, here)
+            for row, here in zip(frame.itertuples(), there, strict=True)
+        }
 
     def whole(path: str = s3.path) -> Any:
         return verify_snapshot(path, filesystem=s3.filesystem)
@@ -86,14 +97,18 @@ def _objects(s3: SimpleNamespace) -> dict[str, bytes]:
 @contextmanager
 def _writers(port: int) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, str(_PROGRAM), str(port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writers:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writers:
         yield writers
         assert writers.stdin is not None
         writers.stdin.close()
         assert writers.wait(timeout=60) == 0
 
 
-def _ending(writers: subprocess.Popen[str], s3: SimpleNamespace, path: str, number: int) -> int:
+def _ending(
+    writers: subprocess.Popen[str], s3: SimpleNamespace, path: str, number: int
+) -> int:
     """How a writer ended that was killed before this one of its requests that change something."""
     assert writers.stdin is not None
     assert writers.stdout is not None
@@ -130,7 +145,9 @@ def test_a_writer_killed_at_any_request_leaves_the_old_snapshot_or_the_new_one(
         for number in itertools.count(1):
             path = f"{s3.bucket}/{number}"
             for name, content in base.items():
-                backend.put_object(s3.bucket, name.replace("snapshot", str(number), 1), content)
+                backend.put_object(
+                    s3.bucket, name.replace("snapshot", str(number), 1), content
+                )
             ended = _ending(writers, s3, path, number)
             try:
                 states.append(place.state(path))
@@ -270,7 +287,11 @@ def test_an_interrupt_during_the_manifest_upload_leaves_a_complete_one(
     turns = itertools.count(1)
 
     def interrupt(method: str, path: str) -> None:
-        if method in _CHANGING and path.endswith("_manifest.json") and next(turns) == turn:
+        if (
+            method in _CHANGING
+            and path.endswith("_manifest.json")
+            and next(turns) == turn
+        ):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     s3.server.before = interrupt

@@ -67,7 +67,10 @@ class Service:
 
     def publish(self, url: str, body: bytes = b"", **headers: str) -> dict[str, Any]:
         """Publish with ``Service-`` headers, given as keywords; returns the response."""
-        named = {f"Service-{name.replace('_', '-')}": value for name, value in headers.items()}
+        named = {
+            f"Service-{name.replace('_', '-')}": value
+            for name, value in headers.items()
+        }
         response = self.http.post(f"/v2/publish/{url}", content=body, headers=named)
         assert response.status_code == 200, response.text
         return response.json()
@@ -105,14 +108,22 @@ def _no_certificates() -> ssl.SSLContext:
 
 @contextmanager
 def serving(
-    folder: Path, *, retention_ms: int = 90 * 86_400_000, clock: ManualClock | None = None, **options: Any
+    folder: Path,
+    *,
+    retention_ms: int = 90 * 86_400_000,
+    clock: ManualClock | None = None,
+    **options: Any,
 ) -> Iterator[Service]:
     """A queue served by a thread of this process."""
     clock = clock or ManualClock()
-    store = Store(folder / "queue", clock=clock, retention_ms=retention_ms, signing_keys=KEYS)
+    store = Store(
+        folder / "queue", clock=clock, retention_ms=retention_ms, signing_keys=KEYS
+    )
     registry = IndexRegistry(folder / "vectors")
     app = build_app(Queue(store, **options), registry, Secret(TOKEN))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     wait_until(lambda: server.started)
@@ -120,7 +131,9 @@ def serving(
     try:
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         # a context without certificates: loading them is slow, and nothing here is TLS
-        with httpx.Client(base_url=url, headers=bearer, timeout=10, verify=_no_certificates()) as client:
+        with httpx.Client(
+            base_url=url, headers=bearer, timeout=10, verify=_no_certificates()
+        ) as client:
             yield Service(client, clock, store, url)
     finally:
         server.should_exit = True

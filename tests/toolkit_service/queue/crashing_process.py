@@ -17,7 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from toolkit_service.queue.database import QueueWrite
-from toolkit_service.queue.messages import Attempt, DestinationResponse, Sent, decode_message
+from toolkit_service.queue.messages import (
+    Attempt,
+    DestinationResponse,
+    Sent,
+    decode_message,
+)
 from toolkit_service.queue.outcomes import record_outcome
 from toolkit_service.queue.publishing import read_publish
 from toolkit_service.queue.state import Store
@@ -29,7 +34,11 @@ ALL = [
     ("Service-Callback", URL), ("Service-Failure-Callback", URL), ("Service-Retries", "0"),
     ("Service-Deduplication-Id", "first"),
 ]  # fmt: skip
-RUN = [("Service-Workflow-RunId", "wfr_1"), ("Service-Workflow-Init", "true"), *ALL[1:3]]
+RUN = [
+    ("Service-Workflow-RunId", "wfr_1"),
+    ("Service-Workflow-Init", "true"),
+    *ALL[1:3],
+]
 
 
 def publish(connection: sqlite3.Connection) -> None:
@@ -50,7 +59,10 @@ def response_recorded(status: int, kind: str) -> Callable[[sqlite3.Connection], 
             message = decode_message(spec)
             if message.kind == kind:
                 response = DestinationResponse(status, (), b"response")
-                record_outcome(QueueWrite(connection, NOW), Attempt(message, Sent((), b""), response, 0))
+                record_outcome(
+                    QueueWrite(connection, NOW),
+                    Attempt(message, Sent((), b""), response, 0),
+                )
 
     return work
 
@@ -69,13 +81,19 @@ def prepare(folder: Path) -> None:
 
     def work(connection: sqlite3.Connection) -> None:
         for headers in (ALL, RUN):
-            accept(QueueWrite(connection, NOW), read_publish(URL, headers, b"body"), caller_ip="")
+            accept(
+                QueueWrite(connection, NOW),
+                read_publish(URL, headers, b"body"),
+                caller_ip="",
+            )
 
     store.database.submit(work).result()
     store.close()
 
 
-def stopped(folder: Path, change: Callable[[sqlite3.Connection], None], before: int) -> bool:
+def stopped(
+    folder: Path, change: Callable[[sqlite3.Connection], None], before: int
+) -> bool:
     """Whether the change, made in a child process, was stopped before this statement."""
     child = os.fork()
     if child == 0:
@@ -101,7 +119,9 @@ def content(folder: Path) -> str:
     store = Store(folder)
 
     def look(connection: sqlite3.Connection) -> dict[str, object]:
-        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        rows = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        ).fetchall()
         counts = {
             name: _one_column(connection, f'SELECT count(*) FROM "{name}"')  # noqa: S608 - our own tables
             for (name,) in rows

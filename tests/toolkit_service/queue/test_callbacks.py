@@ -36,7 +36,9 @@ def received(server: Server, path: str) -> list[Any]:
     return [request for request in server.requests if request.path == path]
 
 
-def test_a_callback_says_everything_about_a_success(service: Service, server: Server) -> None:
+def test_a_callback_says_everything_about_a_success(
+    service: Service, server: Server
+) -> None:
     """All fields of the table with their types, the response's body in base64, signed like any delivery."""
     by_path(server, work=(201, b"\xff\x00result"))
     created = service.clock.now_ms()
@@ -64,9 +66,14 @@ def test_a_callback_says_everything_about_a_success(service: Service, server: Se
     assert request.method == "PUT"
     assert request.headers["x-for"] == "the callback"
     assert request.headers["Content-Type"] == "application/json"
-    claims = jwt.decode(request.headers["Service-Signature"], KEY, algorithms=["HS256"], leeway=5)
+    claims = jwt.decode(
+        request.headers["Service-Signature"], KEY, algorithms=["HS256"], leeway=5
+    )
     assert claims["sub"] == f"{server.url}/callback"
-    assert claims["body"] == base64.urlsafe_b64encode(hashlib.sha256(request.body).digest()).decode()
+    assert (
+        claims["body"]
+        == base64.urlsafe_b64encode(hashlib.sha256(request.body).digest()).decode()
+    )
 
 
 def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
@@ -81,7 +88,9 @@ def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
         Failure_Callback=f"{server.url}/failed",
     )
     (failed,) = service.run_out(lambda: received(server, "/failed"), step=60)
-    callbacks = service.wait(lambda: len(actual := received(server, "/callback")) == 3 and actual)
+    callbacks = service.wait(
+        lambda: len(actual := received(server, "/callback")) == 3 and actual
+    )
     bodies = [json.loads(request.body) for request in callbacks]
     assert sorted(body["retried"] for body in bodies) == [0, 1, 2]
     assert {body["maxRetries"] for body in bodies} == {2}
@@ -95,12 +104,23 @@ def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
     assert len(received(server, "/failed")) == 1
 
 
-def test_callbacks_use_the_retries_of_the_original_unless_set(service: Service, server: Server) -> None:
+def test_callbacks_use_the_retries_of_the_original_unless_set(
+    service: Service, server: Server
+) -> None:
     """A failing callback is retried as its source is, or as its own header says, and then in the DLQ."""
     by_path(server, callback=(500, b""), own=(500, b""))
-    service.publish(f"{server.url}/work", Retries="1", Callback=f"{server.url}/callback")
-    service.publish(f"{server.url}/work", Retries="1", Callback=f"{server.url}/own", Callback_Retries="0")
-    entries = service.run_out(lambda: len(actual := service.dlq()) == 2 and actual, step=60)
+    service.publish(
+        f"{server.url}/work", Retries="1", Callback=f"{server.url}/callback"
+    )
+    service.publish(
+        f"{server.url}/work",
+        Retries="1",
+        Callback=f"{server.url}/own",
+        Callback_Retries="0",
+    )
+    entries = service.run_out(
+        lambda: len(actual := service.dlq()) == 2 and actual, step=60
+    )
     assert {entry["url"]: entry["maxRetries"] for entry in entries} == {
         f"{server.url}/callback": 1,
         f"{server.url}/own": 0,
@@ -111,13 +131,17 @@ def test_callbacks_use_the_retries_of_the_original_unless_set(service: Service, 
 def test_a_callback_can_be_delayed(service: Service, server: Server) -> None:
     """Callback-Delay holds the callback back, not the message."""
     by_path(server)
-    service.publish(f"{server.url}/work", Callback=f"{server.url}/callback", Callback_Delay="1h")
+    service.publish(
+        f"{server.url}/work", Callback=f"{server.url}/callback", Callback_Delay="1h"
+    )
     service.wait(lambda: received(server, "/work"))
     assert received(server, "/callback") == []
     service.run_out(lambda: received(server, "/callback"), step=600)
 
 
-@pytest.mark.parametrize(("status", "state"), [(200, "CALLBACK_SUCCESS"), (500, "CALLBACK_FAIL")])
+@pytest.mark.parametrize(
+    ("status", "state"), [(200, "CALLBACK_SUCCESS"), (500, "CALLBACK_FAIL")]
+)
 def test_the_state_follows_the_failure_function(
     service: Service, server: Server, status: int, state: str
 ) -> None:
@@ -132,7 +156,10 @@ def test_the_state_follows_the_failure_function(
     )
     (entry,) = service.wait(service.dlq)
     assert entry["failureFunctionState"] == "CALLBACK_INPROGRESS"
-    service.run_out(lambda: service.dlq(failureFunctionState=state, url=f"{server.url}/work"), step=60)
+    service.run_out(
+        lambda: service.dlq(failureFunctionState=state, url=f"{server.url}/work"),
+        step=60,
+    )
 
 
 def test_a_failure_function_can_be_canceled(service: Service, server: Server) -> None:
@@ -145,7 +172,9 @@ def test_a_failure_function_can_be_canceled(service: Service, server: Server) ->
         Failure_Callback_Delay="1d",
     )
     service.wait(service.dlq)
-    events = service.http.get("/v2/logs", params={"url": f"{server.url}/failed"}).json()["events"]
+    events = service.http.get(
+        "/v2/logs", params={"url": f"{server.url}/failed"}
+    ).json()["events"]
     service.http.delete(f"/v2/messages/{events[0]['messageId']}")
     (entry,) = service.dlq()
     assert entry["failureFunctionState"] == "CALLBACK_CANCELED"
@@ -153,7 +182,9 @@ def test_a_failure_function_can_be_canceled(service: Service, server: Server) ->
     assert received(server, "/failed") == []
 
 
-def test_redacted_fields_are_delivered_but_not_shown(service: Service, server: Server) -> None:
+def test_redacted_fields_are_delivered_but_not_shown(
+    service: Service, server: Server
+) -> None:
     """The destination gets the original; the DLQ and the failure callback show its SHA-256."""
     by_path(server, work=(500, b""))
     service.publish(
@@ -170,6 +201,11 @@ def test_redacted_fields_are_delivered_but_not_shown(service: Service, server: S
     (entry,) = service.dlq()
     assert (work.body, work.headers["x-key"]) == (b"the secret", "of the house")
     assert entry["body"] == f"REDACTED:{hashlib.sha256(b'the secret').hexdigest()}"
-    assert entry["header"]["x-key"] == [f"REDACTED:{hashlib.sha256(b'of the house').hexdigest()}"]
+    assert entry["header"]["x-key"] == [
+        f"REDACTED:{hashlib.sha256(b'of the house').hexdigest()}"
+    ]
     assert entry["header"]["x-plain"] == ["seen"]
-    assert base64.b64decode(json.loads(failed.body)["sourceBody"]).decode() == entry["body"]
+    assert (
+        base64.b64decode(json.loads(failed.body)["sourceBody"]).decode()
+        == entry["body"]
+    )

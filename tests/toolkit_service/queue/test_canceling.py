@@ -14,17 +14,26 @@ Server = Any
 def wait_long(service: Service, server: Server, number: int, **headers: str) -> str:
     """A message that is due tomorrow."""
     service.clock.advance(seconds=1)
-    message: str = service.publish(f"{server.url}/{number}", Delay="1d", **headers)["messageId"]
+    message: str = service.publish(f"{server.url}/{number}", Delay="1d", **headers)[
+        "messageId"
+    ]
     return message
 
 
-def test_messages_are_canceled_by_what_they_are(service: Service, server: Server) -> None:
+def test_messages_are_canceled_by_what_they_are(
+    service: Service, server: Server
+) -> None:
     """By ids, URL, its host or path, label, key, caller and date; at most `count`; without anything, all."""
     began = service.clock.now_ms()
-    sent = [wait_long(service, server, n, Label=f"l{n % 2}", Flow_Control_Key=f"k{n % 3}") for n in range(12)]
+    sent = [
+        wait_long(service, server, n, Label=f"l{n % 2}", Flow_Control_Key=f"k{n % 3}")
+        for n in range(12)
+    ]
 
     def cancel(body: Any = None, **wanted: Any) -> int:
-        response = service.http.request("DELETE", "/v2/messages", params=wanted, json=body)
+        response = service.http.request(
+            "DELETE", "/v2/messages", params=wanted, json=body
+        )
         assert response.status_code == 200, response.text
         canceled: int = response.json()["cancelled"]
         return canceled
@@ -68,21 +77,31 @@ def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) ->
     """By ids, by URL as a prefix or exactly, by label, key and date; without anything, all of them."""
     for number in range(10):
         begin(
-            service, f"wfr_{number}", f"{server.url}/flow/{number}", Label=f"l{number}", Flow_Control_Key="k"
+            service,
+            f"wfr_{number}",
+            f"{server.url}/flow/{number}",
+            Label=f"l{number}",
+            Flow_Control_Key="k",
         )
 
     def cancel(body: Any = None, **wanted: Any) -> int:
-        response = service.http.request("DELETE", "/v2/workflows/runs", params=wanted, json=body)
+        response = service.http.request(
+            "DELETE", "/v2/workflows/runs", params=wanted, json=body
+        )
         assert response.status_code == 200, response.text
         canceled: int = response.json()["cancelled"]
         return canceled
 
     def state(run_id: str) -> str:
-        (run,) = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
+        (run,) = service.http.get(
+            "/v2/workflows/logs", params={"workflowRunId": run_id}
+        ).json()["runs"]
         actual: str = run["workflowState"]
         return actual
 
-    created = service.http.get("/v2/workflows/logs", params={"workflowRunId": "wfr_9"}).json()["runs"][0]
+    created = service.http.get(
+        "/v2/workflows/logs", params={"workflowRunId": "wfr_9"}
+    ).json()["runs"][0]
     assert cancel(workflowRunIds="wfr_0,wfr_1") == 2
     assert cancel({"workflowRunIds": ["wfr_1", "wfr_2"]}) == 1
     assert (state("wfr_2"), state("wfr_3")) == ("RUN_CANCELED", "RUN_STARTED")
@@ -112,10 +131,14 @@ def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) ->
         b'{"messageIds": ["\\ud800"], "workflowRunIds": ["\\ud800"]}',
     ],
 )
-def test_bodies_that_are_not_understood_cancel_nothing(shared: Service, path: str, body: bytes) -> None:
+def test_bodies_that_are_not_understood_cancel_nothing(
+    shared: Service, path: str, body: bytes
+) -> None:
     """They are refused, because a malformed filter must not select all."""
     begin(shared, f"wfr_{abs(hash((path, body)))}", "http://127.0.0.1:9/")
     response = shared.http.request("DELETE", f"/v2/{path}", content=body)
     assert response.status_code == 400, response.text
-    running = shared.http.get("/v2/workflows/logs", params={"state": "RUN_STARTED"}).json()["runs"]
+    running = shared.http.get(
+        "/v2/workflows/logs", params={"state": "RUN_STARTED"}
+    ).json()["runs"]
     assert running

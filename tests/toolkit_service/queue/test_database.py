@@ -27,7 +27,9 @@ def names(path: Path) -> set[str]:
     return actual
 
 
-def test_writes_that_wait_together_all_succeed_but_the_failing_one(tmp_path: Path) -> None:
+def test_writes_that_wait_together_all_succeed_but_the_failing_one(
+    tmp_path: Path,
+) -> None:
     """One of many concurrent writes fails; it leaves nothing behind, the others are all there."""
     database = Database(tmp_path / "q.sqlite")
 
@@ -37,13 +39,18 @@ def test_writes_that_wait_together_all_succeed_but_the_failing_one(tmp_path: Pat
             raise ValueError("no")
 
         works = [
-            lambda connection, n=n: connection.execute(INSERT, (f"n{n}", b"")) and None for n in range(500)
+            lambda connection, n=n: connection.execute(INSERT, (f"n{n}", b"")) and None
+            for n in range(500)
         ]
         works.insert(250, bad)
-        return await asyncio.gather(*(database.write(work) for work in works), return_exceptions=True)
+        return await asyncio.gather(
+            *(database.write(work) for work in works), return_exceptions=True
+        )
 
     outcomes = asyncio.run(write_all())
-    assert [type(outcome) for outcome in outcomes if outcome is not None] == [ValueError]
+    assert [type(outcome) for outcome in outcomes if outcome is not None] == [
+        ValueError
+    ]
     assert names(tmp_path / "q.sqlite") == {f"n{n}" for n in range(500)} | {"version"}
     database.close()
 
@@ -60,7 +67,9 @@ def test_what_was_acknowledged_survives_a_killed_process(tmp_path: Path) -> None
         "    print(n, flush=True)\n"
     )
     path = tmp_path / "q.sqlite"
-    with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout
         acknowledged = [int(child.stdout.readline()) for _ in range(200)]
         child.kill()
@@ -72,7 +81,9 @@ def test_reads_see_the_writes_before_them(tmp_path: Path) -> None:
     database = Database(tmp_path / "q.sqlite")
 
     async def write_and_read(number: int) -> bool:
-        await database.write(lambda connection: connection.execute(INSERT, (f"n{number}", b"")))
+        await database.write(
+            lambda connection: connection.execute(INSERT, (f"n{number}", b""))
+        )
         row = await database.read(
             lambda connection: connection.execute(
                 "SELECT 1 FROM kept WHERE name = ?", (f"n{number}",)
@@ -92,7 +103,9 @@ def test_the_file_is_private(tmp_path: Path) -> None:
     """Messages hold secrets: only the owner may read the files."""
     store = Store(tmp_path / "queue")
     store.insert_failures([{"dlqId": "a"}])
-    modes = {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "queue").iterdir()}
+    modes = {
+        stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "queue").iterdir()
+    }
     assert modes == {0o600}
     assert stat.S_IMODE((tmp_path / "queue").stat().st_mode) == 0o700
     store.close()
@@ -104,7 +117,9 @@ def test_other_files_and_other_versions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LocalServiceError):
         Database(tmp_path / "no.sqlite")
     database = Database(tmp_path / "q.sqlite")
-    database.submit(lambda connection: connection.execute("UPDATE kept SET value = 99")).result()
+    database.submit(
+        lambda connection: connection.execute("UPDATE kept SET value = 99")
+    ).result()
     database.close()
     with pytest.raises(LocalServiceError, match="99"):
         Database(tmp_path / "q.sqlite")

@@ -15,7 +15,13 @@ Service = Any
 
 NOW = 1_795_000_000_000
 URLS = ("https://shop.example/a", "https://shop.example/b", "https://pay.example/c?x=1")
-STATES = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED", None)
+STATES = (
+    "CALLBACK_INPROGRESS",
+    "CALLBACK_SUCCESS",
+    "CALLBACK_FAIL",
+    "CALLBACK_CANCELED",
+    None,
+)
 FILTERS = {
     "workflowUrl": URLS,
     "label": ("red", "green", "two words", "größe"),
@@ -23,7 +29,11 @@ FILTERS = {
     "callerIp": ("10.0.0.1", "10.0.0.2", "2001:db8::1"),
     "flowControlKey": ("k1", "k2", "k3"),
 }
-FIELDS = {"workflowUrl": "workflowUrl", "callerIp": "callerIP", "flowControlKey": "flowControlKey"}
+FIELDS = {
+    "workflowUrl": "workflowUrl",
+    "callerIp": "callerIP",
+    "flowControlKey": "flowControlKey",
+}
 
 
 def entries(count: int, seed: int = 1) -> list[dict[str, Any]]:
@@ -60,7 +70,9 @@ ENTRIES = entries(300)
 def filled(shared: Service) -> Service:
     """A queue with the entries above; its clock is past them."""
     shared.store.insert_failures(ENTRIES)
-    shared.store.insert_failures([{"dlqId": "plain", "createdAt": NOW, "url": URLS[0]}], workflow=False)
+    shared.store.insert_failures(
+        [{"dlqId": "plain", "createdAt": NOW, "url": URLS[0]}], workflow=False
+    )
     return shared
 
 
@@ -69,7 +81,9 @@ def listed(service: Service, **parameters: Any) -> list[dict[str, Any]]:
     actual: list[dict[str, Any]] = []
     cursor = ""
     while True:
-        response = service.http.get("/v2/workflows/dlq", params={**parameters, "cursor": cursor})
+        response = service.http.get(
+            "/v2/workflows/dlq", params={**parameters, "cursor": cursor}
+        )
         assert response.status_code == 200, response.text
         page = response.json()
         actual += page["messages"]
@@ -93,13 +107,17 @@ def test_filled_in_entries_are_returned_unchanged(filled: Service) -> None:
 
 @pytest.mark.parametrize("name", list(FILTERS))
 @pytest.mark.parametrize("form", ["repeated", "comma"])
-def test_each_filter_takes_one_or_several_values(filled: Service, name: str, form: str) -> None:
+def test_each_filter_takes_one_or_several_values(
+    filled: Service, name: str, form: str
+) -> None:
     """Values of one filter are alternatives, in both forms of passing them."""
     for size in (1, 2, 3):
         for wanted in itertools.combinations(FILTERS[name], size):
             given_as = list(wanted) if form == "repeated" else ",".join(wanted)
             ids = [entry["dlqId"] for entry in listed(filled, **{name: given_as})]
-            expected = {entry["dlqId"] for entry in ENTRIES if values(entry, name) & set(wanted)}
+            expected = {
+                entry["dlqId"] for entry in ENTRIES if values(entry, name) & set(wanted)
+            }
             assert set(ids) == expected
             assert len(ids) == len(expected) > 0
 
@@ -109,12 +127,15 @@ def test_each_filter_takes_one_or_several_values(filled: Service, name: str, for
     chosen=st.fixed_dictionaries(
         {},
         optional={
-            name: st.lists(st.sampled_from(all_), min_size=1, max_size=3) for name, all_ in FILTERS.items()
+            name: st.lists(st.sampled_from(all_), min_size=1, max_size=3)
+            for name, all_ in FILTERS.items()
         },
     ),
     span=st.none() | st.tuples(st.integers(0, 300_000), st.integers(0, 300_000)),
 )
-def test_filters_combine(filled: Service, chosen: dict[str, list[str]], span: tuple[int, int] | None) -> None:
+def test_filters_combine(
+    filled: Service, chosen: dict[str, list[str]], span: tuple[int, int] | None
+) -> None:
     """Different filters all have to match, dates included: compared with a plain evaluation here."""
     parameters: dict[str, Any] = dict(chosen)
     low, high = 0, 2**62
@@ -127,7 +148,9 @@ def test_filters_combine(filled: Service, chosen: dict[str, list[str]], span: tu
         if low <= entry["createdAt"] <= high
         and all(values(entry, name) & set(wanted) for name, wanted in chosen.items())
     ]
-    assert sorted(entry["dlqId"] for entry in listed(filled, **parameters)) == sorted(expected)
+    assert sorted(entry["dlqId"] for entry in listed(filled, **parameters)) == sorted(
+        expected
+    )
 
 
 def test_both_names_of_the_state_filter_work(filled: Service) -> None:
@@ -143,7 +166,9 @@ def test_run_id_and_creation_of_the_run_are_single_values(filled: Service) -> No
     assert {entry["workflowRunId"] for entry in actual} == {"wfr_7"}
     assert len(actual) == 6
     created = ENTRIES[5]["workflowCreatedAt"]
-    assert [entry["dlqId"] for entry in listed(filled, workflowCreatedAt=created)] == ["dlq-5"]
+    assert [entry["dlqId"] for entry in listed(filled, workflowCreatedAt=created)] == [
+        "dlq-5"
+    ]
 
 
 def test_dates_are_inclusive_at_both_ends(filled: Service) -> None:
@@ -159,9 +184,13 @@ def test_page_size_is_as_requested_and_at_most_100(filled: Service) -> None:
     first = filled.http.get("/v2/workflows/dlq").json()
     assert len(first["messages"]) == 100
     assert first["cursor"]
-    page = filled.http.get("/v2/workflows/dlq", params={"count": 6, "workflowRunId": "wfr_7"}).json()
+    page = filled.http.get(
+        "/v2/workflows/dlq", params={"count": 6, "workflowRunId": "wfr_7"}
+    ).json()
     assert (len(page["messages"]), page["cursor"]) == (6, "")
-    page = filled.http.get("/v2/workflows/dlq", params={"count": 5, "workflowRunId": "wfr_7"}).json()
+    page = filled.http.get(
+        "/v2/workflows/dlq", params={"count": 5, "workflowRunId": "wfr_7"}
+    ).json()
     assert len(page["messages"]) == 5
     assert page["cursor"]
 
@@ -198,19 +227,29 @@ def test_a_cursor_of_another_list_or_service_is_refused(
     cursor = filled.http.get("/v2/workflows/dlq").json()["cursor"]
     assert filled.http.get("/v2/dlq", params={"cursor": cursor}).status_code == 400
     changed = cursor[:-1] + ("A" if cursor[-1] != "A" else "B")
-    assert filled.http.get("/v2/workflows/dlq", params={"cursor": changed}).status_code == 400
-    assert start().http.get("/v2/workflows/dlq", params={"cursor": cursor}).status_code == 400
+    assert (
+        filled.http.get("/v2/workflows/dlq", params={"cursor": changed}).status_code
+        == 400
+    )
+    assert (
+        start().http.get("/v2/workflows/dlq", params={"cursor": cursor}).status_code
+        == 400
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_cursors_hold_while_entries_come_and_go(start: Callable[..., Service], seed: int) -> None:
+def test_cursors_hold_while_entries_come_and_go(
+    start: Callable[..., Service], seed: int
+) -> None:
     """Entries present throughout are listed once, whatever is added and removed between the pages."""
     service, chance = start(), random.Random(seed)
     given_at_first = entries(120, seed)
     service.store.insert_failures(given_at_first)
     removed, added, actual, cursor = set[str](), 0, list[str](), ""
     while True:
-        page = service.http.get("/v2/workflows/dlq", params={"count": 13, "cursor": cursor}).json()
+        page = service.http.get(
+            "/v2/workflows/dlq", params={"count": 13, "cursor": cursor}
+        ).json()
         actual += [entry["dlqId"] for entry in page["messages"]]
         cursor = page["cursor"]
         if not cursor:
@@ -220,7 +259,10 @@ def test_cursors_hold_while_entries_come_and_go(start: Callable[..., Service], s
             removed.add(gone)
             service.http.delete(f"/v2/workflows/dlq/{gone}")
             added += 1
-            new = {"dlqId": f"new-{added}", "createdAt": NOW - chance.randrange(120_000)}
+            new = {
+                "dlqId": f"new-{added}",
+                "createdAt": NOW - chance.randrange(120_000),
+            }
             service.store.insert_failures([new])
     assert len(actual) == len(set(actual))
     assert {entry["dlqId"] for entry in given_at_first} - removed <= set(actual)
@@ -229,7 +271,9 @@ def test_cursors_hold_while_entries_come_and_go(start: Callable[..., Service], s
 def test_entries_expire(start: Callable[..., Service]) -> None:
     """After the retention they are in no list, cannot be read, and leave the database."""
     service = start(retention_ms=7 * 86_400_000)
-    service.store.insert_failures([{"dlqId": "old", "createdAt": service.clock.now_ms()}])
+    service.store.insert_failures(
+        [{"dlqId": "old", "createdAt": service.clock.now_ms()}]
+    )
     assert service.http.get("/v2/workflows/dlq/old").status_code == 200
     service.clock.advance(seconds=7 * 86_400 + 1)
     assert listed(service) == []
@@ -238,7 +282,9 @@ def test_entries_expire(start: Callable[..., Service]) -> None:
 
     def kept() -> int:
         return service.store.database.submit(
-            lambda connection: connection.execute("SELECT count(*) FROM dlq").fetchone()[0]
+            lambda connection: connection.execute(
+                "SELECT count(*) FROM dlq"
+            ).fetchone()[0]
         ).result()
 
     service.wait(lambda: kept() == 0)

@@ -35,7 +35,10 @@ def publish(store: Store, count: int, *, now_ms: int = 1_800_000_000_000) -> lis
     """Store messages in one transaction; returns their ids."""
     request = [read_publish(URL, [], b"body %d" % number) for number in range(count)]
     responses = store.database.submit(
-        lambda connection: [accept(QueueWrite(connection, now_ms), each, caller_ip="") for each in request]
+        lambda connection: [
+            accept(QueueWrite(connection, now_ms), each, caller_ip="")
+            for each in request
+        ]
     ).result()
     return [response["messageId"] for response in responses]
 
@@ -43,8 +46,19 @@ def publish(store: Store, count: int, *, now_ms: int = 1_800_000_000_000) -> lis
 @pytest.mark.slow
 def test_twenty_kills_lose_nothing() -> None:
     """The soak, briefly: killed at random times under load; it checks everything it counts."""
-    command = [sys.executable, str(SOAK), "--cycles", "20", "--messages", "800", "--minutes", "4"]
-    soak = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    command = [
+        sys.executable,
+        str(SOAK),
+        "--cycles",
+        "20",
+        "--messages",
+        "800",
+        "--minutes",
+        "4",
+    ]
+    soak = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=280
+    )
     assert soak.returncode == 0, soak.stdout + soak.stderr
     accepted = re.search(r"([\d,]+) messages accepted", soak.stdout)
     assert accepted
@@ -57,7 +71,10 @@ def test_a_change_that_is_killed_at_any_statement_is_there_wholly_or_not_at_all(
 ) -> None:
     """Messages, events, callbacks, DLQ entries, runs and steps of one change are stored atomically."""
     child = subprocess.run(
-        [sys.executable, str(CRASHING), str(tmp_path), change], capture_output=True, text=True, check=True
+        [sys.executable, str(CRASHING), str(tmp_path), change],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     before, *stopped, after = map(json.loads, child.stdout.splitlines())
     assert len(stopped) >= 5
@@ -71,7 +88,9 @@ def test_every_commit_is_flushed_to_disk(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for pragma, expected in (("journal_mode", "wal"), ("synchronous", 2)):
         actual = store.database.submit(
-            lambda connection, pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+            lambda connection, pragma=pragma: connection.execute(
+                f"PRAGMA {pragma}"
+            ).fetchone()[0]
         ).result()
         assert actual == expected
     store.close()
@@ -91,7 +110,10 @@ def test_no_response_is_sent_before_the_commit(tmp_path: Path) -> None:
                 answered_at_commit.append((task.done(), thread.done()))
 
         store.database._writing.set_trace_callback(watch)
-        again = store.database.write(lambda _: "again"), store.database.write(lambda _: "too")
+        again = (
+            store.database.write(lambda _: "again"),
+            store.database.write(lambda _: "too"),
+        )
         assert await asyncio.gather(*again) == ["again", "too"]
         assert await task == "task"
         assert thread.result() == "thread"
@@ -101,13 +123,17 @@ def test_no_response_is_sent_before_the_commit(tmp_path: Path) -> None:
     assert answered_at_commit
 
 
-def test_a_full_disk_refuses_and_loses_nothing(service: Service, server: Server) -> None:
+def test_a_full_disk_refuses_and_loses_nothing(
+    service: Service, server: Server
+) -> None:
     """While the disk is full, publishes get 500; what was accepted before is delivered afterwards."""
     server.always(b"fine")
 
     def room(pages: int) -> None:
         service.store.database.submit(
-            lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+            lambda connection: connection.execute(
+                f"PRAGMA max_page_count = {pages}"
+            ).fetchall()
         ).result()
 
     accepted, refused = {}, 0
@@ -145,7 +171,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[st
     return folder / "left", published
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(share=st.floats(0, 1), garbage=st.binary(max_size=64))
 def test_a_log_that_ends_anywhere_holds_the_first_changes_whole(
     killed: tuple[Path, list[list[str]]],
@@ -156,7 +186,9 @@ def test_a_log_that_ends_anywhere_holds_the_first_changes_whole(
     """Truncated at any byte, with garbage behind, as after a power cut: no change is partly there."""
     left, published = killed
     copy = shutil.copytree(
-        left, tmp_path_factory.mktemp("cut") / "queue", ignore=shutil.ignore_patterns("*-shm")
+        left,
+        tmp_path_factory.mktemp("cut") / "queue",
+        ignore=shutil.ignore_patterns("*-shm"),
     )
     log = copy / "queue.sqlite-wal"
     whole = log.read_bytes()
@@ -165,8 +197,16 @@ def test_a_log_that_ends_anywhere_holds_the_first_changes_whole(
 
     def look(connection: sqlite3.Connection) -> tuple[list[str], list[str]]:
         return (
-            [row["id"] for row in connection.execute("SELECT id FROM messages ORDER BY seq")],
-            [row["message_id"] for row in connection.execute("SELECT message_id FROM events ORDER BY seq")],
+            [
+                row["id"]
+                for row in connection.execute("SELECT id FROM messages ORDER BY seq")
+            ],
+            [
+                row["message_id"]
+                for row in connection.execute(
+                    "SELECT message_id FROM events ORDER BY seq"
+                )
+            ],
         )
 
     messages, events = store.database.submit(look).result()

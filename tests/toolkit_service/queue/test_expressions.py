@@ -14,7 +14,9 @@ from toolkit.base.times import delay_ms, duration_ms
 from toolkit.errors import InputError
 from toolkit_service.queue.publishing import MAX_EXPRESSION, RetryDelay
 
-NUMBERS = st.integers(0, 999).map(str) | st.floats(0, 999).map(lambda value: f"{value:.3f}")
+NUMBERS = st.integers(0, 999).map(str) | st.floats(0, 999).map(
+    lambda value: f"{value:.3f}"
+)
 ONE = st.sampled_from(["sqrt", "abs", "exp", "floor", "ceil", "round"])
 SEVERAL = st.sampled_from(["min", "max"])
 
@@ -42,14 +44,19 @@ EXPRESSIONS = st.recursive(NUMBERS | st.just("retried"), wider, max_leaves=8).fi
 def plainly(text: str, retried: int) -> int | None:
     """The value by Python's own arithmetic; None where it has none."""
     names = {
-        **{name: getattr(math, name) for name in ("pow", "sqrt", "exp", "floor", "ceil")},
+        **{
+            name: getattr(math, name)
+            for name in ("pow", "sqrt", "exp", "floor", "ceil")
+        },
         "abs": abs,
         "round": round,
         "min": lambda *a: min(a),
         "max": lambda *a: max(a),
     }
     try:
-        value = float(eval(text, {"__builtins__": {}, **names, "retried": float(retried)}))  # noqa: S307 - generated here
+        value = float(
+            eval(text, {"__builtins__": {}, **names, "retried": float(retried)})  # noqa: S307 - generated here
+        )
         return max(0, round(value)) if math.isfinite(value) else None
     except (ArithmeticError, ValueError):
         return None
@@ -68,7 +75,9 @@ def test_expressions_mean_what_python_means(text: str, retried: int) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(text=st.text(max_size=60) | st.text("retid()+-*/,0123456789. powmaxs", max_size=60))
+@given(
+    text=st.text(max_size=60) | st.text("retid()+-*/,0123456789. powmaxs", max_size=60)
+)
 def test_any_text_is_a_number_or_a_typed_error(text: str) -> None:
     """Nothing else is raised, whatever the text."""
     with contextlib.suppress(InputError):
@@ -90,7 +99,8 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["pow(9, pow(9, 9))", "exp(exp(exp(9)))", "1/0", "sqrt(0-1)", "pow(0-8, 0.5)"]
+    "text",
+    ["pow(9, pow(9, 9))", "exp(exp(exp(9)))", "1/0", "sqrt(0-1)", "pow(0-8, 0.5)"],
 )
 def test_what_has_no_value_is_refused_at_once(text: str) -> None:
     """Overflow, division by zero and roots of negatives end in a typed error, quickly."""
@@ -112,13 +122,19 @@ def test_nesting_as_deep_as_the_length_allows_is_fine() -> None:
 )
 def test_durations_add_up(parts: list[int]) -> None:
     """Days, hours, minutes and seconds in order, each optional."""
-    text = "".join(f"{part}{unit}" for part, unit in zip(parts, "dhms", strict=True) if part)
+    text = "".join(
+        f"{part}{unit}" for part, unit in zip(parts, "dhms", strict=True) if part
+    )
     days, hours, minutes, seconds = parts
-    assert duration_ms(text) == (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    assert (
+        duration_ms(text)
+        == (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "5x", "-5s", "5s5m", "1h 2m", "\u0661s", "1e3", "5 s", "1d1d", "9" * 20]
+    "text",
+    ["", "s", "5x", "-5s", "5s5m", "1h 2m", "\u0661s", "1e3", "5 s", "1d1d", "9" * 20],
 )
 def test_what_is_no_duration_is_none(text: str) -> None:
     """Wrong order, unknown units, signs and other digits are not guessed at."""

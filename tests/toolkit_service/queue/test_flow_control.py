@@ -21,20 +21,33 @@ Server = Any
 def message(limit: FlowLimits, key: str = "k") -> Message:
     """A message under flow control."""
     settings = Settings(url="http://127.0.0.1:9/", flow_key=key, flow=limit)
-    return Message(id="m", kind="message", prefix="Service-", settings=settings, created_at=0, not_before=0)
+    return Message(
+        id="m",
+        kind="message",
+        prefix="Service-",
+        settings=settings,
+        created_at=0,
+        not_before=0,
+    )
 
 
 @given(
     parallelism=st.none() | st.integers(1, 4),
     rate=st.none() | st.integers(1, 4),
     period=st.integers(1, 50),
-    steps=st.lists(st.tuples(st.sampled_from(["start", "end", "wait"]), st.integers(1, 40)), max_size=80),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["start", "end", "wait"]), st.integers(1, 40)),
+        max_size=80,
+    ),
 )
 def test_neither_limit_is_ever_exceeded(
     parallelism: int | None, rate: int | None, period: int, steps: list[tuple[str, int]]
 ) -> None:
     """For any order of starts and ends, both limits are kept, and used in full."""
-    flow, limit = FlowControl(1.0), FlowLimits(parallelism=parallelism, rate=rate, period_ms=period)
+    flow, limit = (
+        FlowControl(1.0),
+        FlowLimits(parallelism=parallelism, rate=rate, period_ms=period),
+    )
     now, running, starts = 0, 0, list[int]()
     for step, amount in steps:
         if step == "wait":
@@ -44,7 +57,9 @@ def test_neither_limit_is_ever_exceeded(
             running -= 1
         elif step == "start":
             recent = [start for start in starts if start > now - period]
-            room = (parallelism is None or running < parallelism) and (rate is None or len(recent) < rate)
+            room = (parallelism is None or running < parallelism) and (
+                rate is None or len(recent) < rate
+            )
             assert flow.admit(message(limit), now) is room
             if room:
                 running += 1
@@ -56,7 +71,9 @@ def test_neither_limit_is_ever_exceeded(
                     assert timestamp == recent[-rate] + period
 
 
-def test_a_rate_holds_across_a_restart(served: Callable[..., Any], server: Server) -> None:
+def test_a_rate_holds_across_a_restart(
+    served: Callable[..., Any], server: Server
+) -> None:
     """Deliveries before the restart count after it until their period is over."""
     server.always(b"{}")
     limits = {"Flow_Control_Key": "k", "Flow_Control_Value": "rate=2, period=1h"}
@@ -76,7 +93,9 @@ def test_a_rate_holds_across_a_restart(served: Callable[..., Any], server: Serve
         service.wait(lambda: len(server.requests) == 6)
 
 
-def test_messages_queued_for_their_key_survive_a_restart(served: Callable[..., Any], server: Server) -> None:
+def test_messages_queued_for_their_key_survive_a_restart(
+    served: Callable[..., Any], server: Server
+) -> None:
     """Parallelism starts at zero again, and held messages are delivered one after the other."""
     gate, running, most = threading.Event(), 0, 0
     lock = threading.Lock()
@@ -94,7 +113,9 @@ def test_messages_queued_for_their_key_survive_a_restart(served: Callable[..., A
     with served() as service:
         for number in range(4):
             service.publish(
-                f"{server.url}/{number}", Flow_Control_Key="k", Flow_Control_Value="parallelism=1"
+                f"{server.url}/{number}",
+                Flow_Control_Key="k",
+                Flow_Control_Value="parallelism=1",
             )
         service.wait(lambda: server.requests)
         time.sleep(0.05)
@@ -107,8 +128,12 @@ def test_messages_queued_for_their_key_survive_a_restart(served: Callable[..., A
     assert most == 1
 
 
-@pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"])
-def test_a_failed_delivery_frees_its_slot(service: Service, server: Server, raw: bytes) -> None:
+@pytest.mark.parametrize(
+    "raw", [b"", b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"]
+)
+def test_a_failed_delivery_frees_its_slot(
+    service: Service, server: Server, raw: bytes
+) -> None:
     """A broken and a failed attempt free their slots; the next message of the key is delivered."""
     server.raw(raw)
     server.always(b"{}")
@@ -133,12 +158,18 @@ def test_retries_count_against_the_rate(service: Service, server: Server) -> Non
         service.wait(lambda expected=expected: len(server.requests) == expected)
 
 
-def test_the_time_factor_divides_the_period(start: Callable[..., Service], server: Server) -> None:
+def test_the_time_factor_divides_the_period(
+    start: Callable[..., Service], server: Server
+) -> None:
     """An hour's period is over after a minute with a factor of 60."""
     service = start(time_factor=60)
     server.always(b"{}")
     for _ in range(2):
-        service.publish(f"{server.url}/", Flow_Control_Key="k", Flow_Control_Value="rate=1, period=1h")
+        service.publish(
+            f"{server.url}/",
+            Flow_Control_Key="k",
+            Flow_Control_Value="rate=1, period=1h",
+        )
     service.wait(lambda: len(server.requests) == 1)
     service.clock.advance(seconds=59)
     service.http.get("/v2/keys")
@@ -147,7 +178,10 @@ def test_the_time_factor_divides_the_period(start: Callable[..., Service], serve
     service.wait(lambda: len(server.requests) == 2)
 
 
-LIMITS = {"Flow_Control_Key": "k", "Flow_Control_Value": "parallelism=5, rate=10, period=1m"}
+LIMITS = {
+    "Flow_Control_Key": "k",
+    "Flow_Control_Value": "parallelism=5, rate=10, period=1m",
+}
 
 
 def key(service: Service, name: str = "k") -> dict[str, Any]:
@@ -164,7 +198,9 @@ def listed(service: Service) -> list[dict[str, Any]]:
 
 def change(service: Service, action: str, **parameters: Any) -> int:
     """Change the key; returns the status."""
-    return service.http.post(f"/v2/flowControl/k/{action}", params=parameters).status_code
+    return service.http.post(
+        f"/v2/flowControl/k/{action}", params=parameters
+    ).status_code
 
 
 def settled(service: Service, server: Server) -> int:
@@ -183,14 +219,23 @@ def test_a_key_shows_its_limits_and_their_use(service: Service, server: Server) 
     service.wait(lambda: len(server.requests) == 5)
     held = key(service)
     assert (held["parallelismMax"], held["rateMax"], held["ratePeriod"]) == (5, 10, 60)
-    assert (held["parallelismCount"], held["rateCount"], held["waitListSize"]) == (5, 5, 2)
+    assert (held["parallelismCount"], held["rateCount"], held["waitListSize"]) == (
+        5,
+        5,
+        2,
+    )
     assert held["ratePeriodStart"] == service.clock.now_ms()
     total = service.http.get("/v2/globalParallelism").json()
     assert total == {"parallelismMax": 32, "parallelismCount": 5}
     gate.set()
-    service.wait(lambda: key(service)["parallelismCount"] == 0 and len(server.requests) == 7)
+    service.wait(
+        lambda: key(service)["parallelismCount"] == 0 and len(server.requests) == 7
+    )
     assert (key(service)["rateCount"], key(service)["waitListSize"]) == (7, 0)
-    assert [listed["flowControlKey"] for listed in service.http.get("/v2/flowControl").json()] == ["k"]
+    assert [
+        listed["flowControlKey"]
+        for listed in service.http.get("/v2/flowControl").json()
+    ] == ["k"]
     service.clock.advance(seconds=60)
     assert service.http.get("/v2/flowControl").json() == []
     assert service.http.get("/v2/flowControl/k").status_code == 404
@@ -214,7 +259,9 @@ def test_a_paused_key_delivers_nothing_also_after_a_restart(
         assert not key(service)["isPaused"]
 
 
-def test_pinned_limits_replace_those_of_messages(service: Service, server: Server) -> None:
+def test_pinned_limits_replace_those_of_messages(
+    service: Service, server: Server
+) -> None:
     """Measured at the destination: at most as many at once as are pinned, until they are unpinned."""
     gate, lock, running, most = threading.Semaphore(0), threading.Lock(), 0, 0
 
@@ -234,7 +281,11 @@ def test_pinned_limits_replace_those_of_messages(service: Service, server: Serve
     service.wait(lambda: len(server.requests) == 2)
     pinned = key(service)
     assert (pinned["isPinnedParallelism"], pinned["isPinnedRate"]) == (True, True)
-    assert (pinned["parallelismMax"], pinned["rateMax"], pinned["ratePeriod"]) == (2, 100, 120)
+    assert (pinned["parallelismMax"], pinned["rateMax"], pinned["ratePeriod"]) == (
+        2,
+        100,
+        120,
+    )
     gate.release(2)
     service.wait(lambda: len(server.requests) == 4)
     assert most == 2
@@ -253,7 +304,9 @@ def test_a_rate_that_is_reset_begins_again(service: Service, server: Server) -> 
     server.always(b"{}")
     for number in range(3):
         service.publish(
-            f"{server.url}/{number}", Flow_Control_Key="k", Flow_Control_Value="rate=2, period=1h"
+            f"{server.url}/{number}",
+            Flow_Control_Key="k",
+            Flow_Control_Value="rate=2, period=1h",
         )
     service.wait(lambda: settled(service, server) == 2)
     assert key(service)["rateCount"] == 2
@@ -262,16 +315,23 @@ def test_a_rate_that_is_reset_begins_again(service: Service, server: Server) -> 
     assert key(service)["rateCount"] == 1
 
 
-def test_a_reset_forgets_deliveries_that_have_begun(served: Callable[..., Any], server: Server) -> None:
+def test_a_reset_forgets_deliveries_that_have_begun(
+    served: Callable[..., Any], server: Server
+) -> None:
     """However close they are, before a restart and after it: what was due counts for the period that ends."""
     server.always(b"{}")
     keys = [f"k{number}" for number in range(40)]
     with served() as service:
         for name in keys:
             service.publish(
-                f"{server.url}/{name}", Flow_Control_Key=name, Flow_Control_Value="rate=9, period=1h"
+                f"{server.url}/{name}",
+                Flow_Control_Key=name,
+                Flow_Control_Value="rate=9, period=1h",
             )
-            assert service.http.post(f"/v2/flowControl/{name}/resetRate").status_code == 200
+            assert (
+                service.http.post(f"/v2/flowControl/{name}/resetRate").status_code
+                == 200
+            )
             assert {one["rateCount"] for one in listed(service)} <= {0}
         service.wait(lambda: len(server.requests) == len(keys) and not listed(service))
     with served() as service:

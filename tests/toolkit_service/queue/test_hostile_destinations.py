@@ -30,14 +30,39 @@ WAITS = [
     "Mon, 99 Jan 2024 99:99:99 GMT",
     "Mon, 01 Jan 2024",
     ", , , ,",
-    *("9" * 12, "9" * 400, "9" * 5000, "-1", "-" + "9" * 5000, "1e9", "1e999", "0.5", "5."),
-    *("inf", "-inf", "nan", "NaN", "soon", "\xb2", "9" * 9 + "d", "9" * 400 + "d", "6M5S", "", " "),
+    *(
+        "9" * 12,
+        "9" * 400,
+        "9" * 5000,
+        "-1",
+        "-" + "9" * 5000,
+        "1e9",
+        "1e999",
+        "0.5",
+        "5.",
+    ),
+    *(
+        "inf",
+        "-inf",
+        "nan",
+        "NaN",
+        "soon",
+        "\xb2",
+        "9" * 9 + "d",
+        "9" * 400 + "d",
+        "6M5S",
+        "",
+        " ",
+    ),
 ]
 EMPTY = "Content-Length: 0\r\nConnection: close"
 ANSWERS = {
     **{
         f"/{name}/{number}": f"HTTP/1.1 429 Wait\r\n{name}: {value}\r\n{EMPTY}\r\n\r\n"
-        for name in ["Retry-After", *(f"X-RateLimit-Reset{of}" for of in ("", "-Requests", "-Tokens"))]
+        for name in [
+            "Retry-After",
+            *(f"X-RateLimit-Reset{of}" for of in ("", "-Requests", "-Tokens")),
+        ]
         for number, value in enumerate(WAITS)
     },
     **{
@@ -56,8 +81,13 @@ ANSWERS = {
                 "99999999 More",
                 "500 \x00",
                 "500 Much\r\nX: " + "x" * 200_000,
-                "500 Date\r\n" + EMPTY + "\r\nDate: Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
-                "489 Never\r\n" + EMPTY + "\r\nService-NonRetryable-Error: " + "true" * 2000,
+                "500 Date\r\n"
+                + EMPTY
+                + "\r\nDate: Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
+                "489 Never\r\n"
+                + EMPTY
+                + "\r\nService-NonRetryable-Error: "
+                + "true" * 2000,
                 "500 Latin\r\n" + EMPTY + "\r\nX: \xff\xfe\x80",
             ]
         )
@@ -94,7 +124,9 @@ class _Answer(socketserver.BaseRequestHandler):
 def destination() -> Iterator[Destination]:
     """A hostile destination, listening."""
     with Destination() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}
+        )
         thread.start()
         yield server
         server.shutdown()
@@ -107,9 +139,12 @@ def listed(http: httpx.Client) -> list[str]:
     cursor = ""
     while True:
         page = http.get(
-            "/v2/dlq", params={"count": 100, "cursor": cursor} if cursor else {"count": 100}
+            "/v2/dlq",
+            params={"count": 100, "cursor": cursor} if cursor else {"count": 100},
         ).json()
-        actual += [re.sub("^http://[^/]*", "", entry["url"]) for entry in page["messages"]]
+        actual += [
+            re.sub("^http://[^/]*", "", entry["url"]) for entry in page["messages"]
+        ]
         cursor = page.get("cursor", "")
         if not cursor:
             return actual
@@ -126,7 +161,9 @@ def wait_for(http: httpx.Client, count: int) -> list[str]:
 def client(service: LocalService) -> httpx.Client:
     """A client with the service's token."""
     return httpx.Client(
-        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=10
+        base_url=service.url,
+        headers={"Authorization": f"Bearer {service.token}"},
+        timeout=10,
     )
 
 
@@ -137,11 +174,17 @@ def test_retries_are_finite_for_any_response_of_a_destination(
     service = LocalService(tmp_path / "data", time_factor=1e6, indexes=[])
     with service, client(service) as http:
         for path in ANSWERS:
-            response = http.post(f"/v2/publish/{destination.url}{path}", headers={"Service-Retries": "1"})
+            response = http.post(
+                f"/v2/publish/{destination.url}{path}", headers={"Service-Retries": "1"}
+            )
             assert response.status_code == 200
         actual = wait_for(http, len(ANSWERS))
         assert sorted(actual) == sorted(ANSWERS)
-        assert {path: received for path, received in destination.requests.items() if received != 2} == {}
+        assert {
+            path: received
+            for path, received in destination.requests.items()
+            if received != 2
+        } == {}
         service.kill()
         service.start()
         with client(service) as again:
@@ -170,7 +213,10 @@ def test_a_try_counts_also_when_the_service_is_killed_meanwhile(
         service.start()
         with client(service) as http:
             assert wait_for(http, 1) == [path]
-    assert destination.requests[path] in (4, 5)  # one that is not recorded when the kill comes is sent again
+    assert destination.requests[path] in (
+        4,
+        5,
+    )  # one that is not recorded when the kill comes is sent again
 
 
 def test_a_try_that_cannot_be_settled_with_its_reports_is_settled_without(
@@ -178,7 +224,9 @@ def test_a_try_that_cannot_be_settled_with_its_reports_is_settled_without(
 ) -> None:
     """When the database rejects a callback, failed attempts count and the message ends in the DLQ."""
     server.always(b"oops", 500)
-    message = service.publish(f"{server.url}/", Delay="1h", Retries="2", Callback=f"{server.url}/callback")
+    message = service.publish(
+        f"{server.url}/", Delay="1h", Retries="2", Callback=f"{server.url}/callback"
+    )
     service.store.database.submit(
         lambda connection: connection.execute(
             "CREATE TRIGGER nothing_more BEFORE INSERT ON messages "
@@ -188,4 +236,8 @@ def test_a_try_that_cannot_be_settled_with_its_reports_is_settled_without(
     (entry,) = service.run_out(service.dlq)
     assert entry["messageId"] == message["messageId"]
     assert "could not be recorded (IntegrityError)" in entry["responseBody"]
-    assert [received.headers["Retried"] for received in server.requests] == ["0", "1", "2"]
+    assert [received.headers["Retried"] for received in server.requests] == [
+        "0",
+        "1",
+        "2",
+    ]

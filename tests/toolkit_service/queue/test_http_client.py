@@ -29,7 +29,9 @@ class Destination:
         self.opened = 0
         self.target = Target.of("http://127.0.0.1/")
 
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Count and handle a connection."""
         self.opened += 1
         try:
@@ -40,10 +42,17 @@ class Destination:
             writer.close()
 
     async def ask(
-        self, pool: ConnectionPool, body: bytes = b"", *, method: str = "POST", most: int = 1000
+        self,
+        pool: ConnectionPool,
+        body: bytes = b"",
+        *,
+        method: str = "POST",
+        most: int = 1000,
     ) -> DestinationResponse:
         """Send it a request."""
-        return await pool.exchange("127.0.0.1", method, self.target, [(b"X-A", b"1")], body, most=most)
+        return await pool.exchange(
+            "127.0.0.1", method, self.target, [(b"X-A", b"1")], body, most=most
+        )
 
 
 @asynccontextmanager
@@ -51,7 +60,9 @@ async def listening(handler: Handler) -> Any:
     """A destination, and connections to it."""
     destination, pool = Destination(handler), ConnectionPool(4)
     server = await asyncio.start_server(destination.accept, "127.0.0.1", 0)
-    destination.target = Target.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a?b=%2F")
+    destination.target = Target.of(
+        f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a?b=%2F"
+    )
     try:
         yield destination, pool
     finally:
@@ -70,7 +81,9 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 def answering(*responses: bytes, close: bool = False) -> Handler:
     """Respond to the requests of a connection one after the other; the last response is repeated."""
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         for number in range(100):
             await read_request(reader)
             writer.write(responses[min(number, len(responses) - 1)])
@@ -100,7 +113,9 @@ def test_requests_are_sent_as_specified() -> None:
     async def run() -> list[bytes]:
         heads = []
 
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def handle(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             while True:
                 head, body = await read_request(reader)
                 heads.append(head + body)
@@ -110,7 +125,9 @@ def test_requests_are_sent_as_specified() -> None:
             await destination.ask(pool, b"\x00\xff")
             await destination.ask(pool, method="GET")
             await destination.ask(pool, method="PUT")
-            return [head.replace(b":%d" % destination.target.port, b"") for head in heads]
+            return [
+                head.replace(b":%d" % destination.target.port, b"") for head in heads
+            ]
 
     assert asyncio.run(run()) == [
         b"POST /a?b=%2F HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: 1\r\nContent-Length: 2\r\n\r\n\x00\xff",
@@ -119,12 +136,18 @@ def test_requests_are_sent_as_specified() -> None:
     ]
 
 
-@pytest.mark.parametrize("unexpected", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
-def test_a_connection_that_ended_or_sent_data_while_idle_is_not_used_again(unexpected: bytes) -> None:
+@pytest.mark.parametrize(
+    "unexpected", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"]
+)
+def test_a_connection_that_ended_or_sent_data_while_idle_is_not_used_again(
+    unexpected: bytes,
+) -> None:
     """Unexpected data is not a response; the next exchange uses a new connection."""
 
     async def run() -> tuple[list[int], int]:
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def handle(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             await read_request(reader)
             writer.write(FINE)
             await writer.drain()
@@ -146,7 +169,9 @@ def test_a_connection_that_ended_or_sent_data_while_idle_is_not_used_again(unexp
     assert asyncio.run(run()) == ([200, 200, 200], 3)
 
 
-def test_a_connection_that_has_been_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_has_been_idle_for_long_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The other side may be closing it concurrently."""
     monkeypatch.setattr(sender, "_LONGEST_IDLE", 0.01)
 
@@ -167,7 +192,9 @@ def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) ->
     async def run() -> None:
         ended = asyncio.Event()
 
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def handle(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             await read_request(reader)
             writer.write(FINE)
             await reader.read()
@@ -184,7 +211,10 @@ def test_unusable_connections_are_replaced() -> None:
     """Idle connections to a destination that has ended do not prevent keeping those to another."""
 
     async def run() -> int:
-        async with listening(answering(FINE)) as (first, pool), listening(answering(FINE)) as (second, _):
+        async with (
+            listening(answering(FINE)) as (first, pool),
+            listening(answering(FINE)) as (second, _),
+        ):
             await asyncio.gather(*(first.ask(pool) for _ in range(4)))
             for connection in pool._idle:
                 connection._transport.abort()
@@ -199,7 +229,9 @@ def test_a_response_before_the_end_of_the_request_counts() -> None:
     """A destination that refuses a large body unread is heard; the connection is not used again."""
 
     async def run() -> tuple[int, int]:
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def handle(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
             await asyncio.sleep(0.2)
@@ -216,7 +248,9 @@ def test_no_more_is_read_than_requested() -> None:
     """An endless response is truncated, and its connection closed."""
 
     async def run() -> tuple[int, int]:
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def handle(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             await read_request(reader)
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             while not writer.is_closing():
@@ -264,7 +298,9 @@ def test_a_refused_connection_is_an_error() -> None:
 
         pool = ConnectionPool(1)
         with pytest.raises(Unreachable):
-            await pool.exchange("127.0.0.1", "GET", Target.of("http://127.0.0.1:9/"), [], b"", most=1)
+            await pool.exchange(
+                "127.0.0.1", "GET", Target.of("http://127.0.0.1:9/"), [], b"", most=1
+            )
         async with listening(handle) as (destination, pool):
             secure = Target.of(f"https://127.0.0.1:{destination.target.port}/")
             with pytest.raises(Unreachable):
@@ -275,23 +311,37 @@ def test_a_refused_connection_is_an_error() -> None:
 
 BODY = bytes(range(256)) * 3
 ANSWERS = [
-    b"HTTP/1.1 200 OK\r\nX-Case: A\r\nx-case: b\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY,
+    b"HTTP/1.1 200 OK\r\nX-Case: A\r\nx-case: b\r\nContent-Length: %d\r\n\r\n"
+    % len(BODY)
+    + BODY,
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n"
     b"HTTP/1.1 200 OK\r\nX-Case: A\r\nx-case: b\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"100\r\n" + BODY[:256] + b"\r\n200;x=y\r\n" + BODY[256:] + b"\r\n0\r\nTrailer: z\r\n\r\n",
+    b"100\r\n"
+    + BODY[:256]
+    + b"\r\n200;x=y\r\n"
+    + BODY[256:]
+    + b"\r\n0\r\nTrailer: z\r\n\r\n",
     b"HTTP/1.0 200 OK\r\nX-Case: A\r\nx-case: b\r\n\r\n" + BODY,
 ]
 
 
 @settings(max_examples=60, deadline=None)
-@given(response=st.sampled_from(ANSWERS), cuts=st.lists(st.integers(1, 900), max_size=6))
-def test_responses_are_the_same_however_they_are_split(response: bytes, cuts: list[int]) -> None:
+@given(
+    response=st.sampled_from(ANSWERS), cuts=st.lists(st.integers(1, 900), max_size=6)
+)
+def test_responses_are_the_same_however_they_are_split(
+    response: bytes, cuts: list[int]
+) -> None:
     """With a length, in chunks after interim responses, and up to the end of the connection."""
 
     async def run() -> DestinationResponse:
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def handle(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             await read_request(reader)
-            places = sorted({0, len(response), *(cut for cut in cuts if cut < len(response))})
+            places = sorted(
+                {0, len(response), *(cut for cut in cuts if cut < len(response))}
+            )
             for start, end in pairwise(places):
                 writer.write(response[start:end])
                 await writer.drain()
@@ -311,12 +361,19 @@ def test_responses_are_the_same_however_they_are_split(response: bytes, cuts: li
         ("http://a.example", b"a.example", b"/", 80),
         ("http://A.example:80?x=1", b"a.example", b"/?x=1", 80),
         ("https://a.example:443/p/../q;r?#f", b"a.example", b"/p/../q;r?", 443),
-        ("http://a.example:8080/%7Ea//b?c?d=%", b"a.example:8080", b"/%7Ea//b?c?d=%", 8080),
+        (
+            "http://a.example:8080/%7Ea//b?c?d=%",
+            b"a.example:8080",
+            b"/%7Ea//b?c?d=%",
+            8080,
+        ),
         ("http://[::1]:81/", b"[::1]:81", b"/", 81),
         ("https://[::1]/", b"[::1]", b"/", 443),
     ],
 )
-def test_targets_say_where_and_what(url: str, host: bytes, path: bytes, port: int) -> None:
+def test_targets_say_where_and_what(
+    url: str, host: bytes, path: bytes, port: int
+) -> None:
     """The port is named when it is not the scheme's own; the path is unchanged."""
     target = Target.of(url)
     assert (target.host_header, target.path, target.port) == (host, path, port)

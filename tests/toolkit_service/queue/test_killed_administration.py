@@ -32,10 +32,14 @@ class Schedules:
     def again(self) -> None:
         """A time within the next second for each schedule that has passed its last one."""
         with closing(sqlite3.connect(self.file)) as connection, connection:
-            for name, next_at in connection.execute("SELECT id, next_at FROM schedules").fetchall():
+            for name, next_at in connection.execute(
+                "SELECT id, next_at FROM schedules"
+            ).fetchall():
                 if self._set.get(name) == next_at:
                     continue  # it is still to come
-                self._set[name] = round(time.time() * 1000) + self.random.randrange(-500, 1500)
+                self._set[name] = round(time.time() * 1000) + self.random.randrange(
+                    -500, 1500
+                )
                 sql = "UPDATE schedules SET next_at = ? WHERE id = ?"
                 connection.execute(sql, (self._set[name], name))
                 self.due[name] += 1
@@ -58,7 +62,10 @@ def _publish(service: LocalService, server: Server, done: threading.Event) -> No
             while True:
                 try:
                     sent = httpx.post(
-                        f"{service.url}/v2/{path}", content=str(number), headers=headers, timeout=5
+                        f"{service.url}/v2/{path}",
+                        content=str(number),
+                        headers=headers,
+                        timeout=5,
                     )
                 except httpx.TransportError:
                     time.sleep(0.05)  # it was killed
@@ -69,19 +76,27 @@ def _publish(service: LocalService, server: Server, done: threading.Event) -> No
 
 
 @pytest.mark.slow
-def test_kills_lose_nothing_and_repeat_no_schedule(tmp_path: Path, server: Server) -> None:
+def test_kills_lose_nothing_and_repeat_no_schedule(
+    tmp_path: Path, server: Server
+) -> None:
     """Each time of a schedule makes one message; a queue keeps its order; each endpoint gets each message."""
     server.always(b"{}")
     numbers, done = random.Random(1), threading.Event()
     with LocalService(tmp_path, time_factor=10_000) as service:
         with httpx.Client(
-            base_url=f"{service.url}/v2", headers={"Authorization": f"Bearer {service.token}"}, timeout=30
+            base_url=f"{service.url}/v2",
+            headers={"Authorization": f"Bearer {service.token}"},
+            timeout=30,
         ) as http:
             endpoints = [{"url": f"{server.url}/{name}"} for name in "abc"]
-            http.post("/topics/all/endpoints", json={"endpoints": endpoints}).raise_for_status()
+            http.post(
+                "/topics/all/endpoints", json={"endpoints": endpoints}
+            ).raise_for_status()
             for number in range(SCHEDULES):
                 headers = {"Service-Cron": YEARLY, "Service-Schedule-Id": f"s{number}"}
-                http.post(f"/schedules/{server.url}/tick", headers=headers).raise_for_status()
+                http.post(
+                    f"/schedules/{server.url}/tick", headers=headers
+                ).raise_for_status()
         schedules = Schedules(next(tmp_path.rglob("queue.sqlite")), numbers)
         publishing = threading.Thread(target=_publish, args=(service, server, done))
         publishing.start()
@@ -91,8 +106,13 @@ def test_kills_lose_nothing_and_repeat_no_schedule(tmp_path: Path, server: Serve
             service.start()
             time.sleep(numbers.uniform(0.05, 0.8))
         until = time.monotonic() + 60
-        while not (done.is_set() and schedules.made() == schedules.due) or _pending(service):
-            assert time.monotonic() < until, (done.is_set(), schedules.made() - schedules.due)
+        while not (done.is_set() and schedules.made() == schedules.due) or _pending(
+            service
+        ):
+            assert time.monotonic() < until, (
+                done.is_set(),
+                schedules.made() - schedules.due,
+            )
             time.sleep(0.1)
         publishing.join()
     assert schedules.due.total() > KILLS * SCHEDULES / 2
@@ -105,11 +125,17 @@ def test_kills_lose_nothing_and_repeat_no_schedule(tmp_path: Path, server: Serve
     assert list(dict.fromkeys(arrived["/line"])) == list(range(MESSAGES))
     for path, bodies in arrived.items():
         assert set(bodies) == set(range(MESSAGES)), path
-    ticks = {request.headers["Service-Message-Id"] for request in server.requests if request.path == "/tick"}
+    ticks = {
+        request.headers["Service-Message-Id"]
+        for request in server.requests
+        if request.path == "/tick"
+    }
     assert len(ticks) == schedules.due.total()
 
 
 def _pending(service: LocalService) -> int:
-    with closing(sqlite3.connect(next(service.data_dir.rglob("queue.sqlite")))) as connection:
+    with closing(
+        sqlite3.connect(next(service.data_dir.rglob("queue.sqlite")))
+    ) as connection:
         (count,) = connection.execute("SELECT count(*) FROM messages").fetchone()
     return int(count)

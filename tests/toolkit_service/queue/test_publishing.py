@@ -27,9 +27,19 @@ SCOPES = st.sampled_from(["", "Callback-", "Failure-Callback-"])
 PREFIXES = st.sampled_from(["Service-", "Upstash-", "upstash-", "X-"])
 HEADERS = st.lists(
     st.tuples(
-        st.tuples(PREFIXES, SCOPES, st.sampled_from(NAMES)).map("".join) | st.text(max_size=20),
+        st.tuples(PREFIXES, SCOPES, st.sampled_from(NAMES)).map("".join)
+        | st.text(max_size=20),
         st.sampled_from(
-            ["1", "true", URL, "5s", "rate=1, period=1m", "parallelism=2", "body, header[X]", "1000*retried"]
+            [
+                "1",
+                "true",
+                URL,
+                "5s",
+                "rate=1, period=1m",
+                "parallelism=2",
+                "body, header[X]",
+                "1000*retried",
+            ]
         )
         | st.text(max_size=30),
     ),
@@ -40,7 +50,9 @@ HEADERS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(headers=HEADERS, body=st.binary(max_size=100))
-def test_any_headers_are_read_or_refused(headers: list[tuple[str, str]], body: bytes) -> None:
+def test_any_headers_are_read_or_refused(
+    headers: list[tuple[str, str]], body: bytes
+) -> None:
     """Only an error with 400 is raised, and settings are stored unchanged."""
     try:
         publish = read_publish(URL, headers, body)
@@ -64,7 +76,8 @@ def test_any_headers_are_read_or_refused(headers: list[tuple[str, str]], body: b
 
 @settings(max_examples=400, deadline=None)
 @given(
-    url=st.text(max_size=60) | st.text("htps:/.@[]%0123456789abcdefx#?", max_size=60).map("http://{}".format)
+    url=st.text(max_size=60)
+    | st.text("htps:/.@[]%0123456789abcdefx#?", max_size=60).map("http://{}".format)
 )
 @example("http://[::1")
 @example("http://127.0.0.1:\u0661/")
@@ -97,14 +110,35 @@ def test_every_setting_is_read_in_its_scope() -> None:
         ],
         b"",
     )
-    own, callback, failure = publish.settings, publish.callback, publish.failure_callback
-    assert (own.method, own.timeout_ms, own.retries, own.labels) == ("PUT", 30_000, 5, ("a", "b"))
-    assert own.headers == (("Content-Type", "text/plain"), ("x-one", "1"), ("x-one", "2"))
+    own, callback, failure = (
+        publish.settings,
+        publish.callback,
+        publish.failure_callback,
+    )
+    assert (own.method, own.timeout_ms, own.retries, own.labels) == (
+        "PUT",
+        30_000,
+        5,
+        ("a", "b"),
+    )
+    assert own.headers == (
+        ("Content-Type", "text/plain"),
+        ("x-one", "1"),
+        ("x-one", "2"),
+    )
     assert callback
     assert failure
-    assert (callback.url, callback.retries, callback.method) == (f"{URL}/callback", 1, "PATCH")
+    assert (callback.url, callback.retries, callback.method) == (
+        f"{URL}/callback",
+        1,
+        "PATCH",
+    )
     assert callback.headers == (("x-two", "3"),)
-    assert (failure.url, failure.timeout_ms, failure.delay_ms) == (f"{URL}/failed", 60_000, 3_600_000)
+    assert (failure.url, failure.timeout_ms, failure.delay_ms) == (
+        f"{URL}/failed",
+        60_000,
+        3_600_000,
+    )
     assert publish.prefix == "Upstash-"
 
 
@@ -117,8 +151,13 @@ def test_bodies_are_text_or_base64_and_never_both(body: bytes) -> None:
     assert (base64.b64decode(actual["bodyBase64"]) or actual["body"].encode()) == body
 
 
-@given(place=st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), junk=st.text(max_size=40))
-def test_cursors_lead_back_and_nothing_else_is_one(place: tuple[int, int], junk: str) -> None:
+@given(
+    place=st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)),
+    junk=st.text(max_size=40),
+)
+def test_cursors_lead_back_and_nothing_else_is_one(
+    place: tuple[int, int], junk: str
+) -> None:
     """A cursor restores its position; those of another list or key and other texts are refused."""
     cursors = CursorSigner(b"k" * 32)
     cursor = cursors.make("list", place)

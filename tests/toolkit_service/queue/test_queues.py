@@ -21,7 +21,9 @@ Server = Any
 
 def enqueue(service: Service, queue: str, url: str, **headers: str) -> str:
     """Enqueue one message; returns its id."""
-    named = {f"Service-{name.replace('_', '-')}": value for name, value in headers.items()}
+    named = {
+        f"Service-{name.replace('_', '-')}": value for name, value in headers.items()
+    }
     response = service.http.post(f"/v2/enqueue/{queue}/{url}", headers=named)
     assert response.status_code == 200, response.text
     return response.json()["messageId"]
@@ -36,7 +38,12 @@ class Gate:
     """A destination that holds its responses, and counts how many it holds at once."""
 
     def __init__(self, server: Server) -> None:
-        self._open, self._lock, self._running, self.most = threading.Semaphore(0), threading.Lock(), 0, 0
+        self._open, self._lock, self._running, self.most = (
+            threading.Semaphore(0),
+            threading.Lock(),
+            0,
+            0,
+        )
         server.responding(self._hold)
 
     def _hold(self, _: Any) -> bytes:
@@ -53,7 +60,9 @@ class Gate:
         self._open.release(count)
 
 
-def test_messages_are_delivered_in_order_one_at_a_time(service: Service, server: Server) -> None:
+def test_messages_are_delivered_in_order_one_at_a_time(
+    service: Service, server: Server
+) -> None:
     """Thirty messages arrive as they were enqueued, each after the response to the one before."""
     gate = Gate(server)
     for number in range(30):
@@ -65,11 +74,19 @@ def test_messages_are_delivered_in_order_one_at_a_time(service: Service, server:
     assert gate.most == 1
 
 
-def test_a_message_that_is_retried_keeps_its_place(service: Service, server: Server) -> None:
+def test_a_message_that_is_retried_keeps_its_place(
+    service: Service, server: Server
+) -> None:
     """Those behind it wait for its retries and its callback, and go on when it has failed."""
     server.json(b"no", 500)
     server.always(b"{}")
-    first = enqueue(service, "line", f"{server.url}/a", Retries="1", Failure_Callback=f"{server.url}/failed")
+    first = enqueue(
+        service,
+        "line",
+        f"{server.url}/a",
+        Retries="1",
+        Failure_Callback=f"{server.url}/failed",
+    )
     enqueue(service, "line", f"{server.url}/b")
     service.wait(lambda: "RETRY" in service.events(first))
     service.clock.advance(seconds=5)
@@ -85,11 +102,17 @@ def test_a_message_that_is_retried_keeps_its_place(service: Service, server: Ser
 
 
 @pytest.mark.parametrize("parallelism", [2, 5])
-def test_parallelism_is_used_and_never_exceeded(service: Service, server: Server, parallelism: int) -> None:
+def test_parallelism_is_used_and_never_exceeded(
+    service: Service, server: Server, parallelism: int
+) -> None:
     """Counted at the destination, also while messages in progress are cancelled."""
     gate = Gate(server)
-    service.http.post("/v2/queues", json={"queueName": "wide", "parallelism": parallelism})
-    messages = [enqueue(service, "wide", f"{server.url}/{number}") for number in range(20)]
+    service.http.post(
+        "/v2/queues", json={"queueName": "wide", "parallelism": parallelism}
+    )
+    messages = [
+        enqueue(service, "wide", f"{server.url}/{number}") for number in range(20)
+    ]
     service.wait(lambda: len(server.requests) == parallelism)
     service.http.delete(f"/v2/messages/{messages[0]}")
     time.sleep(0.1)
@@ -97,7 +120,9 @@ def test_parallelism_is_used_and_never_exceeded(service: Service, server: Server
     gate.let(40)
     service.wait(lambda: service.http.get("/v2/queues/wide").json()["lag"] == 0)
     assert gate.most == parallelism
-    assert sorted(paths(server), key=lambda path: int(path[1:])) == [f"/{n}" for n in range(20)]
+    assert sorted(paths(server), key=lambda path: int(path[1:])) == [
+        f"/{n}" for n in range(20)
+    ]
 
 
 def test_a_paused_queue_holds_its_messages(service: Service, server: Server) -> None:
@@ -109,7 +134,9 @@ def test_a_paused_queue_holds_its_messages(service: Service, server: Server) -> 
     other = service.publish(f"{server.url}/other")["messageId"]
     service.wait(lambda: "DELIVERED" in service.events(other))
     listed = service.http.get("/v2/queues").json()
-    assert [(queue["name"], queue["paused"], queue["lag"]) for queue in listed] == [("held", True, 3)]
+    assert [(queue["name"], queue["paused"], queue["lag"]) for queue in listed] == [
+        ("held", True, 3)
+    ]
     service.http.post("/v2/queues/held/resume")
     service.wait(lambda: len(server.requests) == 4)
     assert paths(server) == ["/other", "/0", "/1", "/2"]
@@ -121,7 +148,9 @@ def test_a_change_leaves_what_it_does_not_name(service: Service) -> None:
     """Parallelism alone does not resume, and a pause does not change the parallelism."""
 
     def change(**fields: Any) -> tuple[int, bool]:
-        queue = service.http.post("/v2/queues", json={"queueName": "q", **fields}).json()
+        queue = service.http.post(
+            "/v2/queues", json={"queueName": "q", **fields}
+        ).json()
         return queue["parallelism"], queue["paused"]
 
     assert change() == (1, False)
@@ -130,7 +159,9 @@ def test_a_change_leaves_what_it_does_not_name(service: Service) -> None:
     assert change(paused=False) == (2, False)
 
 
-def test_a_delayed_message_takes_its_place_when_it_is_due(service: Service, server: Server) -> None:
+def test_a_delayed_message_takes_its_place_when_it_is_due(
+    service: Service, server: Server
+) -> None:
     """Until then the others pass it."""
     server.always(b"{}")
     enqueue(service, "line", f"{server.url}/late", Delay="1h")
@@ -140,7 +171,9 @@ def test_a_delayed_message_takes_its_place_when_it_is_due(service: Service, serv
     service.wait(lambda: paths(server) == ["/now", "/late"])
 
 
-def test_a_deleted_queue_takes_its_messages_along(service: Service, server: Server) -> None:
+def test_a_deleted_queue_takes_its_messages_along(
+    service: Service, server: Server
+) -> None:
     """They are cancelled, as the log says; the name can be used again."""
     server.always(b"{}")
     service.http.post("/v2/queues", json={"queueName": "gone", "paused": True})
@@ -158,26 +191,41 @@ def test_batches_and_groups_can_be_enqueued(service: Service, server: Server) ->
     server.always(b"{}")
     endpoints = [{"url": f"{server.url}/{name}"} for name in "ab"]
     service.http.post("/v2/topics/both/endpoints", json={"endpoints": endpoints})
-    items = [{"destination": "both", "queue": "q"}, {"destination": f"{server.url}/c", "queue": "q"}]
+    items = [
+        {"destination": "both", "queue": "q"},
+        {"destination": f"{server.url}/c", "queue": "q"},
+    ]
     service.http.post("/v2/batch", json=items)
     service.wait(lambda: len(server.requests) == 3)
     assert paths(server) == ["/a", "/b", "/c"]
-    logged = service.http.get("/v2/logs", params={"queueName": "q", "state": "CREATED"}).json()["logs"]
+    logged = service.http.get(
+        "/v2/logs", params={"queueName": "q", "state": "CREATED"}
+    ).json()["logs"]
     assert [event.get("topicName") for event in logged] == [None, "both", "both"]
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_overtaken_when_the_service_is_killed(tmp_path: Path, server: Server) -> None:
+def test_nothing_is_lost_or_overtaken_when_the_service_is_killed(
+    tmp_path: Path, server: Server
+) -> None:
     """Killed in the middle five times, a queue goes on where it was: at least once, and in order."""
     server.responding(lambda _: time.sleep(0.005) or b"{}")
     wanted = [f"/{number}" for number in range(120)]
     for life in range(6):
         with LocalService(data_dir=tmp_path / "data") as service:
             if life == 0:
-                items = [{"destination": f"{server.url}{path}", "queue": "line"} for path in wanted]
+                items = [
+                    {"destination": f"{server.url}{path}", "queue": "line"}
+                    for path in wanted
+                ]
                 headers = {"Authorization": f"Bearer {service.token}"}
-                httpx.post(f"{service.url}/v2/batch", json=items, headers=headers, timeout=60)
-            deadline, enough = time.monotonic() + 60, 120 if life == 5 else (life + 1) * 15
+                httpx.post(
+                    f"{service.url}/v2/batch", json=items, headers=headers, timeout=60
+                )
+            deadline, enough = (
+                time.monotonic() + 60,
+                120 if life == 5 else (life + 1) * 15,
+            )
             while len(set(paths(server))) < enough:
                 assert time.monotonic() < deadline, "waited in vain"
                 time.sleep(0.002)
@@ -198,14 +246,17 @@ def test_tables_of_the_version_before_are_used(tmp_path: Path) -> None:
         for column in ("queue", "joins_at"):
             connection.execute(f"ALTER TABLE messages DROP COLUMN {column}")
         connection.execute("CREATE INDEX messages_due ON messages (due_at, seq)")
-        connection.execute("INSERT INTO messages (id, due_at, spec) VALUES ('msg_old', 1, x'80')")
+        connection.execute(
+            "INSERT INTO messages (id, due_at, spec) VALUES ('msg_old', 1, x'80')"
+        )
         connection.execute("UPDATE kept SET value = 2 WHERE name = 'version'")
     connection.close()
     database = Database(tmp_path / "queue.sqlite")
     sql = "SELECT id, queue FROM messages WHERE queue IS NULL AND due_at <= 1"
-    assert [tuple(row) for row in database.submit(lambda c: c.execute(sql).fetchall()).result()] == [
-        ("msg_old", None)
-    ]
+    assert [
+        tuple(row)
+        for row in database.submit(lambda c: c.execute(sql).fetchall()).result()
+    ] == [("msg_old", None)]
     database.close()
 
 
@@ -221,10 +272,14 @@ def test_tables_of_the_version_before_are_used(tmp_path: Path) -> None:
         ({"queueName": "q", "paused": "yes"}, 400, "paused"),
     ],
 )
-def test_unusable_queues_are_refused(shared: Service, body: Any, status: int, says: str) -> None:
+def test_unusable_queues_are_refused(
+    shared: Service, body: Any, status: int, says: str
+) -> None:
     """With what was got and expected; nothing is stored."""
     response = shared.http.post("/v2/queues", json=body)
-    assert (response.status_code, says in response.json()["error"]) == (status, True), response.text
+    assert (response.status_code, says in response.json()["error"]) == (status, True), (
+        response.text
+    )
     assert shared.http.get("/v2/queues").json() == []
 
 

@@ -23,14 +23,19 @@ def due_in(service: Service, message: str, retried: int) -> float:
     """Seconds until the next attempt, once this many retries are scheduled."""
     shown = service.wait(
         lambda: (
-            (actual := service.http.get(f"/v2/messages/{message}").json()).get("retried") == retried
+            (actual := service.http.get(f"/v2/messages/{message}").json()).get(
+                "retried"
+            )
+            == retried
             and actual
         )
     )
     return (shown["nextDeliveryTime"] - service.clock.now_ms()) / 1000
 
 
-def test_the_default_schedule_is_the_documented_one(service: Service, server: Server) -> None:
+def test_the_default_schedule_is_the_documented_one(
+    service: Service, server: Server
+) -> None:
     """12 s, 2 min 28 s, 30 min 8 s, 6 h 7 min, a day; `Retried` counts; then the DLQ: 31 hours simulated."""
     failing(server)
     message = service.publish(f"{server.url}/", Retries="5")["messageId"]
@@ -38,10 +43,21 @@ def test_the_default_schedule_is_the_documented_one(service: Service, server: Se
     for retried in range(1, 6):
         waits.append(due_in(service, message, retried))
         service.clock.advance(seconds=waits[-1])
-    assert waits == pytest.approx([12.182, 148.413, 1808.042, 22026.466, 86400], abs=0.002)
+    assert waits == pytest.approx(
+        [12.182, 148.413, 1808.042, 22026.466, 86400], abs=0.002
+    )
     (entry,) = service.wait(service.dlq)
-    assert [request.headers["Retried"] for request in server.requests] == ["0", "1", "2", "3", "4", "5"]
-    assert len({request.headers["Service-Message-Id"] for request in server.requests}) == 1
+    assert [request.headers["Retried"] for request in server.requests] == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+    ]
+    assert (
+        len({request.headers["Service-Message-Id"] for request in server.requests}) == 1
+    )
     assert entry["maxRetries"] == 5
     assert service.events(message) == [
         "CREATED",
@@ -67,14 +83,21 @@ def test_a_success_on_a_retry_ends_it(service: Service, server: Server) -> None:
     server.always(b"{}", 204)
     message = service.publish(f"{server.url}/")["messageId"]
     service.run_out(lambda: "DELIVERED" in service.events(message), step=60)
-    assert service.events(message) == ["CREATED", *["ACTIVE", "ERROR", "RETRY"] * 2, "ACTIVE", "DELIVERED"]
+    assert service.events(message) == [
+        "CREATED",
+        *["ACTIVE", "ERROR", "RETRY"] * 2,
+        "ACTIVE",
+        "DELIVERED",
+    ]
     assert service.dlq() == []
 
 
 def test_retry_delay_expressions_set_the_wait(service: Service, server: Server) -> None:
     """Milliseconds over `retried`, 0 for the first retry."""
     failing(server)
-    message = service.publish(f"{server.url}/", Retry_Delay="1000 * (1 + retried)", Retries="2")["messageId"]
+    message = service.publish(
+        f"{server.url}/", Retry_Delay="1000 * (1 + retried)", Retries="2"
+    )["messageId"]
     assert due_in(service, message, 1) == 1
     service.clock.advance(seconds=1)
     assert due_in(service, message, 2) == 2
@@ -109,7 +132,9 @@ def test_the_destination_can_ask_for_a_wait(
         shared.wait(lambda: shared.events(message)[-1] == "DELIVERED")
 
 
-def test_a_date_in_the_future_delays_the_retry(service: Service, server: Server) -> None:
+def test_a_date_in_the_future_delays_the_retry(
+    service: Service, server: Server
+) -> None:
     """Retry-After as an HTTP date, measured against the service's clock."""
     timestamp = service.clock.now_ms() // 1000 + 100
     failing(server, Retry_After=formatdate(timestamp, usegmt=True))
@@ -149,9 +174,12 @@ def test_a_response_timeout_is_504(service: Service, server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", b"no http\r\n\r\n"]
+    "raw",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", b"no http\r\n\r\n"],
 )
-def test_a_malformed_response_is_502(service: Service, server: Server, raw: bytes) -> None:
+def test_a_malformed_response_is_502(
+    service: Service, server: Server, raw: bytes
+) -> None:
     """A connection closed early, a truncated body and a response that is not HTTP are failures."""
     server.raw(raw)
     service.publish(f"{server.url}/", Retries="0")
@@ -159,7 +187,9 @@ def test_a_malformed_response_is_502(service: Service, server: Server, raw: byte
     assert entry["responseStatus"] == 502
 
 
-def test_long_responses_are_truncated_at_the_limit(start: Callable[..., Service], server: Server) -> None:
+def test_long_responses_are_truncated_at_the_limit(
+    start: Callable[..., Service], server: Server
+) -> None:
     """The body kept of a response is the first part, of the configured size."""
     service = start(max_message=1000)
     server.always(b"x" * 5000, 500)
@@ -168,7 +198,9 @@ def test_long_responses_are_truncated_at_the_limit(start: Callable[..., Service]
     assert entry["responseBody"] == "x" * 1000
 
 
-def test_flow_control_bounds_what_runs_at_once(service: Service, server: Server) -> None:
+def test_flow_control_bounds_what_runs_at_once(
+    service: Service, server: Server
+) -> None:
     """With parallelism 2 at most two of a key are in progress; other keys are not delayed."""
     running, most, lock = 0, 0, threading.Lock()
 
@@ -186,7 +218,11 @@ def test_flow_control_bounds_what_runs_at_once(service: Service, server: Server)
 
     server.responding(slow)
     for _ in range(8):
-        service.publish(f"{server.url}/slow", Flow_Control_Key="k", Flow_Control_Value="parallelism=2")
+        service.publish(
+            f"{server.url}/slow",
+            Flow_Control_Key="k",
+            Flow_Control_Value="parallelism=2",
+        )
     other = service.publish(f"{server.url}/other")["messageId"]
     service.wait(lambda: "DELIVERED" in service.events(other))
     assert len(server.requests) < 9
@@ -199,7 +235,11 @@ def test_flow_control_bounds_the_rate(service: Service, server: Server) -> None:
     """With rate 3 a minute, three of ten go out, and three more after a minute."""
     server.always(b"{}")
     for _ in range(10):
-        service.publish(f"{server.url}/", Flow_Control_Key="k", Flow_Control_Value="rate=3, period=1m")
+        service.publish(
+            f"{server.url}/",
+            Flow_Control_Key="k",
+            Flow_Control_Value="rate=3, period=1m",
+        )
     for expected in (3, 6, 9, 10):
         service.wait(lambda expected=expected: len(server.requests) == expected)
         service.clock.advance(seconds=59)
@@ -208,12 +248,18 @@ def test_flow_control_bounds_the_rate(service: Service, server: Server) -> None:
         service.clock.advance(seconds=1)
 
 
-def test_a_day_of_retries_of_many_messages(start: Callable[..., Service], server: Server) -> None:
+def test_a_day_of_retries_of_many_messages(
+    start: Callable[..., Service], server: Server
+) -> None:
     """Fifty messages that always fail are all in the DLQ after a turned day, each tried four times."""
-    service = start(concurrency=4)  # the small destination resets connections when many are opened at once
+    service = start(
+        concurrency=4
+    )  # the small destination resets connections when many are opened at once
     failing(server)
     for number in range(50):
         service.publish(f"{server.url}/{number}")
-    entries = service.run_out(lambda: len(actual := service.dlq()) == 50 and actual, step=600)
+    entries = service.run_out(
+        lambda: len(actual := service.dlq()) == 50 and actual, step=600
+    )
     assert len({entry["dlqId"] for entry in entries}) == 50
     assert len(server.requests) == 200

@@ -29,15 +29,29 @@ def test_the_last_page_has_no_cursor_in_the_public_dialect(
     service.wait(lambda: len(service.http.get("/v2/dlq").json()["messages"]) == 3)
     first = service.http.get("/v2/dlq", params={"count": 1}).json()
     deleted = service.http.delete("/v2/dlq", params={"count": 1}).json()
-    assert (deleted["deleted"], bool(first["cursor"]), bool(deleted["cursor"])) == (1, True, True)
+    assert (deleted["deleted"], bool(first["cursor"]), bool(deleted["cursor"])) == (
+        1,
+        True,
+        True,
+    )
     last = [
         service.http.get(f"/v2/{listing}").json()
-        for listing in ("dlq", "workflows/dlq", "logs", "events", "workflows/logs", "workflows/events")
+        for listing in (
+            "dlq",
+            "workflows/dlq",
+            "logs",
+            "events",
+            "workflows/logs",
+            "workflows/events",
+        )
     ]
-    last.append(service.http.post("/v2/dlq/retry", params={"count": 1, "url": "none"}).json())
+    last.append(
+        service.http.post("/v2/dlq/retry", params={"count": 1, "url": "none"}).json()
+    )
     last.append(service.http.delete("/v2/dlq", params={"count": 2}).json())
     last += [
-        service.http.post(f"/v2/workflows/dlq/{action}?count=1").json() for action in ("resume", "restart")
+        service.http.post(f"/v2/workflows/dlq/{action}?count=1").json()
+        for action in ("resume", "restart")
     ]
     expected = None if prefix == "Upstash-" else ""
     assert {page.get("cursor") for page in last} == {expected}
@@ -55,13 +69,17 @@ def test_a_publish_without_a_prefix_gets_the_one_that_is_set(
     service.http.post(f"/v2/publish/{server.url}/plain")
     service.http.post("/v2/batch", json=[{"destination": f"{server.url}/batch"}])
     service.http.post(f"/v2/trigger/{server.url}/trigger")
-    service.http.post(f"/v2/publish/{server.url}/other", headers={f"{other}Retries": "1"})
+    service.http.post(
+        f"/v2/publish/{server.url}/other", headers={f"{other}Retries": "1"}
+    )
     service.wait(lambda: len(server.requests) == 4)
     for request in server.requests:
         spoken = other if request.path == "/other" else prefix
         assert f"{spoken}Signature" in request.headers
         assert f"{spoken}Message-Id" in request.headers
-        assert (f"{spoken}Workflow-RunId" in request.headers) is (request.path == "/trigger")
+        assert (f"{spoken}Workflow-RunId" in request.headers) is (
+            request.path == "/trigger"
+        )
         assert not any(name.startswith({"Service-": "Upstash-", "Upstash-": "Service-"}[spoken])
                        and "Sdk-Version" not in name for name in request.headers)  # fmt: skip
 
@@ -72,8 +90,14 @@ def test_callbacks_hold_as_much_of_a_response_as_configured(
     """Successes and failures are truncated at the largest message; bodies of that size are whole."""
     service = start(max_message=1000)
     reply = type(server.respond(None))
-    bodies = {"/long": (200, b"y" * 1001), "/just": (200, b"z" * 1000), "/bad": (500, b"x" * 50_000)}
-    server.respond = lambda request: reply(*_three(bodies.get(request.path, (200, b""))))
+    bodies = {
+        "/long": (200, b"y" * 1001),
+        "/just": (200, b"z" * 1000),
+        "/bad": (500, b"x" * 50_000),
+    }
+    server.respond = lambda request: reply(
+        *_three(bodies.get(request.path, (200, b"")))
+    )
     for path in bodies:
         service.publish(
             f"{server.url}{path}",
@@ -98,18 +122,28 @@ def _three(response: tuple[int, bytes]) -> tuple[int, dict[str, str], bytes]:
     return status, {}, body
 
 
-def test_messages_beyond_the_largest_are_refused(start: Callable[..., Service], server: Server) -> None:
+def test_messages_beyond_the_largest_are_refused(
+    start: Callable[..., Service], server: Server
+) -> None:
     """In a publish, a batch and an event, with 413; the largest one is accepted."""
     service = start(max_message=1000)
     server.always(b"{}")
-    assert service.http.post(f"/v2/publish/{server.url}/", content=b"x" * 1001).status_code == 413
+    assert (
+        service.http.post(f"/v2/publish/{server.url}/", content=b"x" * 1001).status_code
+        == 413
+    )
     item = {"destination": f"{server.url}/", "body": "x" * 1001}
     assert service.http.post("/v2/batch", json=[item]).status_code == 413
     assert service.http.post("/v2/notify/paid", content=b"x" * 1001).status_code == 413
-    assert service.http.post(f"/v2/publish/{server.url}/", content=b"x" * 1000).status_code == 200
+    assert (
+        service.http.post(f"/v2/publish/{server.url}/", content=b"x" * 1000).status_code
+        == 200
+    )
 
 
-def test_deduplication_outlives_a_restart(served: Callable[..., Any], server: Server) -> None:
+def test_deduplication_outlives_a_restart(
+    served: Callable[..., Any], server: Server
+) -> None:
     """Within ten minutes a repeat is recognised by the service that was started again, and not after them."""
     server.always(b"{}")
     with served() as service:
@@ -121,15 +155,24 @@ def test_deduplication_outlives_a_restart(served: Callable[..., Any], server: Se
         again = service.publish(f"{server.url}/", Deduplication_Id="one")
         assert again == {"messageId": first["messageId"], "deduplicated": True}
         clock.advance(seconds=1)
-        assert "deduplicated" not in service.publish(f"{server.url}/", Deduplication_Id="one")
+        assert "deduplicated" not in service.publish(
+            f"{server.url}/", Deduplication_Id="one"
+        )
 
 
 @pytest.mark.parametrize("field", ["header", "headers"])
-def test_all_headers_can_be_redacted(service: Service, server: Server, field: str) -> None:
+def test_all_headers_can_be_redacted(
+    service: Service, server: Server, field: str
+) -> None:
     """Under either name, in pending messages and in the DLQ; delivered unchanged."""
     server.always(b"oops", 500)
     message = service.publish(
-        f"{server.url}/", b"seen", Redact_Fields=field, Forward_X_Key="secret", Delay="1m", Retries="0"
+        f"{server.url}/",
+        b"seen",
+        Redact_Fields=field,
+        Forward_X_Key="secret",
+        Delay="1m",
+        Retries="0",
     )["messageId"]
     waiting = service.http.get(f"/v2/messages/{message}").json()
     digest = f"REDACTED:{hashlib.sha256(b'secret').hexdigest()}"
@@ -143,11 +186,20 @@ def test_all_headers_can_be_redacted(service: Service, server: Server, field: st
 def test_the_command_takes_both_settings(server: Server) -> None:
     """``--dialect`` and ``--max-message`` reach the running service."""
     server.always(b"{}")
-    with LocalService(indexes=["plain:dense:2:COSINE"], dialect="upstash", max_message=100) as running:
+    with LocalService(
+        indexes=["plain:dense:2:COSINE"], dialect="upstash", max_message=100
+    ) as running:
         bearer = {"Authorization": f"Bearer {running.token}"}
         with httpx.Client(base_url=running.url, headers=bearer) as client:
-            assert client.post(f"/v2/publish/{server.url}/", content=b"x" * 101).status_code == 413
-            sent = client.post(f"/v2/publish/{server.url}/", content=b"x" * 100).json()["messageId"]
+            assert (
+                client.post(
+                    f"/v2/publish/{server.url}/", content=b"x" * 101
+                ).status_code
+                == 413
+            )
+            sent = client.post(f"/v2/publish/{server.url}/", content=b"x" * 100).json()[
+                "messageId"
+            ]
             for _ in range(500):
                 if server.requests:
                     break

@@ -15,7 +15,9 @@ KEY = "sig_current_" + "c" * 32
 FACTOR = 1000
 
 
-def test_a_day_of_retries_takes_its_part_of_a_day(start: Callable[..., Service], server: Server) -> None:
+def test_a_day_of_retries_takes_its_part_of_a_day(
+    start: Callable[..., Service], server: Server
+) -> None:
     """Each wait of the documented schedule is divided: 111 s of a thousandth instead of 31 hours."""
     service = start(time_factor=FACTOR)
     server.always(b"no", 500)
@@ -24,18 +26,25 @@ def test_a_day_of_retries_takes_its_part_of_a_day(start: Callable[..., Service],
     for retried in range(1, 6):
         shown = service.wait(
             lambda retried=retried: (
-                (actual := service.http.get(f"/v2/messages/{message}").json()).get("retried") == retried
+                (actual := service.http.get(f"/v2/messages/{message}").json()).get(
+                    "retried"
+                )
+                == retried
                 and actual
             )
         )
         waits.append(shown["nextDeliveryTime"] - service.clock.now_ms())
         service.clock.advance(seconds=waits[-1] / 1000)
-    assert waits == pytest.approx([12.182, 148.413, 1808.042, 22026.466, 86400], abs=0.6)
+    assert waits == pytest.approx(
+        [12.182, 148.413, 1808.042, 22026.466, 86400], abs=0.6
+    )
     service.wait(service.dlq)
     assert len(server.requests) == 6
 
 
-def test_signatures_and_timestamps_are_real(start: Callable[..., Service], server: Server) -> None:
+def test_signatures_and_timestamps_are_real(
+    start: Callable[..., Service], server: Server
+) -> None:
     """A signature is of now and valid for 300 s; createdAt and event times are the clock's own."""
     service = start(time_factor=FACTOR)
     server.json(b"no", 500)
@@ -48,7 +57,9 @@ def test_signatures_and_timestamps_are_real(start: Callable[..., Service], serve
     service.wait(lambda: "RETRY" in service.events(message))
     service.clock.advance(seconds=13)
     service.wait(lambda: "DELIVERED" in service.events(message))
-    for request, timestamp in zip(server.requests, (begun + 1000, begun + 14_000), strict=True):
+    for request, timestamp in zip(
+        server.requests, (begun + 1000, begun + 14_000), strict=True
+    ):
         claims = jwt.decode(
             request.headers["Service-Signature"],
             KEY,
@@ -60,8 +71,12 @@ def test_signatures_and_timestamps_are_real(start: Callable[..., Service], serve
             timestamp // 1000,
             timestamp // 1000 + 300,
         )
-    events = service.http.get("/v2/logs", params={"messageId": message}).json()["events"]
-    times = {event["state"]: event["time"] for event in events if event["state"] != "ACTIVE"}
+    events = service.http.get("/v2/logs", params={"messageId": message}).json()[
+        "events"
+    ]
+    times = {
+        event["state"]: event["time"] for event in events if event["state"] != "ACTIVE"
+    }
     failed = dict.fromkeys(("ERROR", "RETRY"), begun + 1000)
     assert times == {"CREATED": begun, **failed, "DELIVERED": begun + 14_000}
 
@@ -82,13 +97,21 @@ def test_not_before_and_retry_after_are_divided_as_delays(
     assert again - service.clock.now_ms() == 600
 
 
-def test_deduplication_stays_real(start: Callable[..., Service], server: Server) -> None:
+def test_deduplication_stays_real(
+    start: Callable[..., Service], server: Server
+) -> None:
     """The ten minutes of a deduplication id are ten minutes, whatever the factor."""
     service = start(time_factor=FACTOR)
     server.always(b"yes")
-    first = service.publish(f"{server.url}/", Deduplication_Id="one", Timeout="60s")["messageId"]
+    first = service.publish(f"{server.url}/", Deduplication_Id="one", Timeout="60s")[
+        "messageId"
+    ]
     service.wait(lambda: "DELIVERED" in service.events(first))
     service.clock.advance(seconds=599)
-    assert service.publish(f"{server.url}/", Deduplication_Id="one")["messageId"] == first
+    assert (
+        service.publish(f"{server.url}/", Deduplication_Id="one")["messageId"] == first
+    )
     service.clock.advance(seconds=2)
-    assert service.publish(f"{server.url}/", Deduplication_Id="one")["messageId"] != first
+    assert (
+        service.publish(f"{server.url}/", Deduplication_Id="one")["messageId"] != first
+    )

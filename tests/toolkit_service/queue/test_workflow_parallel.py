@@ -32,7 +32,9 @@ class Endpoint:
         self.reply = type(server.respond(None))
         server.respond = self.respond
 
-    def headers(self, run_id: str, *, init: bool = False, **more: str) -> dict[str, str]:
+    def headers(
+        self, run_id: str, *, init: bool = False, **more: str
+    ) -> dict[str, str]:
         """The headers of every publish of a run."""
         return {
             "Upstash-Workflow-Init": str(init).lower(),
@@ -50,7 +52,8 @@ class Endpoint:
                 "destination": self.url,
                 "body": json.dumps(step),
                 "headers": self.headers(
-                    run_id, **({"Delay": step["sleepFor"]} if "sleepFor" in step else {})
+                    run_id,
+                    **({"Delay": step["sleepFor"]} if "sleepFor" in step else {}),
                 ),
             }
             for step in steps
@@ -62,7 +65,11 @@ class Endpoint:
 
     def begin(self, run_id: str = "wfr_one") -> str:
         """Start a run."""
-        message = {"destination": self.url, "body": "{}", "headers": self.headers(run_id, init=True)}
+        message = {
+            "destination": self.url,
+            "body": "{}",
+            "headers": self.headers(run_id, init=True),
+        }
         assert self.service.http.post("/v2/batch", json=[message]).status_code == 200
         return run_id
 
@@ -70,19 +77,36 @@ class Endpoint:
         """The application's response to a delivery."""
         run_id = request.headers["Upstash-Workflow-RunId"]
         try:
-            self.step(run_id, [json.loads(base64.b64decode(i["body"])) for i in json.loads(request.body)][1:])
+            self.step(
+                run_id,
+                [
+                    json.loads(base64.b64decode(i["body"]))
+                    for i in json.loads(request.body)
+                ][1:],
+            )
         except RuntimeError as error:
-            return self.reply(500, {}, json.dumps({"error": "RuntimeError", "message": str(error)}).encode())
+            return self.reply(
+                500,
+                {},
+                json.dumps({"error": "RuntimeError", "message": str(error)}).encode(),
+            )
         return self.reply(200, {}, b"{}")
 
     def step(self, run_id: str, history: list[dict[str, Any]]) -> None:
         """Run the step that the history requests."""
         results = {step["stepId"]: step for step in history if step["stepId"]}
-        parallel = [s for s in history if s["stepId"] in PARALLEL or s.get("targetStep") in PARALLEL]
+        parallel = [
+            s
+            for s in history
+            if s["stepId"] in PARALLEL or s.get("targetStep") in PARALLEL
+        ]
         if 1 not in results:
             self.run(run_id, 1, 1)
         elif not parallel:
-            plans = [{"stepId": 0, "stepName": f"s{n}", "concurrent": 3, "targetStep": n} for n in PARALLEL]
+            plans = [
+                {"stepId": 0, "stepName": f"s{n}", "concurrent": 3, "targetStep": n}
+                for n in PARALLEL
+            ]
             plans[1]["sleepFor"] = "1h"
             self.post(run_id, *plans)
         elif len(parallel) < 2 * len(PARALLEL):
@@ -92,7 +116,9 @@ class Endpoint:
             self.run(run_id, 5, 1)
         else:
             self.results[run_id] = [results[n].get("out") for n in range(1, 6)]
-            self.service.http.delete(f"/v2/workflows/runs/{run_id}", params={"cancel": "false"})
+            self.service.http.delete(
+                f"/v2/workflows/runs/{run_id}", params={"cancel": "false"}
+            )
 
     def run(self, run_id: str, number: int, concurrent: int) -> None:
         """Run one step and post its result; the fourth waits for an event."""
@@ -100,10 +126,21 @@ class Endpoint:
             self.ran.append((run_id, number))
         if number in self.broken:
             raise RuntimeError("no luck")
-        step = {"stepId": number, "stepName": f"s{number}", "stepType": "Run", "concurrent": concurrent}
+        step = {
+            "stepId": number,
+            "stepName": f"s{number}",
+            "stepType": "Run",
+            "concurrent": concurrent,
+        }
         if number == 4:
-            body = {"url": self.url, "timeout": "1d", "step": {**step, "stepType": "Wait"}}
-            self.service.http.post("/v2/wait/go", json=body, headers=self.headers(run_id))
+            body = {
+                "url": self.url,
+                "timeout": "1d",
+                "step": {**step, "stepType": "Wait"},
+            }
+            self.service.http.post(
+                "/v2/wait/go", json=body, headers=self.headers(run_id)
+            )
             return
         self.post(run_id, {**step, "out": json.dumps(number)})
         if self.post_twice:
@@ -121,7 +158,9 @@ class Endpoint:
 
 
 def state(service: Service, run_id: str) -> str:
-    (run,) = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
+    (run,) = service.http.get(
+        "/v2/workflows/logs", params={"workflowRunId": run_id}
+    ).json()["runs"]
     actual: str = run["workflowState"]
     return actual
 
@@ -141,7 +180,13 @@ def test_parallel_steps_run_once_each_and_then_the_next(
     service.clock.advance(seconds=3600)
     service.wait(lambda: state(service, run_id) == "RUN_SUCCESS")
     assert endpoint.numbers(run_id) == [1, 2, 3, 4, 5]
-    assert endpoint.results[run_id] == ["1", "2", "3", base64.b64encode(b"now").decode(), "5"]
+    assert endpoint.results[run_id] == [
+        "1",
+        "2",
+        "3",
+        base64.b64encode(b"now").decode(),
+        "5",
+    ]
 
 
 def test_the_run_log_groups_parallel_steps(service: Service, server: Server) -> None:
@@ -152,22 +197,33 @@ def test_the_run_log_groups_parallel_steps(service: Service, server: Server) -> 
     service.wait(lambda: endpoint.numbers(run_id) == [1, 2, 4])
     service.clock.advance(seconds=3600)
     service.wait(lambda: state(service, run_id) == "RUN_SUCCESS")
-    (run,) = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
-    shape = [(group["type"], sorted(step["stepName"] for step in group["steps"])) for group in run["steps"]]
+    (run,) = service.http.get(
+        "/v2/workflows/logs", params={"workflowRunId": run_id}
+    ).json()["runs"]
+    shape = [
+        (group["type"], sorted(step["stepName"] for step in group["steps"]))
+        for group in run["steps"]
+    ]
     assert shape == [
         ("sequential", ["init"]),
         ("sequential", ["s1"]),
         ("parallel", ["s2", "s3", "s4"]),
         ("sequential", ["s5"]),
     ]
-    by_name = {step["stepName"]: step for group in run["steps"] for step in group["steps"]}
+    by_name = {
+        step["stepName"]: step for group in run["steps"] for step in group["steps"]
+    }
     assert by_name["s2"]["out"] == "2"
     assert by_name["s4"]["waitEventId"] == "go"
     message = by_name["s2"]["messageId"]
-    assert service.http.get("/v2/workflows/logs", params={"messageId": message}).json()["runs"] == [run]
+    assert service.http.get("/v2/workflows/logs", params={"messageId": message}).json()[
+        "runs"
+    ] == [run]
 
 
-def test_a_run_resumes_with_all_that_it_had_under_way(service: Service, server: Server) -> None:
+def test_a_run_resumes_with_all_that_it_had_under_way(
+    service: Service, server: Server
+) -> None:
     """The failed step runs again, the others keep sleeping and waiting, finished steps are not repeated."""
     endpoint = Endpoint(service, server)
     run_id = endpoint.begin()
@@ -179,12 +235,20 @@ def test_a_run_resumes_with_all_that_it_had_under_way(service: Service, server: 
     assert state(service, run_id) == "RUN_FAILED"
     assert service.http.get("/v2/waiters/go").json() == []
     endpoint.broken = set()
-    resumed = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()["workflowRunId"]
+    resumed = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()[
+        "workflowRunId"
+    ]
     service.wait(lambda: endpoint.numbers(resumed) == [3])
     endpoint.event()
     service.wait(lambda: state(service, resumed) == "RUN_SUCCESS")
     assert endpoint.numbers(resumed) == [3, 5]
-    assert endpoint.results[resumed] == ["1", "2", "3", base64.b64encode(b"now").decode(), "5"]
+    assert endpoint.results[resumed] == [
+        "1",
+        "2",
+        "3",
+        base64.b64encode(b"now").decode(),
+        "5",
+    ]
 
 
 def test_a_sleep_continues_in_the_resumed_run(service: Service, server: Server) -> None:
@@ -195,9 +259,13 @@ def test_a_sleep_continues_in_the_resumed_run(service: Service, server: Server) 
     (entry,) = service.wait(lambda: service.dlq("workflows/dlq"))
     endpoint.broken = set()
     service.clock.advance(seconds=1800)
-    resumed = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()["workflowRunId"]
+    resumed = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()[
+        "workflowRunId"
+    ]
     endpoint.event()
-    service.wait(lambda: {2, 4} <= {*endpoint.numbers(run_id), *endpoint.numbers(resumed)})
+    service.wait(
+        lambda: {2, 4} <= {*endpoint.numbers(run_id), *endpoint.numbers(resumed)}
+    )
     assert 3 not in endpoint.numbers(resumed)
     service.clock.advance(seconds=1800)
     service.wait(lambda: state(service, resumed) == "RUN_SUCCESS")
@@ -211,7 +279,9 @@ def test_a_restart_forgets_what_was_under_way(service: Service, server: Server) 
     endpoint.begin()
     (entry,) = service.wait(lambda: service.dlq("workflows/dlq"))
     endpoint.broken = set()
-    restarted = service.http.post(f"/v2/workflows/dlq/restart/{entry['dlqId']}").json()["workflowRunId"]
+    restarted = service.http.post(f"/v2/workflows/dlq/restart/{entry['dlqId']}").json()[
+        "workflowRunId"
+    ]
     endpoint.event()
     service.wait(lambda: endpoint.numbers(restarted) == [1, 2, 4])
     service.clock.advance(seconds=3600)

@@ -44,7 +44,9 @@ def address(registry: IndexRegistry) -> Iterator[str]:
     routes = [operation.route() for operation in vector_operations(registry)]
     app = Starlette(routes=routes, exception_handlers=error_handlers(registry))
     server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="off")
+        uvicorn.Config(
+            app, host="127.0.0.1", port=0, log_level="warning", lifespan="off"
+        )
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -30,7 +30,9 @@ FLOAT32 = 2.0**-24
 
 # eighths are exact in single precision, and their sums and products in double: equal scores are equal
 eighths = st.integers(-40, 40).map(lambda number: number / 8)
-sparse_vectors = st.dictionaries(st.integers(0, 7) | st.just(2**31 - 1), eighths, min_size=1, max_size=5)
+sparse_vectors = st.dictionaries(
+    st.integers(0, 7) | st.just(2**31 - 1), eighths, min_size=1, max_size=5
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +43,18 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexRegistry
         made.create(IndexSpec(f"d{similarity}", 3, similarity))  # type: ignore[arg-type]
     made.create(IndexSpec.parse("sparse:sparse"))
     for start in (0, 1):
-        made.create(IndexSpec(f"hybrid{start}", 3, "COSINE", kind="hybrid", rank_start=start))
+        made.create(
+            IndexSpec(f"hybrid{start}", 3, "COSINE", kind="hybrid", rank_start=start)
+        )
     yield made
     made.close()
 
 
 def vector_of(sparse: Sparse) -> SparseArray:
-    return SparseArray(np.array(list(sparse), dtype=np.int64), np.array(list(sparse.values()), dtype=float))
+    return SparseArray(
+        np.array(list(sparse), dtype=np.int64),
+        np.array(list(sparse.values()), dtype=float),
+    )
 
 
 def wire_of(sparse: Sparse) -> dict[str, Any]:
@@ -59,17 +66,23 @@ def emptied(index: VectorIndex) -> VectorIndex:
     return index
 
 
-def naive_dense(vector: Sequence[float], query: Sequence[float], similarity: str) -> float:
+def naive_dense(
+    vector: Sequence[float], query: Sequence[float], similarity: str
+) -> float:
     dot = sum(a * b for a, b in zip(vector, query, strict=True))
     if similarity == "DOT_PRODUCT":
         return (1 + dot) / 2
     if similarity == "EUCLIDEAN":
         return 1 / (1 + sum((a - b) ** 2 for a, b in zip(vector, query, strict=True)))
-    lengths = math.sqrt(sum(a * a for a in vector)) * math.sqrt(sum(b * b for b in query))
+    lengths = math.sqrt(sum(a * a for a in vector)) * math.sqrt(
+        sum(b * b for b in query)
+    )
     return (1 + (dot / lengths if lengths else 0)) / 2
 
 
-def naive_sparse(rows: dict[str, Sparse], query: Sparse, *, idf: bool) -> dict[str, float]:
+def naive_sparse(
+    rows: dict[str, Sparse], query: Sparse, *, idf: bool
+) -> dict[str, float]:
     scores = {}
     for name, row in rows.items():
         shared = row.keys() & query.keys()
@@ -77,13 +90,19 @@ def naive_sparse(rows: dict[str, Sparse], query: Sparse, *, idf: bool) -> dict[s
             total = 0.0
             for index in shared:
                 holding = sum(index in other for other in rows.values())
-                weight = math.log((len(rows) - holding + 0.5) / (holding + 0.5) + 1) if idf else 1.0
+                weight = (
+                    math.log((len(rows) - holding + 0.5) / (holding + 0.5) + 1)
+                    if idf
+                    else 1.0
+                )
                 total += weight * row[index] * query[index]
             scores[name] = total
     return scores
 
 
-def naive_rrf(rankings: Sequence[Sequence[tuple[str, float]]], start: int) -> dict[str, float]:
+def naive_rrf(
+    rankings: Sequence[Sequence[tuple[str, float]]], start: int
+) -> dict[str, float]:
     fused: dict[str, Fraction] = {}
     for ranking in rankings:
         for rank, (name, _) in enumerate(ranking):
@@ -105,7 +124,9 @@ def naive_dbsf(rankings: Sequence[Sequence[tuple[str, float]]]) -> dict[str, flo
     return fused
 
 
-def agree(actual: Sequence[tuple[str, float]], naive: dict[str, float], top_k: int) -> None:
+def agree(
+    actual: Sequence[tuple[str, float]], naive: dict[str, float], top_k: int
+) -> None:
     """The right number of results, each with its score, the best of all, best first."""
     assert len(actual) == min(top_k, len(naive))
     assert len(dict(actual)) == len(actual)
@@ -114,7 +135,9 @@ def agree(actual: Sequence[tuple[str, float]], naive: dict[str, float], top_k: i
         assert score == pytest.approx(naive[name], rel=FLOAT32, abs=1e-9)
     best = sorted(naive.values(), reverse=True)[:top_k]
     assert [score for _, score in actual] == pytest.approx(best, rel=FLOAT32, abs=1e-9)
-    assert [score for _, score in actual] == sorted((score for _, score in actual), reverse=True)
+    assert [score for _, score in actual] == sorted(
+        (score for _, score in actual), reverse=True
+    )
 
 
 def ordinals(names: list[str]) -> list[int]:
@@ -128,16 +151,27 @@ def results_of(index: VectorIndex, query: IndexQuery) -> list[tuple[str, float]]
 
 
 steps = st.lists(
-    st.tuples(st.integers(0, 6), st.none() | sparse_vectors) | st.tuples(st.just(-1), sparse_vectors),
+    st.tuples(st.integers(0, 6), st.none() | sparse_vectors)
+    | st.tuples(st.just(-1), sparse_vectors),
     max_size=30,
 )
 
 
 @pytest.mark.slow
 @settings(max_examples=600, deadline=None)
-@given(steps, st.integers(1, 8), st.booleans(), st.sampled_from([1, 4, 20_000]), st.sets(st.integers(0, 6)))
+@given(
+    steps,
+    st.integers(1, 8),
+    st.booleans(),
+    st.sampled_from([1, 4, 20_000]),
+    st.sets(st.integers(0, 6)),
+)
 def test_inner_products_while_rows_come_and_go(
-    taken: list[tuple[int, Sparse | None]], top_k: int, idf: object, small: int, chosen: set[int]
+    taken: list[tuple[int, Sparse | None]],
+    top_k: int,
+    idf: object,
+    small: int,
+    chosen: set[int],
 ) -> None:
     """After any puts, replacements, removals and merges of postings, scores are plain sums.
 
@@ -155,7 +189,10 @@ def test_inner_products_while_rows_come_and_go(
                     top_k,
                 )
                 allowed = rows.nearest(
-                    vector_of(sparse), 99, idf=bool(idf), passing=np.array(sorted(chosen), int)
+                    vector_of(sparse),
+                    99,
+                    idf=bool(idf),
+                    passing=np.array(sorted(chosen), int),
                 )
                 expected = naive_sparse(naive, sparse, idf=bool(idf))
                 agree(
@@ -178,8 +215,13 @@ def test_inner_products_while_rows_come_and_go(
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(sparse_vectors, st.booleans()), min_size=1, max_size=12), sparse_vectors)
-def test_equal_scores_keep_the_order_of_sequence(vectors: list[tuple[Sparse, bool]], query: Sparse) -> None:
+@given(
+    st.lists(st.tuples(sparse_vectors, st.booleans()), min_size=1, max_size=12),
+    sparse_vectors,
+)
+def test_equal_scores_keep_the_order_of_sequence(
+    vectors: list[tuple[Sparse, bool]], query: Sparse
+) -> None:
     """Among equal scores the row put first comes first, even when it was replaced, whatever top_k is."""
     rows = InvertedRows()
     for number, (sparse, _) in enumerate(vectors):
@@ -189,7 +231,9 @@ def test_equal_scores_keep_the_order_of_sequence(vectors: list[tuple[Sparse, boo
             rows.put(number, str(number), vector_of(sparse))
     whole = rows.nearest(vector_of(query), 99)
     assert whole == sorted(whole, key=lambda item: (-item[1], int(item[0])))
-    assert all(rows.nearest(vector_of(query), top_k) == whole[:top_k] for top_k in range(1, 5))
+    assert all(
+        rows.nearest(vector_of(query), top_k) == whole[:top_k] for top_k in range(1, 5)
+    )
 
 
 rankings = st.lists(
@@ -207,7 +251,9 @@ rankings = st.lists(
 def test_rrf(given_rankings: list[list[tuple[str, float]]], start: int) -> None:
     """Reciprocal rank fusion is the sum of 1 / (rank + 60) in exact fractions, ranks from 0 or from 1."""
     agree(
-        fuse(given_rankings, "RRF", rank_start=start, inserted=ordinals), naive_rrf(given_rankings, start), 99
+        fuse(given_rankings, "RRF", rank_start=start, inserted=ordinals),
+        naive_rrf(given_rankings, start),
+        99,
     )
 
 
@@ -216,10 +262,18 @@ def test_rrf(given_rankings: list[list[tuple[str, float]]], start: int) -> None:
 @given(rankings)
 def test_dbsf(given_rankings: list[list[tuple[str, float]]]) -> None:
     """Distribution-based fusion is that of the standard library's mean and deviation; all equal is 0.5."""
-    agree(fuse(given_rankings, "DBSF", rank_start=1, inserted=ordinals), naive_dbsf(given_rankings), 99)
+    agree(
+        fuse(given_rankings, "DBSF", rank_start=1, inserted=ordinals),
+        naive_dbsf(given_rankings),
+        99,
+    )
 
 
-slow = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+slow = settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 dense_vectors = st.lists(eighths, min_size=3, max_size=3)
 
 
@@ -231,18 +285,29 @@ dense_vectors = st.lists(eighths, min_size=3, max_size=3)
     st.sampled_from(SIMILARITIES),
 )
 def test_dense_scores_of_an_index(
-    registry: IndexRegistry, vectors: list[list[float]], query: list[float], top_k: int, similarity: str
+    registry: IndexRegistry,
+    vectors: list[list[float]],
+    query: list[float],
+    top_k: int,
+    similarity: str,
 ) -> None:
     """The scores of an index are the documented formula of each similarity."""
     index = emptied(registry.get(f"d{similarity}"))
-    index.upsert([{"id": str(number), "vector": vector} for number, vector in enumerate(vectors)])
-    naive = {str(number): naive_dense(vector, query, similarity) for number, vector in enumerate(vectors)}
+    index.upsert(
+        [{"id": str(number), "vector": vector} for number, vector in enumerate(vectors)]
+    )
+    naive = {
+        str(number): naive_dense(vector, query, similarity)
+        for number, vector in enumerate(vectors)
+    }
     agree(results_of(index, IndexQuery(np.array(query), top_k, NOTHING)), naive, top_k)
 
 
 @slow
 @given(
-    st.lists(st.tuples(dense_vectors, sparse_vectors, st.booleans()), min_size=1, max_size=10),
+    st.lists(
+        st.tuples(dense_vectors, sparse_vectors, st.booleans()), min_size=1, max_size=10
+    ),
     dense_vectors,
     sparse_vectors,
     st.fixed_dictionaries(
@@ -267,7 +332,12 @@ def test_hybrid_queries_of_an_index(
     index = emptied(registry.get(f"hybrid{start}"))
     names = [str(number) for number in range(len(given_rows))]
     index.upsert(
-        {"id": name, "vector": vector, "sparseVector": wire_of(other), "metadata": {"kept": kept}}
+        {
+            "id": name,
+            "vector": vector,
+            "sparseVector": wire_of(other),
+            "metadata": {"kept": kept},
+        }
         for name, (vector, other, kept) in zip(names, given_rows, strict=True)
     )
     passing = {
@@ -295,13 +365,17 @@ def test_hybrid_queries_of_an_index(
     # ranked by the index, as rounding decides among equals; both were just verified
     sides = [one_side, other_side]
     fused = naive_rrf(sides, start) if options["fusion"] == "RRF" else naive_dbsf(sides)
-    both = results_of(index, IndexQuery(np.array(dense), sparse=vector_of(sparse), **request))
+    both = results_of(
+        index, IndexQuery(np.array(dense), sparse=vector_of(sparse), **request)
+    )
     agree(both, fused, options["top_k"])
 
 
 MISSING = object()
 Condition = tuple[str, Callable[[Any], bool]]
-scalars = st.integers(-2, 3) | st.sampled_from([0.5, 1.0, True, False, "", "a", "ab", "ba", "A"])
+scalars = st.integers(-2, 3) | st.sampled_from(
+    [0.5, 1.0, True, False, "", "a", "ab", "ba", "A"]
+)
 documents = st.fixed_dictionaries(
     {},
     optional={
@@ -312,10 +386,14 @@ documents = st.fixed_dictionaries(
 )
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "a": lambda row: row.get("a", MISSING),
-    "b.c": lambda row: row["b"].get("c", MISSING) if isinstance(row.get("b"), dict) else MISSING,
+    "b.c": lambda row: (
+        row["b"].get("c", MISSING) if isinstance(row.get("b"), dict) else MISSING
+    ),
     "tags": lambda row: row.get("tags", MISSING),
     "tags[1]": lambda row: row["tags"][1] if is_list(row.get("tags"), 2) else MISSING,
-    "tags[#-1]": lambda row: row["tags"][-1] if is_list(row.get("tags"), 1) else MISSING,
+    "tags[#-1]": lambda row: (
+        row["tags"][-1] if is_list(row.get("tags"), 1) else MISSING
+    ),
 }
 
 
@@ -336,7 +414,8 @@ def written(value: Any) -> str:
 
 def globbing(pattern: str, text: Any) -> bool:
     rule = "".join(
-        ".*" if element == "*" else "." if element == "?" else re.escape(element) for element in pattern
+        ".*" if element == "*" else "." if element == "?" else re.escape(element)
+        for element in pattern
     )
     return isinstance(text, str) and re.fullmatch(rule, text, re.DOTALL) is not None
 
@@ -348,14 +427,21 @@ def conditions(draw: st.DrawFn) -> Condition:
     rule = draw(st.sampled_from(["compare", "glob", "in", "contains", "has"]))
     negated, value = draw(st.booleans()), draw(scalars)
     if rule == "has":
-        return f"HAS {'NOT ' * negated}FIELD {field}", lambda row: (get(row) is MISSING) is negated
+        return (
+            f"HAS {'NOT ' * negated}FIELD {field}",
+            lambda row: (get(row) is MISSING) is negated,
+        )
 
     def there(says: Callable[[Any], bool]) -> Callable[[Any], bool]:
-        return lambda row: get(row) is not MISSING and get(row) is not None and says(get(row))
+        return lambda row: (
+            get(row) is not MISSING and get(row) is not None and says(get(row))
+        )
 
     if rule == "compare":
         sign = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]))
-        return f"{field} {sign} {written(value)}", there(lambda actual: compared(actual, sign, value))
+        return f"{field} {sign} {written(value)}", there(
+            lambda actual: compared(actual, sign, value)
+        )
     if rule == "glob":
         pattern = draw(st.text("ab*?A", max_size=4))
         text = f"{field} {'NOT ' * negated}GLOB '{pattern}'"
@@ -363,11 +449,19 @@ def conditions(draw: st.DrawFn) -> Condition:
     if rule == "in":
         values = draw(st.lists(scalars, min_size=1, max_size=3))
         text = f"{field} {'not ' * negated}in ({', '.join(map(written, values))})"
-        return text, there(lambda actual: any(same(actual, element) for element in values) is not negated)
+        return text, there(
+            lambda actual: (
+                any(same(actual, element) for element in values) is not negated
+            )
+        )
     text = f"{field} {'NOT ' * negated}CONTAINS {written(value)}"
     return text, there(
         lambda actual: (
-            (isinstance(actual, list) and any(same(element, value) for element in actual)) is not negated
+            (
+                isinstance(actual, list)
+                and any(same(element, value) for element in actual)
+            )
+            is not negated
         )
     )
 
@@ -375,9 +469,16 @@ def conditions(draw: st.DrawFn) -> Condition:
 def compared(actual: Any, sign: str, value: Any) -> bool:
     if sign in {"=", "!="}:
         return same(actual, value) is (sign == "=")
-    if isinstance(actual, dict | list) or isinstance(actual, str) != isinstance(value, str):
+    if isinstance(actual, dict | list) or isinstance(actual, str) != isinstance(
+        value, str
+    ):
         return False
-    return {"<": actual < value, "<=": actual <= value, ">": actual > value, ">=": actual >= value}[sign]
+    return {
+        "<": actual < value,
+        "<=": actual <= value,
+        ">": actual > value,
+        ">=": actual >= value,
+    }[sign]
 
 
 def joined(parts: list[Condition], word: str) -> Condition:
@@ -389,7 +490,9 @@ def joined(parts: list[Condition], word: str) -> Condition:
 
 filters = st.recursive(
     conditions(),
-    lambda inner: st.builds(joined, st.lists(inner, min_size=2, max_size=3), st.sampled_from(["AND", "OR"])),
+    lambda inner: st.builds(
+        joined, st.lists(inner, min_size=2, max_size=3), st.sampled_from(["AND", "OR"])
+    ),
     max_leaves=5,
 )
 
@@ -406,7 +509,9 @@ def test_filters(chosen: Condition, rows: list[dict[str, Any]]) -> None:
 
 @slow
 @given(filters, st.lists(documents, min_size=1, max_size=8))
-def test_filters_of_an_index(registry: IndexRegistry, chosen: Condition, rows: list[dict[str, Any]]) -> None:
+def test_filters_of_an_index(
+    registry: IndexRegistry, chosen: Condition, rows: list[dict[str, Any]]
+) -> None:
     """A filtered query of a dense and of a sparse index returns exactly the matching rows."""
     text, check = chosen
     passing = {str(number) for number, row in enumerate(rows) if check(row)}
@@ -415,5 +520,7 @@ def test_filters_of_an_index(registry: IndexRegistry, chosen: Condition, rows: l
     dense.upsert({**row, "vector": [1, 2, 3]} for row in named)
     sparse.upsert({**row, "sparseVector": wire_of({5: 1.0})} for row in named)
     of_dense = results_of(dense, IndexQuery(np.ones(3), 99, NOTHING, parse(text)))
-    of_sparse = results_of(sparse, IndexQuery(None, 99, NOTHING, parse(text), sparse=vector_of({5: 2.0})))
+    of_sparse = results_of(
+        sparse, IndexQuery(None, 99, NOTHING, parse(text), sparse=vector_of({5: 2.0}))
+    )
     assert dict(of_dense).keys() == dict(of_sparse).keys() == passing

@@ -23,7 +23,9 @@ from toolkit_service.vectors.vector_index import IndexRegistry
 pytestmark = pytest.mark.slow
 
 TEXT = "ab" * 22_500
-FILTER = " OR ".join(f"text GLOB '*{'[ab]' * 220}{'c' * number}*'" for number in range(1, 61))
+FILTER = " OR ".join(
+    f"text GLOB '*{'[ab]' * 220}{'c' * number}*'" for number in range(1, 61)
+)
 QUERY = {"vector": [1.0, 0.0], "topK": 1, "filter": FILTER}
 
 
@@ -31,7 +33,10 @@ QUERY = {"vector": [1.0, 0.0], "topK": 1, "filter": FILTER}
 def service(tmp_path: Path) -> Iterator[LocalService]:
     """An index of 600 rows of 45 KB of metadata each, in a process of its own."""
     with LocalService(tmp_path / "data") as running:
-        rows = [{"id": f"{n}", "vector": [1.0, n], "metadata": {"text": f"{n}{TEXT}"}} for n in range(600)]
+        rows = [
+            {"id": f"{n}", "vector": [1.0, n], "metadata": {"text": f"{n}{TEXT}"}}
+            for n in range(600)
+        ]
         with client(running) as http:
             assert http.post("/vector/plain/upsert", json=rows).status_code == 200
         yield running
@@ -49,13 +54,17 @@ def busy(service: LocalService) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_filter_has_a_budget_and_others_are_served_meanwhile(service: LocalService) -> None:
+def test_a_filter_has_a_budget_and_others_are_served_meanwhile(
+    service: LocalService,
+) -> None:
     """It ends with an API error naming the limit; other requests are neither delayed nor failing."""
     with client(service) as http, client(service) as other:
         used = busy(service)
         responses: list[httpx.Response] = []
         asking = threading.Thread(
-            target=lambda: responses.append(http.post("/vector/plain/query", json=QUERY))
+            target=lambda: responses.append(
+                http.post("/vector/plain/query", json=QUERY)
+            )
         )
         asking.start()
         waits = []
@@ -72,14 +81,21 @@ def test_a_filter_has_a_budget_and_others_are_served_meanwhile(service: LocalSer
         assert sorted(waits)[len(waits) // 2] < 0.2
         assert http.get("/vector/plain/info").json()["result"]["vectorCount"] == 600
         fine = QUERY | {"filter": "text GLOB '7[ab]*'"}
-        assert [hit["id"] for hit in http.post("/vector/plain/query", json=fine).json()["result"]] == ["7"]
+        assert [
+            hit["id"]
+            for hit in http.post("/vector/plain/query", json=fine).json()["result"]
+        ] == ["7"]
 
 
-def test_a_request_beyond_the_budget_changes_nothing_and_can_be_retried(tmp_path: Path) -> None:
+def test_a_request_beyond_the_budget_changes_nothing_and_can_be_retried(
+    tmp_path: Path,
+) -> None:
     """A query, a resumable one and a deletion fail as a whole when the time is used up."""
     registry = IndexRegistry(tmp_path)
     index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
-    index.upsert({"id": f"{n}", "vector": [1.0, n], "metadata": {"n": n}} for n in range(20))
+    index.upsert(
+        {"id": f"{n}", "vector": [1.0, n], "metadata": {"n": n}} for n in range(20)
+    )
     chosen = parse("n < 5")
     query = IndexQuery(np.ones(2), 10, Included(), filter=chosen)
     for ask in (
@@ -106,7 +122,9 @@ def test_a_filter_ends_when_its_caller_has_left(service: LocalService) -> None:
     assert busy(service) - used < 0.1
 
 
-def test_the_end_of_the_service_does_not_wait_for_a_filter(service: LocalService) -> None:
+def test_the_end_of_the_service_does_not_wait_for_a_filter(
+    service: LocalService,
+) -> None:
     """After SIGTERM it ends soon after a second of grace, whatever is evaluated."""
     with client(service) as http:
         asking = [threading.Thread(target=ask_in_vain, args=(http,)) for _ in range(4)]
@@ -123,6 +141,10 @@ def test_the_end_of_the_service_does_not_wait_for_a_filter(service: LocalService
 def ask_in_vain(http: httpx.Client) -> None:
     """Send a query that ends without a result."""
     try:
-        assert http.post("/vector/plain/query", json=QUERY).status_code in (422, 500, 503)
+        assert http.post("/vector/plain/query", json=QUERY).status_code in (
+            422,
+            500,
+            503,
+        )
     except httpx.TransportError:
         return

@@ -28,17 +28,27 @@ DEFAULT = 1
 
 
 def row(name: str, first: float, metadata: str | None = None) -> IndexRow:
-    return IndexRow(name, np.array([first, -first, 0.5], dtype=np.float32), metadata, None)
+    return IndexRow(
+        name, np.array([first, -first, 0.5], dtype=np.float32), metadata, None
+    )
 
 
 def shown(database: IndexDatabase, key: int = DEFAULT) -> dict[str, float]:
     """The first number of each row's vector, read in each way there is, which must agree."""
     batches = [*database.vectors(key)]
     scanned = {
-        name: float(item[0]) for ids, _, vectors in batches for name, item in zip(ids, vectors, strict=True)
+        name: float(item[0])
+        for ids, _, vectors in batches
+        for name, item in zip(ids, vectors, strict=True)
     }
-    page = {item.id: float(item.vector[0]) for item in database.page(key, 0, 10_000, "")}
-    actual = {name: float(item.vector[0]) for name in scanned if (item := database.find(key, name))}
+    page = {
+        item.id: float(item.vector[0]) for item in database.page(key, 0, 10_000, "")
+    }
+    actual = {
+        name: float(item.vector[0])
+        for name in scanned
+        if (item := database.find(key, name))
+    }
     assert scanned == page == actual
     assert list(scanned) == list(page)
     return page
@@ -70,7 +80,9 @@ def stop() -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "put", "put", "remove", "clear", "fail", "reopen", "drop"]),
+        st.sampled_from(
+            ["put", "put", "put", "remove", "clear", "fail", "reopen", "drop"]
+        ),
         st.sampled_from(["", "other"]),
         st.lists(st.integers(0, 30), max_size=12),
     ),
@@ -102,7 +114,9 @@ def test_the_database_holds_what_a_dictionary_holds(
             with database.transaction():
                 key = keys[name] if name in keys else database.add_namespace(name)
                 database.put(key, rows)
-            plain.setdefault(name, {}).update({item.id: float(item.vector[0]) for item in rows})
+            plain.setdefault(name, {}).update(
+                {item.id: float(item.vector[0]) for item in rows}
+            )
         elif name in keys:
             try:
                 with database.transaction():
@@ -119,7 +133,9 @@ def test_the_database_holds_what_a_dictionary_holds(
                             plain[name].pop(item.id, None)
             except Stop:
                 pass
-        assert {name: shown(database, key) for name, key in database.namespaces().items()} == plain
+        assert {
+            name: shown(database, key) for name, key in database.namespaces().items()
+        } == plain
     database.close()
 
 
@@ -145,7 +161,9 @@ def test_what_was_accepted_survives_a_kill_with_its_own_vectors(path: Path) -> N
     numbers = np.random.default_rng(4)
     for _ in range(3):
         with subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", textwrap.dedent(program)],
+            stdout=subprocess.PIPE,
+            text=True,
         ) as process:
             assert process.stdout is not None
             for _ in range(int(numbers.integers(3, 60))):
@@ -153,7 +171,9 @@ def test_what_was_accepted_survives_a_kill_with_its_own_vectors(path: Path) -> N
             os.kill(process.pid, signal.SIGKILL)
             acknowledged = max([acknowledged, *map(int, process.stdout.read().split())])
         with opened(path) as database:
-            vectors = [item.vector.tolist() for item in database.page(DEFAULT, 0, 100, "")]
+            vectors = [
+                item.vector.tolist() for item in database.page(DEFAULT, 0, 100, "")
+            ]
             assert len(vectors) == 39
             (turn,) = {number for vector in vectors for number in vector}
             assert turn in {acknowledged, acknowledged + 1}
@@ -185,7 +205,11 @@ def test_a_transaction_that_fails_changes_nothing(path: Path) -> None:
 def test_replacing_keeps_the_sequence_number_and_uses_up_none(path: Path) -> None:
     """A row that is written again has the number of its first insertion; the next new row the next one."""
     with opened(path) as database, database.transaction():
-        assert database.put(DEFAULT, [row("a", 1), row("b", 2), row("a", 3)]) == [1, 2, 1]
+        assert database.put(DEFAULT, [row("a", 1), row("b", 2), row("a", 3)]) == [
+            1,
+            2,
+            1,
+        ]
         assert database.put(DEFAULT, [row("b", 4), row("c", 5)]) == [2, 3]
         database.remove(DEFAULT, ["c", "gone"])
         assert database.put(DEFAULT, [row("c", 6)]) == [4]
@@ -256,7 +280,11 @@ def test_an_index_with_vector_files_is_upgraded(older: Path) -> None:
             assert shown(database) == {"a": 9, "b": 3, "c": 6}
             assert shown(database, 2) == {"a": 7}
             assert shown(database, 3) == {}
-            assert [item.sequence for item in database.page(DEFAULT, 0, 9, "")] == [1, 3, 5]
+            assert [item.sequence for item in database.page(DEFAULT, 0, 9, "")] == [
+                1,
+                3,
+                5,
+            ]
             assert list(database.metadata(DEFAULT)) == [("a", '{"n":1}')]
             assert not list(older.parent.glob("*.f32"))
     with opened(older) as database, database.transaction():
@@ -294,9 +322,15 @@ def test_a_sparse_index_has_no_dense_vectors(tmp_path: Path) -> None:
     IndexDatabase.make(path, IndexSpec.parse("words:sparse"))
     nothing = np.empty(0, dtype=np.float32)
     with opened(path) as database, database.transaction():
-        database.put(DEFAULT, [IndexRow(f"r{n}", nothing, None, "text") for n in range(5)])
+        database.put(
+            DEFAULT, [IndexRow(f"r{n}", nothing, None, "text") for n in range(5)]
+        )
     with opened(path) as database:
-        assert [item.id for item in database.page(DEFAULT, 0, 9, "")] == [f"r{n}" for n in range(5)]
-        assert all(item.vector.shape == (0,) for item in database.page(DEFAULT, 0, 9, ""))
+        assert [item.id for item in database.page(DEFAULT, 0, 9, "")] == [
+            f"r{n}" for n in range(5)
+        ]
+        assert all(
+            item.vector.shape == (0,) for item in database.page(DEFAULT, 0, 9, "")
+        )
         ((_, _, vectors),) = database.vectors(DEFAULT)
         assert vectors.shape == (5, 0)

@@ -15,7 +15,13 @@ from toolkit.errors import InputError, LocalServiceError
 from toolkit_service.api import ApiError
 from toolkit_service.vectors.bodies import Included, IndexQuery
 from toolkit_service.vectors.sparse import MAX_INDEX, SparseArray
-from toolkit_service.vectors.specs import STAND_INS, Bm25Model, IndexSpec, load_models, words_of
+from toolkit_service.vectors.specs import (
+    STAND_INS,
+    Bm25Model,
+    IndexSpec,
+    load_models,
+    words_of,
+)
 from toolkit_service.vectors.vector_index import IndexRegistry
 from toolkit_service.vectors.vector_routes import Call, info, query_data
 
@@ -60,7 +66,9 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IndexRegistry:
     (installed / "package_of_models-1.0.dist-info").mkdir(parents=True)
     (installed / "package_of_models.py").write_text(textwrap.dedent(PACKAGE))
     facts = installed / "package_of_models-1.0.dist-info"
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: package-of-models\nVersion: 1.0\n")
+    (facts / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: package-of-models\nVersion: 1.0\n"
+    )
     (facts / "entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(str(installed))
     return IndexRegistry(tmp_path / "vectors")
@@ -114,7 +122,9 @@ def test_bm25_numbers_never_change() -> None:
     """The dimensions of words are the same in every version, for stored vectors outlive it."""
     (vector,) = Bm25Model().queries(["alpha beta café"])
     assert vector.indices.tolist() == EXPECTED
-    assert Bm25Model().queries(["CAFE\u0301, Beta; ALPHA"])[0].indices.tolist() == EXPECTED
+    assert (
+        Bm25Model().queries(["CAFE\u0301, Beta; ALPHA"])[0].indices.tolist() == EXPECTED
+    )
 
 
 @settings(deadline=None)
@@ -133,10 +143,17 @@ def test_bm25_takes_any_text(texts: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.dictionaries(st.integers(0, MAX_INDEX), st.floats(width=32, allow_nan=False, allow_infinity=False)))
+@given(
+    st.dictionaries(
+        st.integers(0, MAX_INDEX),
+        st.floats(width=32, allow_nan=False, allow_infinity=False),
+    )
+)
 def test_sparse_vectors_are_stored_exactly(vector: dict[int, float]) -> None:
     """Written rows are read back in order, bit for bit."""
-    given_vector = SparseArray(np.array(list(vector), dtype=np.int64), np.array(list(vector.values())))
+    given_vector = SparseArray(
+        np.array(list(vector), dtype=np.int64), np.array(list(vector.values()))
+    )
     read = SparseArray.from_bytes(given_vector.to_bytes())
     assert read.indices.tolist() == list(vector)
     assert list(map(repr, read.values.tolist())) == list(map(repr, vector.values()))
@@ -153,7 +170,10 @@ def test_models_of_each_kind() -> None:
         ("a:hybrid:2:COSINE:hashing+bm25", "hashing", "bm25"),
     ]:
         models = load_models(IndexSpec.parse(text))
-        assert (models.dense and models.dense.name, models.sparse and models.sparse.name) == (dense, sparse)
+        assert (
+            models.dense and models.dense.name,
+            models.sparse and models.sparse.name,
+        ) == (dense, sparse)
 
 
 def test_text_without_models_is_rejected(tmp_path: Path) -> None:
@@ -169,12 +189,22 @@ def test_names_of_the_public_services_models_are_known(tmp_path: Path) -> None:
     """An index may have the model name that a program expects; text is embedded, and info has the name."""
     registry = IndexRegistry(tmp_path)
     for name in STAND_INS:
-        index = registry.create(IndexSpec.parse(f"{name}:hybrid:384:COSINE:{name}+BM25"))
-        index.upsert_data([{"id": "a", "data": "disk full"}, {"id": "b", "data": "connection refused"}])
+        index = registry.create(
+            IndexSpec.parse(f"{name}:hybrid:384:COSINE:{name}+BM25")
+        )
+        index.upsert_data(
+            [
+                {"id": "a", "data": "disk full"},
+                {"id": "b", "data": "connection refused"},
+            ]
+        )
         shown = info(Call(index))
         assert shown["denseIndex"]["embeddingModel"] == name
         assert shown["sparseIndex"]["embeddingModel"] == "BM25"
         hits = query_data(Call(index, body={"data": "disks"}))
         assert hits[0]["id"] == "a"
-    assert registry.create(IndexSpec.parse("words:sparse:BGE_M3")).need_models().sparse is not None
+    assert (
+        registry.create(IndexSpec.parse("words:sparse:BGE_M3")).need_models().sparse
+        is not None
+    )
     registry.close()

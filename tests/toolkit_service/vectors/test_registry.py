@@ -20,7 +20,13 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit_service.api import ApiError
-from toolkit_service.vectors.bodies import DeleteVectors, FetchVectors, Included, IndexQuery, RangePage
+from toolkit_service.vectors.bodies import (
+    DeleteVectors,
+    FetchVectors,
+    Included,
+    IndexQuery,
+    RangePage,
+)
 from toolkit_service.vectors.index_database import IndexDatabase
 from toolkit_service.vectors.specs import HashingModel, IndexSpec, load_models
 from toolkit_service.vectors.vector_index import IndexRegistry
@@ -48,21 +54,40 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], IndexRegistry]]:
 def test_reopening_keeps_everything(opened: Callable[[], IndexRegistry]) -> None:
     """Vectors, metadata, text, namespaces and order are there after reopening, and are searched."""
     index = opened().create(IndexSpec.parse("docs:dense:256:EUCLIDEAN:hashing"))
-    index.upsert([{"id": "v", "vector": np.linspace(0, 1, 256), "metadata": {"n": [1, {"x": None}]}}])
+    index.upsert(
+        [
+            {
+                "id": "v",
+                "vector": np.linspace(0, 1, 256),
+                "metadata": {"n": [1, {"x": None}]},
+            }
+        ]
+    )
     index.upsert_data([{"id": "t", "data": "connection refused"}], namespace="texts")
-    index.upsert_data([{"id": "u", "data": "disk full", "metadata": {"n": 2}}], namespace="texts")
+    index.upsert_data(
+        [{"id": "u", "data": "disk full", "metadata": {"n": 2}}], namespace="texts"
+    )
     index.upsert_data([{"id": "t", "data": "connection reset"}], namespace="texts")
-    before = [index.range(RangePage(cursor="0", limit=9), namespace=name) for name in ("", "texts")]
+    before = [
+        index.range(RangePage(cursor="0", limit=9), namespace=name)
+        for name in ("", "texts")
+    ]
     again = opened().get("docs")
     assert again.spec == index.spec
     for (cursor, rows), name in zip(before, ("", "texts"), strict=True):
-        cursor_again, rows_again = again.range(RangePage(cursor="0", limit=9), namespace=name)
+        cursor_again, rows_again = again.range(
+            RangePage(cursor="0", limit=9), namespace=name
+        )
         assert cursor_again == cursor
         assert [row._replace(vector=None) for row in rows_again] == [
             row._replace(vector=None) for row in rows
         ]
-        assert np.array_equal([row.vector for row in rows_again], [row.vector for row in rows])
-    (hits,) = again.query([IndexQuery("reset connection", 1, ALL, None)], namespace="texts")
+        assert np.array_equal(
+            [row.vector for row in rows_again], [row.vector for row in rows]
+        )
+    (hits,) = again.query(
+        [IndexQuery("reset connection", 1, ALL, None)], namespace="texts"
+    )
     assert [(hit.row.id, hit.row.data) for hit in hits] == [("t", "connection reset")]
     assert again.namespaces() == {"": 1, "texts": 2}
 
@@ -79,7 +104,9 @@ def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
             print(batch, flush=True)
     """
     with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         for _ in range(8):
@@ -113,7 +140,9 @@ def test_what_fails_halfway_is_not_written(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_second_process_cannot_open_it(tmp_path: Path, opened: Callable[[], IndexRegistry]) -> None:
+def test_a_second_process_cannot_open_it(
+    tmp_path: Path, opened: Callable[[], IndexRegistry]
+) -> None:
     """Two registries on one folder would see different rows: the second is an error."""
     opened().create(PLAIN)
     with pytest.raises(LocalServiceError, match="no other process"):
@@ -122,7 +151,9 @@ def test_a_second_process_cannot_open_it(tmp_path: Path, opened: Callable[[], In
 
 def test_a_file_that_is_no_index_is_named(tmp_path: Path) -> None:
     """A damaged or foreign file is a LocalServiceError with its name, and nothing stays open."""
-    (tmp_path / "broken.sqlite").write_bytes(b"not a database, but long enough to be looked at as one" * 20)
+    (tmp_path / "broken.sqlite").write_bytes(
+        b"not a database, but long enough to be looked at as one" * 20
+    )
     with pytest.raises(LocalServiceError, match=r"broken\.sqlite"):
         IndexRegistry(tmp_path)
     (tmp_path / "broken.sqlite").unlink()
@@ -146,12 +177,17 @@ def test_files_are_for_this_user_only(tmp_path: Path) -> None:
     registry = IndexRegistry(tmp_path / "vectors")
     registry.create(PLAIN).upsert([{"id": "a", "vector": [1, 2]}])
     assert stat.S_IMODE((tmp_path / "vectors").stat().st_mode) == 0o700
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "vectors").iterdir()}
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in (tmp_path / "vectors").iterdir()
+    }
     assert set(modes.values()) == {0o600}, modes
     registry.close()
 
 
-def test_create_returns_the_same_index_or_raises(opened: Callable[[], IndexRegistry]) -> None:
+def test_create_returns_the_same_index_or_raises(
+    opened: Callable[[], IndexRegistry],
+) -> None:
     """The same spec returns the same index; another under its name, or an unknown model, is an InputError."""
     registry = opened()
     assert registry.create(PLAIN) is registry.create(PLAIN)
@@ -164,12 +200,15 @@ def test_create_returns_the_same_index_or_raises(opened: Callable[[], IndexRegis
         registry.get("other")
 
 
-def test_an_invalid_row_leaves_nothing_of_its_batch(opened: Callable[[], IndexRegistry]) -> None:
+def test_an_invalid_row_leaves_nothing_of_its_batch(
+    opened: Callable[[], IndexRegistry],
+) -> None:
     """With one bad row nothing of the batch is written, and its namespace is not made."""
     index = opened().create(PLAIN)
     with pytest.raises(ApiError, match=r"row 1: vector\[1\]"):
         index.upsert(
-            [{"id": "a", "vector": [1, 2]}, {"id": "b", "vector": [1, float("nan")]}], namespace="new"
+            [{"id": "a", "vector": [1, 2]}, {"id": "b", "vector": [1, float("nan")]}],
+            namespace="new",
         )
     assert index.namespaces() == {"": 0}
 
@@ -187,7 +226,9 @@ def test_range_is_complete_and_unique_while_rows_come_and_go(
     index.upsert([{"id": name, "vector": [1, 2]} for name in names])
     always, seen, start = set(names), [], 0
     while True:
-        cursor, rows = index.range(RangePage(cursor=str(start), limit=numbers.randint(1, 9), prefix=prefix))
+        cursor, rows = index.range(
+            RangePage(cursor=str(start), limit=numbers.randint(1, 9), prefix=prefix)
+        )
         seen += [row.id for row in rows]
         if cursor == "":
             break
@@ -195,8 +236,20 @@ def test_range_is_complete_and_unique_while_rows_come_and_go(
         gone = numbers.sample(sorted(always), numbers.randint(0, 3))
         index.delete(DeleteVectors(ids=gone))
         always -= set(gone)
-        index.upsert([{"id": f"{numbers.choice('ab')}new{numbers.randint(0, 20)}", "vector": [3, 4]}])
-        index.upsert([{"id": name, "vector": [5, 6]} for name in numbers.sample(sorted(always), 2)])
+        index.upsert(
+            [
+                {
+                    "id": f"{numbers.choice('ab')}new{numbers.randint(0, 20)}",
+                    "vector": [3, 4],
+                }
+            ]
+        )
+        index.upsert(
+            [
+                {"id": name, "vector": [5, 6]}
+                for name in numbers.sample(sorted(always), 2)
+            ]
+        )
     registry.close()
     assert {name for name in always if name.startswith(prefix)} <= set(seen)
     assert all(name.startswith(prefix) for name in seen)
@@ -232,7 +285,9 @@ def test_fetch_of_many_ids(opened: Callable[[], IndexRegistry]) -> None:
     index.upsert([{"id": str(n), "vector": [1, n]} for n in range(2000)])
     wanted = tuple(str(n) for n in range(1999, -500, -1))
     actual = index.fetch(FetchVectors(ids=wanted))
-    assert [row and row.id for row in actual] == [name if int(name) >= 0 else None for name in wanted]
+    assert [row and row.id for row in actual] == [
+        name if int(name) >= 0 else None for name in wanted
+    ]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +323,9 @@ def test_specs_that_cannot_be_read_say_why(text: str, says: str) -> None:
 
 def test_specs_are_read() -> None:
     """All parts of a spec are read, the similarity in any case."""
-    assert IndexSpec.parse("w:dense:5376:dot_product") == IndexSpec("w", 5376, "DOT_PRODUCT")
+    assert IndexSpec.parse("w:dense:5376:dot_product") == IndexSpec(
+        "w", 5376, "DOT_PRODUCT"
+    )
     assert IndexSpec.parse("w:sparse") == IndexSpec("w", kind="sparse")
     for text in ("w:sparse:bm25", "w:sparse:::bm25"):
         assert IndexSpec.parse(text) == IndexSpec("w", model="bm25", kind="sparse")
@@ -304,9 +361,14 @@ def test_hashing_model_is_stable_and_near_for_similar_texts() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=5), st.integers(1, 40))
+@given(
+    st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=5),
+    st.integers(1, 40),
+)
 def test_hashing_model_takes_any_text(texts: list[str], dimension: int) -> None:
     """For any text and dimension, vectors are finite and of length 1."""
     vectors = HashingModel().embed(texts, dimension)
     assert vectors.shape == (len(texts), dimension)
-    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(len(texts)), abs=1e-6)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(
+        np.ones(len(texts)), abs=1e-6
+    )

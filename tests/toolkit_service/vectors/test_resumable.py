@@ -47,7 +47,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[VectorIndex]:
+def made(
+    tmp_path_factory: pytest.TempPathFactory, clock: Clock
+) -> Iterator[VectorIndex]:
     """A hybrid index with a clock of the test's own."""
     path: Path = tmp_path_factory.mktemp("resumable") / "mixed.sqlite"
     IndexDatabase.make(path, IndexSpec.parse("mixed:hybrid:2:EUCLIDEAN"))
@@ -73,8 +75,16 @@ def index(made: VectorIndex) -> VectorIndex:
 
 
 DENSE = IndexQuery(np.zeros(2), 4, NOTHING)
-ONLY_SPARSE = IndexQuery(None, 4, NOTHING, sparse=SparseArray(np.array([1, 3]), np.ones(2)))
-BOTH = IndexQuery(np.zeros(2), 4, NOTHING, sparse=SparseArray(np.array([1, 3]), np.ones(2)), fusion="DBSF")
+ONLY_SPARSE = IndexQuery(
+    None, 4, NOTHING, sparse=SparseArray(np.array([1, 3]), np.ones(2))
+)
+BOTH = IndexQuery(
+    np.zeros(2),
+    4,
+    NOTHING,
+    sparse=SparseArray(np.array([1, 3]), np.ones(2)),
+    fusion="DBSF",
+)
 
 
 def whole(index: VectorIndex, query: IndexQuery) -> list[tuple[str, float]]:
@@ -82,9 +92,18 @@ def whole(index: VectorIndex, query: IndexQuery) -> list[tuple[str, float]]:
     return [(hit.row.id, hit.score) for hit in hits]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from([DENSE, ONLY_SPARSE, BOTH]), st.lists(st.integers(1, 9), min_size=8, max_size=8))
-def test_batches_make_the_whole_result(index: VectorIndex, query: IndexQuery, sizes: list[int]) -> None:
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.sampled_from([DENSE, ONLY_SPARSE, BOTH]),
+    st.lists(st.integers(1, 9), min_size=8, max_size=8),
+)
+def test_batches_make_the_whole_result(
+    index: VectorIndex, query: IndexQuery, sizes: list[int]
+) -> None:
     """In batches of any size, a resumable query returns what a query returns, in its order, nothing twice."""
     opened, hits = index.begin_query(query, max_idle=60)
     assert len(hits) == 4
@@ -101,10 +120,34 @@ def test_rows_that_come_and_go_meanwhile(index: VectorIndex) -> None:
     """Rows from the start that still exist are returned once; deleted ones are skipped, not counted."""
     opened, hits = index.begin_query(DENSE, max_idle=60)
     index.delete(DeleteVectors(ids=["4", "5", "7"]))
-    index.upsert([{"id": "new", "vector": [4, 0], "sparseVector": {"indices": [1], "values": [1]}}])
-    index.upsert([{"id": "8", "vector": [900, 0], "sparseVector": {"indices": [1], "values": [1]}}])
+    index.upsert(
+        [
+            {
+                "id": "new",
+                "vector": [4, 0],
+                "sparseVector": {"indices": [1], "values": [1]},
+            }
+        ]
+    )
+    index.upsert(
+        [
+            {
+                "id": "8",
+                "vector": [900, 0],
+                "sparseVector": {"indices": [1], "values": [1]},
+            }
+        ]
+    )
     following, _ = index.next_results(opened, 3)
-    assert [hit.row.id for hit in [*hits, *following]] == ["0", "1", "2", "3", "6", "8", "9"]
+    assert [hit.row.id for hit in [*hits, *following]] == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "6",
+        "8",
+        "9",
+    ]
     assert following[1].row.vector.tolist() == [900, 0]
     assert following[1].score == pytest.approx(1 / 65)
     index.reset()
@@ -139,34 +182,60 @@ def test_open_queries_are_bounded(index: VectorIndex, clock: Clock) -> None:
 
 def test_over_http_with_everything(http: httpx.Client) -> None:
     """The four operations over HTTP, in a namespace, with a filter, and with included fields."""
-    rows = [{"id": str(n), "vector": [1, n], "metadata": {"n": n}, "data": f"row {n}"} for n in range(1, 8)]
+    rows = [
+        {"id": str(n), "vector": [1, n], "metadata": {"n": n}, "data": f"row {n}"}
+        for n in range(1, 8)
+    ]
     result(http.post("/plain/upsert/some", json=rows))
-    body = {"vector": [1, 0], "topK": 2, "includeMetadata": True, "filter": "n != 3", "maxIdle": 60}
+    body = {
+        "vector": [1, 0],
+        "topK": 2,
+        "includeMetadata": True,
+        "filter": "n != 3",
+        "maxIdle": 60,
+    }
     begun = result(http.post("/plain/resumable-query/some", json=body))
     assert set(begun) == {"uuid", "scores"}
     assert [hit["metadata"] for hit in begun["scores"]] == [{"n": 1}, {"n": 2}]
     more = {"uuid": begun["uuid"], "additionalK": 3}
     following = result(http.post("/plain/resumable-query-next", json=more))
-    assert [(hit["id"], hit["metadata"]["n"]) for hit in following] == [("4", 4), ("5", 5), ("6", 6)]
+    assert [(hit["id"], hit["metadata"]["n"]) for hit in following] == [
+        ("4", 4),
+        ("5", 5),
+        ("6", 6),
+    ]
     assert all(set(hit) == {"id", "score", "metadata"} for hit in following)
-    assert [hit["id"] for hit in result(http.post("/plain/resumable-query-next", json=more))] == ["7"]
+    assert [
+        hit["id"] for hit in result(http.post("/plain/resumable-query-next", json=more))
+    ] == ["7"]
     assert result(http.post("/plain/resumable-query-next", json=more)) == []
-    assert result(http.post("/plain/resumable-query-end", json={"uuid": begun["uuid"]})) == "Success"
+    assert (
+        result(http.post("/plain/resumable-query-end", json={"uuid": begun["uuid"]}))
+        == "Success"
+    )
     assert "uuid" in error_of(http.post("/plain/resumable-query-next", json=more), 404)
     error_of(http.post("/plain/resumable-query-end", json={"uuid": begun["uuid"]}), 404)
-    assert result(http.post("/plain/resumable-query/nowhere", json=body))["scores"] == []
+    assert (
+        result(http.post("/plain/resumable-query/nowhere", json=body))["scores"] == []
+    )
 
 
 def test_text_over_http(http: httpx.Client) -> None:
     """Text is embedded when the query begins; an index without models responds 422."""
     rows = [{"id": str(n), "data": f"connection {n} refused"} for n in range(5)]
     result(http.post("/notes/upsert-data", json=rows))
-    begun = result(http.post("/notes/resumable-query-data", json={"data": "connection 3", "topK": 1}))
+    begun = result(
+        http.post(
+            "/notes/resumable-query-data", json={"data": "connection 3", "topK": 1}
+        )
+    )
     assert [hit["id"] for hit in begun["scores"]] == ["3"]
     more = {"uuid": begun["uuid"], "additionalK": 10}
     rest = result(http.post("/notes/resumable-query-next", json=more))
     assert sorted(hit["id"] for hit in rest) == ["0", "1", "2", "4"]
-    assert "model" in error_of(http.post("/plain/resumable-query-data", json={"data": "x"}), 422)
+    assert "model" in error_of(
+        http.post("/plain/resumable-query-data", json={"data": "x"}), 422
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,7 +249,12 @@ def test_text_over_http(http: httpx.Client) -> None:
         ("resumable-query", {"vector": [1, 0, 0]}, 422, "expected: 2"),
         ("resumable-query-next", {"uuid": "x"}, 400, "additionalK"),
         ("resumable-query-next", {"uuid": "x", "additionalK": 0}, 400, "additionalK"),
-        ("resumable-query-next", {"uuid": "x", "additionalK": True}, 400, "additionalK"),
+        (
+            "resumable-query-next",
+            {"uuid": "x", "additionalK": True},
+            400,
+            "additionalK",
+        ),
         ("resumable-query-next", {"additionalK": 1}, 400, "uuid"),
         ("resumable-query-next", {"uuid": 7, "additionalK": 1}, 400, "uuid"),
         ("resumable-query-next", {"uuid": "x", "additionalK": 1}, 404, "uuid"),

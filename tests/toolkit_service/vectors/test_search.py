@@ -30,14 +30,20 @@ def naive_score(vector: list[float], query: list[float], similarity: str) -> flo
     if similarity == "DOT_PRODUCT":
         return (1 + dot) / 2
     if similarity == "EUCLIDEAN":
-        return 1 / (1 + math.fsum((a - b) ** 2 for a, b in zip(vector, query, strict=True)))
+        return 1 / (
+            1 + math.fsum((a - b) ** 2 for a, b in zip(vector, query, strict=True))
+        )
     lengths = math.hypot(*vector) * math.hypot(*query)
     return (1 + (dot / lengths if lengths else 0.0)) / 2
 
 
 def filled(vectors: np.ndarray) -> NamespaceRows:
     rows = NamespaceRows(vectors.shape[1], lambda: ())
-    rows.put([f"v{number}" for number in range(len(vectors))], range(1, len(vectors) + 1), vectors)
+    rows.put(
+        [f"v{number}" for number in range(len(vectors))],
+        range(1, len(vectors) + 1),
+        vectors,
+    )
     return rows
 
 
@@ -71,10 +77,13 @@ def test_nearest_is_what_a_plain_search_finds(
 ) -> None:
     """Scores are the formula's, the best are found, best first, also among some rows only."""
     vectors, query, top_k = case
-    chosen = data.draw(st.none() | st.lists(st.integers(0, len(vectors) - 1), unique=True).map(sorted))
+    chosen = data.draw(
+        st.none() | st.lists(st.integers(0, len(vectors) - 1), unique=True).map(sorted)
+    )
     allowed = list(range(len(vectors))) if chosen is None else chosen
     naive = {
-        position: naive_score(vectors[position].tolist(), query.tolist(), similarity) for position in allowed
+        position: naive_score(vectors[position].tolist(), query.tolist(), similarity)
+        for position in allowed
     }
     passing = None if chosen is None else np.array(chosen, dtype=np.intp)
     actual = nearest(filled(vectors), query, top_k, similarity, passing)
@@ -83,8 +92,12 @@ def test_nearest_is_what_a_plain_search_finds(
     for position, score in actual:
         assert score == pytest.approx(naive[position], rel=2.0**-24, abs=1e-12)
     expected = sorted(naive.values(), reverse=True)[:top_k]
-    assert [score for _, score in actual] == pytest.approx(expected, rel=2.0**-24, abs=1e-12)
-    assert [score for _, score in actual] == sorted((score for _, score in actual), reverse=True)
+    assert [score for _, score in actual] == pytest.approx(
+        expected, rel=2.0**-24, abs=1e-12
+    )
+    assert [score for _, score in actual] == sorted(
+        (score for _, score in actual), reverse=True
+    )
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -95,7 +108,13 @@ def test_the_first_put_comes_first_among_equals(similarity: str) -> None:
         rows.remove(name)
     rows.put(["v2", "late"], [3, 52], np.ones((2, 7), dtype=np.float32))
     actual = nearest(rows, np.ones(7), 5, similarity)
-    assert [rows.ids[position] for position, _ in actual] == ["v1", "v2", "v3", "v4", "v5"]
+    assert [rows.ids[position] for position, _ in actual] == [
+        "v1",
+        "v2",
+        "v3",
+        "v4",
+        "v5",
+    ]
 
 
 @pytest.mark.parametrize("gone", [5, 260, 299])
@@ -107,7 +126,9 @@ def test_removed_rows_are_not_found(gone: int) -> None:
     for number in order[:gone]:
         rows.remove(f"v{number}")
     actual = nearest(rows, np.ones(5), 4, "DOT_PRODUCT")
-    assert [rows.ids[position] for position, _ in actual] == [f"v{n}" for n in order[gone : gone + 4]]
+    assert [rows.ids[position] for position, _ in actual] == [
+        f"v{n}" for n in order[gone : gone + 4]
+    ]
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -117,8 +138,14 @@ def test_the_best_are_found_wherever_they_lie(similarity: str, order: str) -> No
     numbers = np.random.default_rng(11)
     vectors = numbers.standard_normal((6000, 6)).astype(np.float32)
     query = numbers.standard_normal(6)
-    naive = np.array([naive_score(item.tolist(), query.tolist(), similarity) for item in vectors])
-    turned = {"near first": np.argsort(-naive), "near last": np.argsort(naive), "shuffled": np.arange(6000)}
+    naive = np.array(
+        [naive_score(item.tolist(), query.tolist(), similarity) for item in vectors]
+    )
+    turned = {
+        "near first": np.argsort(-naive),
+        "near last": np.argsort(naive),
+        "shuffled": np.arange(6000),
+    }
     vectors, naive = vectors[turned[order]], naive[turned[order]]
     rows = filled(vectors)
     for passing in (None, np.arange(0, 6000, 2), np.arange(5000)):
@@ -136,7 +163,10 @@ def test_an_empty_namespace_finds_nothing() -> None:
     for name in ("v0", "v1", "v2"):
         rows.remove(name)
     assert nearest(rows, np.ones(2), 5, "COSINE") == []
-    assert nearest(filled(np.ones((0, 2), dtype=np.float32)), np.ones(2), 5, "EUCLIDEAN") == []
+    assert (
+        nearest(filled(np.ones((0, 2), dtype=np.float32)), np.ones(2), 5, "EUCLIDEAN")
+        == []
+    )
 
 
 def test_differences_below_single_precision_are_seen() -> None:
@@ -156,11 +186,15 @@ def test_products_that_vanish_in_single_precision(similarity: str) -> None:
     vectors = (numbers.uniform(-1, 1, (2000, 8)) * 1e-44).astype(np.float32)
     query = numbers.uniform(-1, 1, 8)
     actual = nearest(filled(vectors), query, 5, similarity)
-    naive = sorted((naive_score(item.tolist(), query.tolist(), similarity) for item in vectors), reverse=True)
+    naive = sorted(
+        (naive_score(item.tolist(), query.tolist(), similarity) for item in vectors),
+        reverse=True,
+    )
     assert [score for _, score in actual] == pytest.approx(naive[:5], rel=2.0**-24)
     if similarity == "COSINE":
         exact = [
-            naive_score(vectors[position].tolist(), query.tolist(), similarity) for position, _ in actual
+            naive_score(vectors[position].tolist(), query.tolist(), similarity)
+            for position, _ in actual
         ]
         assert exact == pytest.approx(naive[:5], rel=1e-12)
 
@@ -188,9 +222,13 @@ def clustered(count: int, dimension: int, *, seed: int) -> np.ndarray:
     """Vectors in clusters of clusters, as embeddings are: without structure no graph is any good."""
     numbers = np.random.default_rng(seed)
     topics = np.random.default_rng(0).standard_normal((20, dimension))
-    kinds = topics[np.arange(200) % 20] + 0.5 * np.random.default_rng(1).standard_normal((200, dimension))
+    kinds = topics[np.arange(200) % 20] + 0.5 * np.random.default_rng(
+        1
+    ).standard_normal((200, dimension))
     chosen = kinds[numbers.integers(200, size=count)]
-    return (chosen + 0.3 * numbers.standard_normal((count, dimension))).astype(np.float32)
+    return (chosen + 0.3 * numbers.standard_normal((count, dimension))).astype(
+        np.float32
+    )
 
 
 def caught_up(rows: NamespaceRows, similarity: str) -> ApproximateSearch:
@@ -202,14 +240,19 @@ def caught_up(rows: NamespaceRows, similarity: str) -> ApproximateSearch:
     return search
 
 
-def recall(search: ApproximateSearch, rows: NamespaceRows, queries: np.ndarray, similarity: str) -> float:
+def recall(
+    search: ApproximateSearch, rows: NamespaceRows, queries: np.ndarray, similarity: str
+) -> float:
     """The share of the ten best that approximate search finds, scores being exact."""
     shares = []
     for query in queries.astype(np.float64):
         exact = dict(nearest(rows, query, 10, similarity))
         actual = dict(search.nearest(rows, query, 10, similarity))
         assert len(actual) == 10
-        assert all(exact[position] == actual[position] for position in exact.keys() & actual.keys())
+        assert all(
+            exact[position] == actual[position]
+            for position in exact.keys() & actual.keys()
+        )
         assert list(actual.values()) == sorted(actual.values(), reverse=True)
         shares.append(len(exact.keys() & actual.keys()) / 10)
     return float(np.mean(shares))
@@ -234,7 +277,9 @@ def test_until_the_graph_is_complete_results_are_exact() -> None:
     rows = filled(clustered(2 * STEP + 500, 16, seed=2))
     search = ApproximateSearch(above=100)
     for query in clustered(2, 16, seed=3).astype(np.float64):
-        assert search.nearest(rows, query, 10, "COSINE") == nearest(rows, query, 10, "COSINE")
+        assert search.nearest(rows, query, 10, "COSINE") == nearest(
+            rows, query, 10, "COSINE"
+        )
         assert not search.is_complete(rows)
     search.nearest(rows, np.ones(16), 10, "COSINE")
     assert search.is_complete(rows)
@@ -248,7 +293,11 @@ def test_removed_rows_are_not_found_and_new_ones_are() -> None:
     query = vectors[5].astype(np.float64)
     assert search.nearest(rows, query, 1, "EUCLIDEAN") == [(5, 1.0)]
     rows.remove("v5")
-    assert search.nearest(rows, query, 1, "EUCLIDEAN") == nearest(rows, query, 1, "EUCLIDEAN") != [(5, 1.0)]
+    assert (
+        search.nearest(rows, query, 1, "EUCLIDEAN")
+        == nearest(rows, query, 1, "EUCLIDEAN")
+        != [(5, 1.0)]
+    )
     rows.put(["v7"], [8], -vectors[5:6])  # another vector
     rows.put(["new"], [2000], 2 * vectors[5:6])
     assert search.nearest(rows, -query, 1, "EUCLIDEAN") == [(7, 1.0)]
@@ -300,15 +349,23 @@ def test_the_registry_hands_it_on(tmp_path: Path) -> None:
             for number, vector in enumerate(vectors)
         )
         for chosen in (None, parse("n < 20")):
-            (hits,) = index.query([IndexQuery(vectors[3].astype(np.float64), 3, NOTHING, chosen)])
+            (hits,) = index.query(
+                [IndexQuery(vectors[3].astype(np.float64), 3, NOTHING, chosen)]
+            )
             assert hits[0].row.id == "v3"
-        assert index._namespaces[""].search.__self__.is_complete(index._namespaces[""].rows)
+        assert index._namespaces[""].search.__self__.is_complete(
+            index._namespaces[""].rows
+        )
         index.reset()
-        assert index.query([IndexQuery(vectors[3].astype(np.float64), 3, NOTHING, None)]) == [[]]
+        assert index.query(
+            [IndexQuery(vectors[3].astype(np.float64), 3, NOTHING, None)]
+        ) == [[]]
     registry.close()
 
 
-def test_missing_parts_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parts_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without usearch, or with an invalid threshold, opening the registry is an error with the reason."""
     with pytest.raises(InputError, match="at least 1"):
         IndexRegistry(tmp_path, approximate_above=0)
@@ -322,7 +379,11 @@ def test_the_command_takes_the_threshold(tmp_path: Path) -> None:
     """`--approximate-above` reaches the registry: a threshold that is none ends the command, with why."""
     command = [sys.executable, "-m", "toolkit", "serve", "--data-dir", str(tmp_path)]
     ended = subprocess.run(
-        [*command, "--approximate-above", "0"], capture_output=True, text=True, timeout=60, check=False
+        [*command, "--approximate-above", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ended.returncode == 1
     assert "at least 1" in ended.stderr

@@ -32,26 +32,41 @@ def error_of(response: httpx.Response, status: int) -> str:
 def filled(http: httpx.Client) -> httpx.Client:
     """The index "plain" with three vectors, and one in the namespace "other"."""
     rows = [
-        {"id": "a", "vector": [1, 0], "metadata": {"city": "Izmir", "n": 1}, "data": "first"},
+        {
+            "id": "a",
+            "vector": [1, 0],
+            "metadata": {"city": "Izmir", "n": 1},
+            "data": "first",
+        },
         {"id": "b", "vector": [0, 1], "metadata": {"city": "Bergen", "n": 2}},
         {"id": "ab", "vector": [1, 1]},
     ]
     assert result(http.post("/plain/upsert", json=rows)) == "Success"
-    assert result(http.post("/plain/upsert/other", json={"id": "z", "vector": [1, 2]})) == "Success"
+    assert (
+        result(http.post("/plain/upsert/other", json={"id": "z", "vector": [1, 2]}))
+        == "Success"
+    )
     return http
 
 
-def test_query_scores_by_the_documented_formula_best_first(filled: httpx.Client) -> None:
+def test_query_scores_by_the_documented_formula_best_first(
+    filled: httpx.Client,
+) -> None:
     """A COSINE query scores (1 + cos) / 2, sorted, with id and score only unless requested."""
     hits = result(filled.post("/plain/query", json={"vector": [2, 0], "topK": 3}))
     assert [hit["id"] for hit in hits] == ["a", "ab", "b"]
-    assert [hit["score"] for hit in hits] == pytest.approx([1.0, (1 + 0.5**0.5) / 2, 0.5])
+    assert [hit["score"] for hit in hits] == pytest.approx(
+        [1.0, (1 + 0.5**0.5) / 2, 0.5]
+    )
     assert all(set(hit) == {"id", "score"} for hit in hits)
 
 
 @pytest.mark.parametrize(
     ("index", "expected"),
-    [("near", {"p": 1 / (1 + 9), "q": 1 / (1 + 14)}), ("dots", {"p": (1 + 5) / 2, "q": (1 + 0) / 2})],
+    [
+        ("near", {"p": 1 / (1 + 9), "q": 1 / (1 + 14)}),
+        ("dots", {"p": (1 + 5) / 2, "q": (1 + 0) / 2}),
+    ],
 )
 def test_other_similarities_score_as_documented(
     http: httpx.Client, index: str, expected: dict[str, float]
@@ -66,7 +81,12 @@ def test_other_similarities_score_as_documented(
 
 def test_include_flags_decide_what_comes(filled: httpx.Client) -> None:
     """Vector, metadata and data are returned only on request, and only where present."""
-    body = {"vector": [1, 0], "includeMetadata": True, "includeVectors": True, "includeData": True}
+    body = {
+        "vector": [1, 0],
+        "includeMetadata": True,
+        "includeVectors": True,
+        "includeData": True,
+    }
     first, second, _ = result(filled.post("/plain/query", json=body))
     assert first["vector"] == [1, 0]
     assert first["metadata"] == {"city": "Izmir", "n": 1}
@@ -79,23 +99,37 @@ def test_batch_shapes(filled: httpx.Client) -> None:
     item = {"vector": [1, 0], "topK": 1}
     assert result(filled.post("/plain/query", json=item))[0]["id"] == "a"
     assert result(filled.post("/plain/query", json=[item]))[0]["id"] == "a"
-    both = result(filled.post("/plain/query", json=[item, {"vector": [0, 1], "topK": 2}]))
+    both = result(
+        filled.post("/plain/query", json=[item, {"vector": [0, 1], "topK": 2}])
+    )
     assert [[hit["id"] for hit in hits] for hits in both] == [["a"], ["b", "ab"]]
 
 
 def test_filter_is_exact(filled: httpx.Client) -> None:
     """Only matching rows are returned, up to topK."""
     body = {"vector": [1, 0], "topK": 1, "filter": "n >= 2 OR city = 'Bergen'"}
-    assert [hit["id"] for hit in result(filled.post("/plain/query", json=body))] == ["b"]
+    assert [hit["id"] for hit in result(filled.post("/plain/query", json=body))] == [
+        "b"
+    ]
     assert result(filled.post("/plain/query", json=body | {"filter": "n > 99"})) == []
-    assert len(result(filled.post("/plain/query", json={"vector": [1, 0], "filter": "  "}))) == 3
+    assert (
+        len(
+            result(filled.post("/plain/query", json={"vector": [1, 0], "filter": "  "}))
+        )
+        == 3
+    )
 
 
 def test_namespaces_are_apart(filled: httpx.Client) -> None:
     """A namespace appears with its first vector; another one, or one that is not there, does not see it."""
-    assert result(filled.post("/plain/query/other", json={"vector": [1, 0]}))[0]["id"] == "z"
+    assert (
+        result(filled.post("/plain/query/other", json={"vector": [1, 0]}))[0]["id"]
+        == "z"
+    )
     assert result(filled.post("/plain/query/nowhere", json={"vector": [1, 0]})) == []
-    assert result(filled.post("/plain/range/nowhere", json={"cursor": "0", "limit": 5})) == {
+    assert result(
+        filled.post("/plain/range/nowhere", json={"cursor": "0", "limit": 5})
+    ) == {
         "nextCursor": "",
         "vectors": [],
     }
@@ -106,30 +140,50 @@ def test_namespaces_are_apart(filled: httpx.Client) -> None:
 def test_query_data_embeds_text_with_the_model(http: httpx.Client) -> None:
     """Stored texts and queries use the same model, in both batch shapes."""
     rows = [
-        {"id": "net", "data": "connection refused by the upstream host", "metadata": {"kind": "network"}},
+        {
+            "id": "net",
+            "data": "connection refused by the upstream host",
+            "metadata": {"kind": "network"},
+        },
         {"id": "disk", "data": "no space left on device"},
     ]
     assert result(http.post("/docs/upsert-data", json=rows)) == "Success"
     assert (
-        result(http.post("/docs/upsert-data", json={"id": "tls", "data": "certificate has expired"}))
+        result(
+            http.post(
+                "/docs/upsert-data",
+                json={"id": "tls", "data": "certificate has expired"},
+            )
+        )
         == "Success"
     )
-    body = {"data": "refused connections", "topK": 2, "includeData": True, "includeMetadata": True}
+    body = {
+        "data": "refused connections",
+        "topK": 2,
+        "includeData": True,
+        "includeMetadata": True,
+    }
     first, _ = result(http.post("/docs/query-data", json=body))
     assert first["id"] == "net"
     assert first["data"] == rows[0]["data"]
     assert first["metadata"] == {"kind": "network"}
-    both = result(http.post("/docs/query-data", json=[body, {"data": "expired certificates", "topK": 1}]))
-    assert [hits[0]["id"] for hits in both] == ["net", "tls"]
-    assert result(http.post("/docs/query-data", json={"data": rows[1]["data"], "topK": 1}))[0]["score"] == (
-        pytest.approx(1, abs=1e-6)
+    both = result(
+        http.post(
+            "/docs/query-data", json=[body, {"data": "expired certificates", "topK": 1}]
+        )
     )
+    assert [hits[0]["id"] for hits in both] == ["net", "tls"]
+    assert result(
+        http.post("/docs/query-data", json={"data": rows[1]["data"], "topK": 1})
+    )[0]["score"] == (pytest.approx(1, abs=1e-6))
 
 
 @pytest.mark.parametrize("path", ["query-data", "upsert-data"])
 def test_text_without_a_model_is_422(http: httpx.Client, path: str) -> None:
     """An index without an embedding model responds 422 to text."""
-    assert "model" in error_of(http.post(f"/plain/{path}", json={"id": "a", "data": "text"}), 422)
+    assert "model" in error_of(
+        http.post(f"/plain/{path}", json={"id": "a", "data": "text"}), 422
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -138,7 +192,11 @@ def test_range_pages_through_everything(filled: httpx.Client, method: str) -> No
     for start in ("0", ""):
         seen, cursor = [], start
         while True:
-            page = result(filled.request(method, "/plain/range", json={"cursor": cursor, "limit": 1}))
+            page = result(
+                filled.request(
+                    method, "/plain/range", json={"cursor": cursor, "limit": 1}
+                )
+            )
             seen += [row["id"] for row in page["vectors"]]
             cursor = page["nextCursor"]
             if cursor == "":
@@ -148,10 +206,15 @@ def test_range_pages_through_everything(filled: httpx.Client, method: str) -> No
 
 def test_range_by_prefix(filled: httpx.Client) -> None:
     """With a prefix, only its ids are returned, and the cursor is empty after the last match."""
-    first = result(filled.post("/plain/range", json={"cursor": "0", "limit": 1, "prefix": "a"}))
+    first = result(
+        filled.post("/plain/range", json={"cursor": "0", "limit": 1, "prefix": "a"})
+    )
     assert [row["id"] for row in first["vectors"]] == ["a"]
     last = result(
-        filled.post("/plain/range", json={"cursor": first["nextCursor"], "limit": 1, "prefix": "a"})
+        filled.post(
+            "/plain/range",
+            json={"cursor": first["nextCursor"], "limit": 1, "prefix": "a"},
+        )
     )
     assert [row["id"] for row in last["vectors"]] == ["ab"]
     assert last["nextCursor"] == ""
@@ -173,34 +236,69 @@ def test_fetch_by_prefix_stops_at_a_thousand(http: httpx.Client) -> None:
     ]
     result(http.post("/plain/upsert", json=rows))
     assert len(result(http.post("/plain/fetch", json={"prefix": "p"}))) == 1000
-    assert [row["id"] for row in result(http.post("/plain/fetch", json={"prefix": "p1004"}))] == ["p1004"]
+    assert [
+        row["id"] for row in result(http.post("/plain/fetch", json={"prefix": "p1004"}))
+    ] == ["p1004"]
 
 
 def test_update_changes_only_the_named_fields(filled: httpx.Client) -> None:
     """Update changes only its fields; OVERWRITE replaces metadata, PATCH merges it and null removes."""
-    body = {"ids": ["a"], "includeMetadata": True, "includeVectors": True, "includeData": True}
-    patch = {"id": "a", "metadata": {"n": None, "deep": {"x": 1}}, "metadataUpdateMode": "PATCH"}
+    body = {
+        "ids": ["a"],
+        "includeMetadata": True,
+        "includeVectors": True,
+        "includeData": True,
+    }
+    patch = {
+        "id": "a",
+        "metadata": {"n": None, "deep": {"x": 1}},
+        "metadataUpdateMode": "PATCH",
+    }
     assert result(filled.post("/plain/update", json=patch)) == {"updated": 1}
     assert result(filled.post("/plain/fetch", json=body)) == [
-        {"id": "a", "vector": [1, 0], "metadata": {"city": "Izmir", "deep": {"x": 1}}, "data": "first"}
+        {
+            "id": "a",
+            "vector": [1, 0],
+            "metadata": {"city": "Izmir", "deep": {"x": 1}},
+            "data": "first",
+        }
     ]
-    assert result(filled.post("/plain/update", json={"id": "a", "vector": [0, 2], "metadata": {"n": 9}})) == {
-        "updated": 1
-    }
+    assert result(
+        filled.post(
+            "/plain/update", json={"id": "a", "vector": [0, 2], "metadata": {"n": 9}}
+        )
+    ) == {"updated": 1}
     assert result(filled.post("/plain/fetch", json=body)) == [
         {"id": "a", "vector": [0, 2], "metadata": {"n": 9}, "data": "first"}
     ]
-    assert result(filled.post("/plain/query", json={"vector": [1, 0], "filter": "n = 9"}))[0]["score"] == 0.5
-    assert result(filled.post("/plain/update", json={"id": "gone", "data": "x"})) == {"updated": 0}
+    assert (
+        result(filled.post("/plain/query", json={"vector": [1, 0], "filter": "n = 9"}))[
+            0
+        ]["score"]
+        == 0.5
+    )
+    assert result(filled.post("/plain/update", json={"id": "gone", "data": "x"})) == {
+        "updated": 0
+    }
 
 
 def test_update_of_text_embeds_it_anew(http: httpx.Client) -> None:
     """On an index with a model, new text changes the vector."""
-    result(http.post("/docs/upsert-data", json=[{"id": "x", "data": "alpha"}, {"id": "y", "data": "beta"}]))
-    assert result(http.post("/docs/update", json={"id": "x", "data": "gamma rays"})) == {"updated": 1}
-    hit = result(http.post("/docs/query-data", json={"data": "gamma rays", "topK": 1, "includeData": True}))[
-        0
-    ]
+    result(
+        http.post(
+            "/docs/upsert-data",
+            json=[{"id": "x", "data": "alpha"}, {"id": "y", "data": "beta"}],
+        )
+    )
+    assert result(
+        http.post("/docs/update", json={"id": "x", "data": "gamma rays"})
+    ) == {"updated": 1}
+    hit = result(
+        http.post(
+            "/docs/query-data",
+            json={"data": "gamma rays", "topK": 1, "includeData": True},
+        )
+    )[0]
     assert (hit["id"], hit["data"]) == ("x", "gamma rays")
     assert hit["score"] == pytest.approx(1, abs=1e-6)
 
@@ -224,17 +322,27 @@ def test_delete_by_ids_prefix_or_filter(
     assert result(response) == {"deleted": 3 - len(left)}
     page = result(filled.post("/plain/range", json={"cursor": "0", "limit": 10}))
     assert [row["id"] for row in page["vectors"]] == left
-    assert {hit["id"] for hit in result(filled.post("/plain/query", json={"vector": [1, 1]}))} == set(left)
-    nearest_to_gone = result(filled.post("/plain/query", json={"vector": [1, 0], "topK": 1}))
+    assert {
+        hit["id"]
+        for hit in result(filled.post("/plain/query", json={"vector": [1, 1]}))
+    } == set(left)
+    nearest_to_gone = result(
+        filled.post("/plain/query", json={"vector": [1, 0], "topK": 1})
+    )
     assert [hit["id"] for hit in nearest_to_gone] == ["ab" if "ab" in left else "b"]
-    assert result(filled.get("/plain/info"))["namespaces"][""]["vectorCount"] == len(left)
+    assert result(filled.get("/plain/info"))["namespaces"][""]["vectorCount"] == len(
+        left
+    )
 
 
 def test_reset_of_one_namespace_and_of_all(filled: httpx.Client) -> None:
     """Reset empties one namespace; with ?all every one."""
     assert result(filled.delete("/plain/reset")) == "Success"
     counts = result(filled.get("/plain/info"))["namespaces"]
-    assert {name: value["vectorCount"] for name, value in counts.items()} == {"": 0, "other": 1}
+    assert {name: value["vectorCount"] for name, value in counts.items()} == {
+        "": 0,
+        "other": 1,
+    }
     assert result(filled.delete("/plain/reset?all")) == "Success"
     assert result(filled.get("/plain/info"))["vectorCount"] == 0
     result(filled.post("/plain/upsert/other", json={"id": "z", "vector": [1, 2]}))
@@ -246,7 +354,11 @@ def test_info_and_random(filled: httpx.Client) -> None:
     """Info counts and describes; random returns a whole vector of the namespace."""
     info = result(filled.get("/plain/info"))
     assert info["vectorCount"] == 4
-    assert (info["dimension"], info["similarityFunction"], info["indexType"]) == (2, "COSINE", "DENSE")
+    assert (info["dimension"], info["similarityFunction"], info["indexType"]) == (
+        2,
+        "COSINE",
+        "DENSE",
+    )
     assert info["namespaces"]["other"] == {"vectorCount": 1, "pendingVectorCount": 0}
     assert info["indexSize"] > 0
     assert result(filled.get("/docs/info"))["denseIndex"]["embeddingModel"] == "hashing"
@@ -256,12 +368,20 @@ def test_info_and_random(filled: httpx.Client) -> None:
 def test_namespaces_are_renamed_and_deleted(filled: httpx.Client) -> None:
     """Rename keeps the vectors; delete removes them; a missing namespace is 404 with the documented words."""
     renaming = {"namespace": "other", "newNamespace": "new"}
-    assert result(filled.post("/plain/rename-namespace", json=renaming)) == {"renamed": True}
+    assert result(filled.post("/plain/rename-namespace", json=renaming)) == {
+        "renamed": True
+    }
     assert result(filled.post("/plain/fetch/new", json={"ids": ["z"]})) == [{"id": "z"}]
     message = error_of(filled.post("/plain/rename-namespace", json=renaming), 404)
     assert message == "Namespace other for the index plain does not exist"
     result(filled.post("/plain/upsert/third", json={"id": "y", "vector": [1, 2]}))
-    error_of(filled.post("/plain/rename-namespace", json={"namespace": "new", "newNamespace": "third"}), 400)
+    error_of(
+        filled.post(
+            "/plain/rename-namespace",
+            json={"namespace": "new", "newNamespace": "third"},
+        ),
+        400,
+    )
     assert result(filled.delete("/plain/delete-namespace/new")) == "Success"
     assert result(filled.get("/plain/list-namespaces")) == ["", "third"]
     error_of(filled.delete("/plain/delete-namespace/new"), 404)
@@ -274,11 +394,20 @@ def test_a_namespace_takes_the_name_of_another(filled: httpx.Client) -> None:
     assert "true or false" in error_of(
         filled.post("/plain/rename-namespace", json={**body, "deleteExisting": 1}), 400
     )
-    assert result(filled.post("/plain/rename-namespace", json=body)) == {"renamed": True}
-    assert result(filled.post("/plain/fetch/taken", json={"ids": ["z", "gone"]})) == [{"id": "z"}, None]
+    assert result(filled.post("/plain/rename-namespace", json=body)) == {
+        "renamed": True
+    }
+    assert result(filled.post("/plain/fetch/taken", json={"ids": ["z", "gone"]})) == [
+        {"id": "z"},
+        None,
+    ]
     assert result(filled.get("/plain/list-namespaces")) == ["", "taken"]
-    error_of(filled.post("/plain/rename-namespace", json={**body, "namespace": "taken"}), 400)
-    assert result(filled.post("/plain/fetch/taken", json={"ids": ["z"]})) == [{"id": "z"}]
+    error_of(
+        filled.post("/plain/rename-namespace", json={**body, "namespace": "taken"}), 400
+    )
+    assert result(filled.post("/plain/fetch/taken", json={"ids": ["z"]})) == [
+        {"id": "z"}
+    ]
 
 
 def test_indexes_are_listed_and_made(http: httpx.Client) -> None:
@@ -290,20 +419,40 @@ def test_indexes_are_listed_and_made(http: httpx.Client) -> None:
     assert result(http.get("/fresh")) == made
     assert made in result(http.get(str(http.base_url).rstrip("/")))
     error_of(http.put("/fresh", json=fields | {"dimension": 4}), 409)
-    assert result(http.post("/fresh/upsert", json={"id": "a", "vector": [1, 2, 3]})) == "Success"
-    for wrong in ({}, [], fields | {"dimension": 0}, fields | {"model": "none-such"}, fields | {"colour": 1}):
+    assert (
+        result(http.post("/fresh/upsert", json={"id": "a", "vector": [1, 2, 3]}))
+        == "Success"
+    )
+    for wrong in (
+        {},
+        [],
+        fields | {"dimension": 0},
+        fields | {"model": "none-such"},
+        fields | {"colour": 1},
+    ):
         error_of(http.put("/another", json=wrong), 400)
     error_of(http.put("/-bad-", json=fields), 400)
 
 
 def test_metadata_keeps_its_numbers(http: httpx.Client) -> None:
     """Whole numbers beyond 2**53 and beyond 64 bits come back digit by digit, and text in any script."""
-    metadata = {"big": 2**53 + 1, "bigger": 10**30, "half": 0.1, "text": "Ærøskøbing 東京"}
+    metadata = {
+        "big": 2**53 + 1,
+        "bigger": 10**30,
+        "half": 0.1,
+        "text": "Ærøskøbing 東京",
+    }
     result(
-        http.post("/plain/upsert", json={"id": "ø", "vector": [1, 1], "metadata": metadata, "data": "œuvre"})
+        http.post(
+            "/plain/upsert",
+            json={"id": "ø", "vector": [1, 1], "metadata": metadata, "data": "œuvre"},
+        )
     )
     row = result(
-        http.post("/plain/fetch", json={"ids": ["ø"], "includeMetadata": True, "includeData": True})
+        http.post(
+            "/plain/fetch",
+            json={"ids": ["ø"], "includeMetadata": True, "includeData": True},
+        )
     )[0]
     assert row == {"id": "ø", "metadata": metadata, "data": "œuvre"}
 
@@ -312,14 +461,20 @@ def test_wrong_dimension_has_the_documented_words(http: httpx.Client) -> None:
     """A vector of the wrong dimension is 422, in a query and in an upsert."""
     message = "Invalid vector dimension: 2, expected: 256"
     assert error_of(http.post("/docs/query", json={"vector": [1, 2]}), 422) == message
-    assert error_of(http.post("/docs/upsert", json={"id": "a", "vector": [1, 2]}), 422) == message
+    assert (
+        error_of(http.post("/docs/upsert", json={"id": "a", "vector": [1, 2]}), 422)
+        == message
+    )
 
 
 GOOD = {"vector": [1, 0]}
 ROW = {"id": "a", "vector": [1, 0]}
 DEEP = functools.reduce(lambda inner, _: {"a": inner}, range(150), {})
 BAD = [
-    *(("query", {**GOOD, "topK": top_k}, 400, "topK") for top_k in (0, -1, 1.5, "5", True, 10**9)),
+    *(
+        ("query", {**GOOD, "topK": top_k}, 400, "topK")
+        for top_k in (0, -1, 1.5, "5", True, 10**9)
+    ),
     ("query", {}, 400, "vector"),
     ("query", [], 400, "0 queries"),
     ("query", [GOOD, {"vector": [1, "2"]}], 400, "query 1: vector[1]"),
@@ -329,7 +484,12 @@ BAD = [
     ("query", {**GOOD, "filter": "(" * 1000 + "a = 1" + ")" * 1000}, 400, "100 deep"),
     ("query", {**GOOD, "filter": 5}, 400, "filter"),
     ("query", {**GOOD, "fusionAlgorithm": "SUM"}, 400, "RRF"),
-    ("query", {**GOOD, "sparseVector": {"indices": [1], "values": [1]}}, 422, "sparseVector"),
+    (
+        "query",
+        {**GOOD, "sparseVector": {"indices": [1], "values": [1]}},
+        422,
+        "sparseVector",
+    ),
     ("query-data", {}, 422, "model"),
     ("upsert", {"id": "a", "vector": [True, 0]}, 400, "vector[0]"),
     ("upsert", {"id": "a", "vector": [0, None]}, 400, "vector[1]"),
@@ -344,11 +504,21 @@ BAD = [
     ("upsert", [ROW, {**ROW, "metadata": []}], 400, "row 1: metadata"),
     ("upsert", {**ROW, "metadata": {"a": "x" * 50_000}}, 400, "49152"),
     ("upsert", {**ROW, "data": "x" * (1024 * 1024 + 1)}, 400, "1048576"),
-    ("upsert", {**ROW, "sparseVector": {"indices": [1], "values": [1]}}, 422, "sparseVector"),
+    (
+        "upsert",
+        {**ROW, "sparseVector": {"indices": [1], "values": [1]}},
+        422,
+        "sparseVector",
+    ),
     ("upsert", {**ROW, "metadata": DEEP}, 400, "100 levels"),
     ("upsert", {"id": DEEP, "vector": [1, 0]}, 400, "id"),
     ("upsert", {"id": "a", "vector": DEEP}, 400, "vector"),
-    ("update", {"id": "a", "metadata": DEEP, "metadataUpdateMode": "PATCH"}, 400, "100 levels"),
+    (
+        "update",
+        {"id": "a", "metadata": DEEP, "metadataUpdateMode": "PATCH"},
+        400,
+        "100 levels",
+    ),
     ("query", {**GOOD, "filter": DEEP}, 400, "filter"),
     ("upsert", [], 400, "0 rows"),
     ("upsert", None, 400, "JSON object"),
@@ -361,11 +531,21 @@ BAD = [
         for cursor in (None, 0.5, -1, "x", "-1", "9" * 19, "9" * 18)
     ),
     ("fetch", {}, 400, "neither"),
-    ("fetch", {"ids": ["a"], "prefix": "a"}, 400, "Only one of ids or prefix must be provided."),
+    (
+        "fetch",
+        {"ids": ["a"], "prefix": "a"},
+        400,
+        "Only one of ids or prefix must be provided.",
+    ),
     ("fetch", {"ids": "a"}, 400, "array"),
     ("fetch", {"ids": ["a", True]}, 400, "ids[1]"),
     ("fetch", {"ids": ["a"] * 10_001}, 400, "10001"),
-    ("delete", {}, 400, "Only and only one of the ids, prefix, or filter must be provided."),
+    (
+        "delete",
+        {},
+        400,
+        "Only and only one of the ids, prefix, or filter must be provided.",
+    ),
     ("delete", {"prefix": ""}, 400, "prefix"),
     ("delete", {"filter": ""}, 400, "condition"),
     ("delete", {"ids": [], "filter": "a = 1"}, 400, "Only and only one"),
@@ -382,7 +562,9 @@ def test_bad_bodies_are_rejected(
     http: httpx.Client, operation: str, body: Any, status: int, says: str
 ) -> None:
     """Each bad body gets its status and words, nothing is written, and the next request is served."""
-    message = error_of(http.post(f"/plain/{operation}", content=json.dumps(body)), status)
+    message = error_of(
+        http.post(f"/plain/{operation}", content=json.dumps(body)), status
+    )
     assert says in message
     assert len(message) < 1000
     assert result(http.get("/plain/info"))["vectorCount"] == 0
@@ -390,7 +572,14 @@ def test_bad_bodies_are_rejected(
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b'{"vector": [NaN, 1]}', b"\xff", b"[" * 100_000, b'{"vector": [1, 0], "vector": [0, 1]}'],
+    [
+        b"",
+        b"{",
+        b'{"vector": [NaN, 1]}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"vector": [1, 0], "vector": [0, 1]}',
+    ],
 )
 def test_what_is_no_json_is_rejected(http: httpx.Client, content: bytes) -> None:
     """Bodies that are not strict JSON are 400, with the service's own error form."""
@@ -420,7 +609,9 @@ def test_a_namespace_may_have_slashes(http: httpx.Client, path: str) -> None:
     assert result(http.get(f"/plain/random/{path}"))["id"] == ROW["id"]
     assert result(http.delete(f"/plain/reset/{path}")) == "Success"
     renamed = {"namespace": "team/a", "newNamespace": "team/b/c"}
-    assert result(http.post("/plain/rename-namespace", json=renamed)) == {"renamed": True}
+    assert result(http.post("/plain/rename-namespace", json=renamed)) == {
+        "renamed": True
+    }
     error_of(http.delete(f"/plain/delete-namespace/{path}"), 404)
     assert result(http.delete("/plain/delete-namespace/team/b%2Fc")) == "Success"
 
@@ -433,7 +624,9 @@ NAMESPACED = [
 
 
 @pytest.mark.parametrize(("operation", "method"), NAMESPACED)
-def test_an_empty_namespace_is_the_default_one(http: httpx.Client, operation: str, method: str) -> None:
+def test_an_empty_namespace_is_the_default_one(
+    http: httpx.Client, operation: str, method: str
+) -> None:
     """A trailing slash is ignored, as by the public service."""
     bodies = {
         "upsert": ROW, "upsert-data": {"id": "t", "data": "x"}, "query": {"vector": [1, 0]},
@@ -452,7 +645,9 @@ def test_an_empty_namespace_is_the_default_one(http: httpx.Client, operation: st
 
 
 @pytest.mark.parametrize("number", [2.0, 2])
-def test_a_whole_number_may_be_written_with_a_fraction_of_zero(filled: httpx.Client, number: float) -> None:
+def test_a_whole_number_may_be_written_with_a_fraction_of_zero(
+    filled: httpx.Client, number: float
+) -> None:
     """topK, limit, additionalK, maxIdle, sparse indices and an index's dimension take 2.0 for 2."""
     body = {"vector": [1, 0], "topK": number, "maxIdle": number}
     assert len(result(filled.post("/plain/query", json=body))) == 2
@@ -463,17 +658,25 @@ def test_a_whole_number_may_be_written_with_a_fraction_of_zero(filled: httpx.Cli
     assert len(page["vectors"]) == 2
     row = {"id": "a", "sparseVector": {"indices": [number, 7.0], "values": [1, 2]}}
     assert result(filled.post("/words/upsert", json=row)) == "Success"
-    (actual,) = result(filled.post("/words/fetch", json={"ids": ["a"], "includeVectors": True}))
+    (actual,) = result(
+        filled.post("/words/fetch", json={"ids": ["a"], "includeVectors": True})
+    )
     assert actual["sparseVector"] == {"indices": [2, 7], "values": [1, 2]}
     spec = {"dimension": number, "similarity": "COSINE"}
     assert result(filled.put("/twofold", json=spec))["dimension"] == 2
 
 
 @pytest.mark.parametrize("number", [1.5, 2.000001, 1e300, -2.0, 0.0])
-def test_a_number_with_a_fraction_or_out_of_range_is_rejected(filled: httpx.Client, number: float) -> None:
+def test_a_number_with_a_fraction_or_out_of_range_is_rejected(
+    filled: httpx.Client, number: float
+) -> None:
     """For an integer parameter, other values are named with the parameter."""
-    assert "topK" in error_of(filled.post("/plain/query", json={"vector": [1, 0], "topK": number}), 400)
-    assert "limit" in error_of(filled.post("/plain/range", json={"cursor": "0", "limit": number}), 400)
+    assert "topK" in error_of(
+        filled.post("/plain/query", json={"vector": [1, 0], "topK": number}), 400
+    )
+    assert "limit" in error_of(
+        filled.post("/plain/range", json={"cursor": "0", "limit": number}), 400
+    )
 
 
 def digits(response: httpx.Response, name: str) -> list[str]:
@@ -485,17 +688,26 @@ def digits(response: httpx.Response, name: str) -> list[str]:
 
 def test_vectors_are_written_with_the_shortest_digits(http: httpx.Client) -> None:
     """Numbers that float32 holds only nearly are written as they were sent; none with float64's digits."""
-    written = {"id": "a", "vector": [0.1, 16777217.0], "sparseVector": {"indices": [1], "values": [0.7]}}
+    written = {
+        "id": "a",
+        "vector": [0.1, 16777217.0],
+        "sparseVector": {"indices": [1], "values": [0.7]},
+    }
     assert result(http.post("/mixed/upsert", json=written)) == "Success"
     response = http.post("/mixed/fetch", json={"ids": ["a"], "includeVectors": True})
     assert digits(response, "vector") == ["0.1", "16777216.0"]
     assert digits(response, "values") == ["0.7"]
-    hits = http.post("/mixed/query", json={"vector": [0.1, 16777217.0], "includeVectors": True})
+    hits = http.post(
+        "/mixed/query", json={"vector": [0.1, 16777217.0], "includeVectors": True}
+    )
     assert digits(hits, "vector") == ["0.1", "16777216.0"]
     assert '"score":1.0' in hits.text
     third = http.post("/near/upsert", json={"id": "a", "vector": [1, 1, 0]})
     assert third.status_code == 200
-    assert '"score":0.33333334' in http.post("/near/query", json={"vector": [0, 0, 0]}).text
+    assert (
+        '"score":0.33333334'
+        in http.post("/near/query", json={"vector": [0, 0, 0]}).text
+    )
 
 
 def test_scores_beyond_float32_stay_numbers(http: httpx.Client) -> None:
@@ -503,13 +715,23 @@ def test_scores_beyond_float32_stay_numbers(http: httpx.Client) -> None:
     rows = [{"id": "a", "vector": [1e38, 0, 0]}, {"id": "b", "vector": [3e38, 0, 0]}]
     assert result(http.post("/dots/upsert", json=rows)) == "Success"
     hits = result(http.post("/dots/query", json={"vector": [3e38, 0, 0]}))
-    assert [(hit["id"], hit["score"]) for hit in hits] == [("b", 3.4028235e38), ("a", 3.4028235e38)]
+    assert [(hit["id"], hit["score"]) for hit in hits] == [
+        ("b", 3.4028235e38),
+        ("a", 3.4028235e38),
+    ]
 
 
 def test_lone_surrogates_are_rejected(http: httpx.Client) -> None:
     """Text that no UTF-8 file can hold is 400 in ids, text and metadata."""
-    for row in ({"id": "\ud800"}, {"id": "a", "data": "\ud800"}, {"id": "a", "metadata": {"x": "\ud800"}}):
-        error_of(http.post("/plain/upsert", content=json.dumps({"vector": [1, 0], **row})), 400)
+    for row in (
+        {"id": "\ud800"},
+        {"id": "a", "data": "\ud800"},
+        {"id": "a", "metadata": {"x": "\ud800"}},
+    ):
+        error_of(
+            http.post("/plain/upsert", content=json.dumps({"vector": [1, 0], **row})),
+            400,
+        )
 
 
 def test_unknown_index_and_wrong_method(http: httpx.Client) -> None:
@@ -527,10 +749,16 @@ def test_many_callers_at_once(http: httpx.Client) -> None:
     def work(writer: int) -> None:
         with httpx.Client(base_url=http.base_url, timeout=30) as client:
             for turn in range(15):
-                rows = [{"id": f"{writer}-{turn}-{n}", "vector": [writer, n + 1]} for n in range(4)]
+                rows = [
+                    {"id": f"{writer}-{turn}-{n}", "vector": [writer, n + 1]}
+                    for n in range(4)
+                ]
                 responses = [
                     client.post("/plain/upsert", json=rows),
-                    client.post("/plain/query", json={"vector": [1, 1], "filter": "HAS NOT FIELD n"}),
+                    client.post(
+                        "/plain/query",
+                        json={"vector": [1, 1], "filter": "HAS NOT FIELD n"},
+                    ),
                     client.post("/plain/range", json={"cursor": "0", "limit": 7}),
                     client.post("/plain/delete", json={"ids": [f"{writer}-{turn}-0"]}),
                 ]
@@ -544,5 +772,8 @@ def test_many_callers_at_once(http: httpx.Client) -> None:
     assert set(statuses) == {200}
     page = result(http.post("/plain/range", json={"cursor": "0", "limit": 1000}))
     assert {row["id"] for row in page["vectors"]} == {
-        f"{writer}-{turn}-{n}" for writer in range(6) for turn in range(15) for n in (1, 2, 3)
+        f"{writer}-{turn}-{n}"
+        for writer in range(6)
+        for turn in range(15)
+        for n in (1, 2, 3)
     }

@@ -18,8 +18,11 @@ from toolkit_service.demo.faults.script import Fault, FaultScript
 from toolkit_service.demo.faults.sending import ScriptedResponse, send
 from toolkit_service.operations import Operation, Query
 
-_ADMIN: Final = "/admin/"  # no faults for paths below this, so that a script can be removed
-_SCRIPTED: Final = "a scripted fault; got a fault of the script; expected no regular response"
+# no faults for paths below this, so that a script can be removed
+_ADMIN: Final = "/admin/"
+_SCRIPTED: Final = (
+    "a scripted fault; got a fault of the script; expected no regular response"
+)
 
 
 class NewScript(TypedDict):
@@ -69,7 +72,9 @@ class Faults:
         path = "/admin/faults"
         shown = "Show the fault script with counts."
         return (
-            Operation("GET", path, "faults", shown, self._show, CountedFaults, tag="service"),
+            Operation(
+                "GET", path, "faults", shown, self._show, CountedFaults, tag="service"
+            ),
             Operation(
                 "PUT",
                 path,
@@ -137,14 +142,18 @@ class _FaultyApp:
         body = await read_body(Request(scope, receive))
         cursor = ""
         if has_pages:
-            cursor, scope["query_string"], body = self._listings.translated(scope["query_string"], body)
+            cursor, scope["query_string"], body = self._listings.translated(
+                scope["query_string"], body
+            )
         if fault is not None and not fault.calls_service:
             response = _scripted(fault, path)
         else:
             response = await self._call(scope, body)
             if has_pages and response.status == 200:  # noqa: PLR2004 - only successful responses have pages
                 page = fault.page if fault else None
-                response.body = self._listings.with_fault(path, cursor, response.body, page)
+                response.body = self._listings.with_fault(
+                    path, cursor, response.body, page
+                )
         if fault is None:
             await _pass_on(response, send_on)
             return
@@ -156,7 +165,9 @@ class _FaultyApp:
         """Return the response of the service itself."""
         # an ASGI conversation: one message with the whole body, and the response in parts
         sent, status, headers, content = False, 500, dict[str, str](), bytearray()
-        scope["headers"] = [(name, text) for name, text in scope["headers"] if name != b"content-length"]
+        scope["headers"] = [
+            (name, text) for name, text in scope["headers"] if name != b"content-length"
+        ]
 
         async def receive() -> Message:
             nonlocal sent
@@ -210,8 +221,13 @@ def _without_fields(body: bytes, names: tuple[str, ...]) -> bytes:
 
 async def _pass_on(response: ScriptedResponse, send_on: Send) -> None:
     headers = response.headers | {"content-length": str(len(response.body))}
-    pairs = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in headers.items()]
-    await send_on({"type": "http.response.start", "status": response.status, "headers": pairs})
+    pairs = [
+        (name.encode("latin-1"), text.encode("latin-1"))
+        for name, text in headers.items()
+    ]
+    await send_on(
+        {"type": "http.response.start", "status": response.status, "headers": pairs}
+    )
     await send_on({"type": "http.response.body", "body": response.body})
 
 

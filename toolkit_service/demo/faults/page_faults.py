@@ -51,11 +51,15 @@ class Listings:
         content["cursor"] = self.invented[body_cursor]
         return content["cursor"], query, json.dumps(content).encode()
 
-    def with_fault(self, path: str, cursor: str, body: bytes, fault: PageFault | None) -> bytes:
+    def with_fault(
+        self, path: str, cursor: str, body: bytes, fault: PageFault | None
+    ) -> bytes:
         """Return a page with the fault. Responses without a page are returned as they are."""
         response = _object(body)
         page = _page_of(response)
-        rows_name = next((name for name in _ROWS if isinstance(page.get(name), list)), None)
+        rows_name = next(
+            (name for name in _ROWS if isinstance(page.get(name), list)), None
+        )
         if rows_name is None:
             return body
         cursor_name = _CURSORS.get(rows_name, "cursor")
@@ -85,7 +89,9 @@ class Listings:
             self.first_cursors.setdefault(path, next_cursor)
         return previous_rows
 
-    def _faulty_cursor(self, path: str, cursor: str, next_cursor: str, fault: PageFault) -> str:
+    def _faulty_cursor(
+        self, path: str, cursor: str, next_cursor: str, fault: PageFault
+    ) -> str:
         if fault.cursor == "repeated":
             return cursor or next_cursor
         if fault.cursor == "first":

@@ -88,7 +88,11 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     reset: CutPoint | None = None
 
     def __post_init__(self) -> None:
-        bodies = (self.body is not None, self.body_base64 is not None, self.json is not UNSET)
+        bodies = (
+            self.body is not None,
+            self.body_base64 is not None,
+            self.json is not UNSET,
+        )
         if sum(bodies) > 1:
             raise ValueError("body, body_base64 and json exclude each other")
         if self.cut and self.reset:
@@ -150,16 +154,22 @@ class FaultScript:
     """
 
     def __init__(self) -> None:
-        self.given = 0  # the number of scripts so far, each of which replaced the previous one
+        # the number of scripts so far, each of which replaced the previous one
+        self.given = 0
         self._counted: list[_CountedFault] = []
 
     def put(self, document: Any) -> None:
         """Replace the script, ``{"faults": [{…}, …]}``. Raise InputError if it is malformed."""
         is_script = isinstance(document, dict) and set(document) == {"faults"}
         if not is_script or not isinstance(document["faults"], list):
-            raise _error("another value", "an object with the one field 'faults', an array")
+            raise _error(
+                "another value", "an object with the one field 'faults', an array"
+            )
         entries = document["faults"]
-        self._counted = [_CountedFault(_fault(entry, position)) for position, entry in enumerate(entries)]
+        self._counted = [
+            _CountedFault(_fault(entry, position))
+            for position, entry in enumerate(entries)
+        ]
         self.given += 1
 
     def clear(self) -> None:
@@ -185,7 +195,9 @@ class FaultScript:
 
     def has_pages(self, method: str, path: str) -> bool:
         """Return True if a fault needs the earlier pages of this listing."""
-        with_pages = [counted.fault for counted in self._counted if counted.fault.page is not None]
+        with_pages = [
+            counted.fault for counted in self._counted if counted.fault.page is not None
+        ]
         return any(fault.matches(method, path) for fault in with_pages)
 
 

@@ -35,7 +35,11 @@ class ScriptedResponse:
 
 
 async def send(
-    response: ScriptedResponse, fault: Fault, connection: BoundedHttp, *, head_only: bool = False
+    response: ScriptedResponse,
+    fault: Fault,
+    connection: BoundedHttp,
+    *,
+    head_only: bool = False,
 ) -> None:
     """Send a response with a fault over a connection, and end the connection."""
     head, body = written(response, fault)
@@ -70,7 +74,10 @@ def written(response: ScriptedResponse, fault: Fault) -> tuple[bytes, bytes]:
     (True, b'{}')
     """
     body = response.body + b" " * fault.pad
-    headers = {"date": formatdate(usegmt=True), "content-type": "application/json"} | response.headers
+    headers = {
+        "date": formatdate(usegmt=True),
+        "content-type": "application/json",
+    } | response.headers
     if fault.gzip:
         headers["content-encoding"] = "gzip"
         body = _compressed(body, fault.gzip)
