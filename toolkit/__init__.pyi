@@ -18,13 +18,13 @@ from toolkit.failures.counts import count_labels as count_labels
 from toolkit.failures.counts import count_states as count_states
 from toolkit.failures.explaining import Explanation as Explanation
 from toolkit.failures.explaining import explain_change as explain_change
-from toolkit.failures.failure_attributes import select_failures as select_failures
 from toolkit.failures.group_rules import GroupRules as GroupRules
 from toolkit.failures.grouping import FailureGroups as FailureGroups
 from toolkit.failures.grouping import group_failures as group_failures
 from toolkit.failures.incidents import explain_spike as explain_spike
 from toolkit.failures.lifetimes import count_expiring as count_expiring
 from toolkit.failures.lifetimes import expiring as expiring
+from toolkit.failures.matching_rows import select_failures as select_failures
 from toolkit.failures.outcomes import RetryOutcomes as RetryOutcomes
 from toolkit.failures.outcomes import retry_outcomes as retry_outcomes
 from toolkit.failures.over_time import count_over_time as count_over_time

@@ -17,7 +17,6 @@ from toolkit.failures.counts import count_matrix as count_matrix
 from toolkit.failures.counts import count_states as count_states
 from toolkit.failures.explaining import Explanation as Explanation
 from toolkit.failures.explaining import explain_change as explain_change
-from toolkit.failures.failure_attributes import select_failures as select_failures
 from toolkit.failures.group_rules import GroupRules as GroupRules
 from toolkit.failures.grouping import FailureGroups as FailureGroups
 from toolkit.failures.grouping import group_failures as group_failures
@@ -31,6 +30,7 @@ from toolkit.failures.lifetimes import expiring as expiring
 from toolkit.failures.lifetimes import expiry_bins as expiry_bins
 from toolkit.failures.lifetimes import failure_delays as failure_delays
 from toolkit.failures.lifetimes import retries_used as retries_used
+from toolkit.failures.matching_rows import select_failures as select_failures
 from toolkit.failures.outcomes import RetryOutcomes as RetryOutcomes
 from toolkit.failures.outcomes import retry_outcomes as retry_outcomes
 from toolkit.failures.over_time import FailureTrend as FailureTrend

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import httpx
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
@@ -140,6 +144,8 @@ def test_the_planted_reason_is_named(
     assert found.stands_out, found.frame
     assert condition in [first["condition"], *first["alternatives"]]
     assert first["observed"] == len(failed)
+    selected = [len(found.select(failed, rank=rank)) for rank in found.frame["rank"]]
+    assert selected == found.frame["observed"].tolist()
     assert {"state", "workflow_run_id"} & set(found.left_out)
     named = {name for each in found.frame["condition"] for name in each}
     assert not named & {
@@ -185,6 +191,75 @@ def test_an_unknown_column_is_named(apart_by: Any) -> None:
     runs = pd.DataFrame({"state": ["a", "b"], "step": ["x", "y"]})
     with pytest.raises(InputError, match="apart_by"):
         tk.explain_change(runs[:1], runs[1:], apart_by=apart_by)
+
+
+def run_log(plans: list[str], state: str) -> pd.DataFrame:
+    """Return the run log of runs with a payload and two finished steps, one run per plan."""
+    rows = []
+    for number, plan in enumerate(plans):
+        output = json.dumps({"plan": plan, "api_key": f"sk-{plan}-0123456789abcdef"})
+        started = {"stepName": "init", "stepType": "Initial", "out": output}
+        charged = {"stepName": "charge all", "stepType": "Run", "out": output}
+        wrapped = {"stepName": f"wrap {plan}", "stepType": "Run"}
+        steps = [{"steps": [step]} for step in (started, charged, wrapped)]
+        extra = json.dumps({"steps": steps, "invocationCount": 3})
+        # a run that was retried is in the log twice, with one id
+        run = f"wfr_{number // 2}"
+        rows.append(
+            {"workflow_run_id": run, "dlq_id": f"{state}-{number}", "extra": extra}
+        )
+    return pd.DataFrame(rows).assign(state=state)
+
+
+def test_each_condition_of_steps_selects_the_observed_runs() -> None:
+    """Names of steps, fields of payloads and of outputs, also from Arrow and with a masked value."""
+    failed = run_log(["team"] * 22 + ["free"] * 2, "RUN_FAILED")
+    others = run_log(["team"] * 10 + ["free"] * 38, "RUN_SUCCESS")
+    found = tk.explain_change(failed, others)
+    named = {
+        name
+        for row in found.frame.itertuples()
+        for condition in (row.condition, *row.alternatives)
+        for name in condition
+    }
+    assert {"step", "payload plan", "output of charge all plan"} <= named
+    for row in found.frame.itertuples():
+        for condition in (row.condition, *row.alternatives):
+            assert len(tk.select_failures(failed, condition)) == row.observed
+        rows = found.select(pa.Table.from_pandas(failed), rank=row.rank)
+        assert len(rows) == row.observed
+
+
+KINDS: dict[str, Callable[[int], Any]] = {
+    "number": lambda level: [429, None, 503][level],
+    "fraction": lambda level: [0.5, 2.0, math.nan][level],
+    "flag": lambda level: [True, False, None][level],
+    "time": lambda level: datetime(2026, 3, 1 + level, tzinfo=UTC),
+    "decimal": lambda level: Decimal(level) / 4,
+    "list": lambda level: ["a", "b"][:level],
+    "long text": lambda level: "x" * 500 + str(level),
+    "secret": lambda level: f"Bearer abcdefghijklmnop{level}",
+    "labels": lambda level: ['["eu", "us"]', '["us"]', "[]"][level],
+    "headers": lambda level: json.dumps({"X-Region": ["eu"], "X-Level": level}),
+    "body": lambda level: ['{"order": {"plan": "team"}}', "no JSON", None][level],
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_condition_selects_the_observed_rows(name: str) -> None:
+    """Whatever kind of value a column contains, `select` finds as many rows as were observed."""
+    before = [0, 1, 2] * 20
+    after = [0] * 70 + [1] * 25 + [2] * 20
+    sides = [
+        pd.DataFrame({name: pd.Series([KINDS[name](level) for level in levels])})
+        for levels in (after, before)
+    ]
+    # times are no attributes unless they are named
+    attributes = ["time"] if name == "time" else None
+    found = tk.explain_change(*sides, attributes=attributes)
+    assert len(found.frame)
+    selected = [len(found.select(sides[0], rank=rank)) for rank in found.frame["rank"]]
+    assert selected == found.frame["observed"].tolist()
 
 
 def test_sides_are_compared_by_shares() -> None:

@@ -16,7 +16,7 @@ FORMS = {"json_errors", "markup", "traces", "trace_frames"}
 BODIES = ("response_body", "responseBody")
 
 DECODE_SOMETHING_ELSE = {
-    "failures/failure_attributes.py": "labels, headers, and fields that are attributes of a failure",
+    "failures/attribute_values.py": "labels, headers, and fields that are attributes of a failure",
     "failures/group_rules.py": "what was learned, as a user passes it",
     "failures/grouping.py": "what was learned, as plain values",
     "filters/failure.py": "labels",

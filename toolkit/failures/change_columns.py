@@ -19,15 +19,15 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from toolkit.failures.conditions import Column
-from toolkit.failures.failure_attributes import (
+from toolkit.failures.attribute_values import (
     JSON_FIELDS,
     LABEL,
     column_texts,
     json_fields,
     labels_of,
-    rising_values,
 )
+from toolkit.failures.conditions import Column
+from toolkit.failures.failure_attributes import rising_values
 from toolkit.failures.run_attributes import STEP, has_steps, steps_and_outputs
 from toolkit.failures.selection import NONE
 from toolkit.secrets.redaction import Redactor

@@ -23,7 +23,7 @@ from toolkit.drawing.wording import (
 )
 from toolkit.failures.change_columns import SharedAttributes, shared_attributes
 from toolkit.failures.conditions import TUNING, Column, Rise, plainest, scan_rises
-from toolkit.failures.failure_attributes import rows_meeting
+from toolkit.failures.matching_rows import rows_meeting
 from toolkit.failures.selection import opened, select_timed, timestamps, typed_rows
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor, escape_html, visible
@@ -103,7 +103,7 @@ class Explanation(Plotted):
         -------
         pandas.DataFrame
             The rows with all columns, for example to pass to `classify_failures` or `plan_redrive`. If you
-            select from the explained frame, their number equals `observed`.
+            select from the explained frame, their number equals `observed`, or the sum of their `weight`.
 
         Raises
         ------

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from toolkit.base.arguments import whole
 from toolkit.base.times import parse_duration
+from toolkit.failures.attribute_values import labels_of
 from toolkit.failures.counts import SHORT_STATES
-from toolkit.failures.failure_attributes import labels_of
 from toolkit.failures.grouping import with_labels
 from toolkit.failures.selection import (
     opened,

@@ -14,10 +14,11 @@ from toolkit.drawing.wording import counted, describe_condition
 from toolkit.failures.classes import classify_failures
 from toolkit.failures.comparing import FailureComparison, compare_grouped
 from toolkit.failures.conditions import plainest
-from toolkit.failures.failure_attributes import MENTIONED, select_failures
+from toolkit.failures.failure_attributes import MENTIONED
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, group_failures, grouped
 from toolkit.failures.incidents import WithRows, incidents_with_rows
+from toolkit.failures.matching_rows import select_failures
 from toolkit.failures.outcomes import RetryOutcomes, retry_outcomes
 from toolkit.failures.repeating import failure_functions, repeat_offenders
 from toolkit.failures.retention import Retention
