@@ -12,7 +12,7 @@ DECODERS = {
     "json.loads", "json.load", "json.JSONDecoder", "msgspec.json.decode", "msgspec.json.Decoder",
     "html.unescape", "HTMLParser", "ElementTree",
 }  # fmt: skip
-FORMS = {"json_errors", "markup", "traces", "trace_frames"}
+FORMS = {"json_errors", "markup", "traces", "trace_frames", "languages"}
 BODIES = ("response_body", "responseBody")
 
 DECODE_SOMETHING_ELSE = {
@@ -59,6 +59,11 @@ def test_no_other_module_parses_bodies():
     )
 
 
+def form_of(module: str) -> str:
+    """Return the form that a module of the reader belongs to, for example "languages"."""
+    return module.removeprefix("toolkit.signatures.").partition(".")[0]
+
+
 def imported_parts(path: Path) -> set[str]:
     """Return the names that a module imports from the forms of bodies."""
     imports = [
@@ -66,25 +71,20 @@ def imported_parts(path: Path) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom)
     ]
-    forms = [
-        node
-        for node in imports
-        if (node.module or "").removeprefix("toolkit.signatures.") in FORMS
-    ]
+    forms = [node for node in imports if form_of(node.module or "") in FORMS]
     return {alias.name for node in forms for alias in node.names}
 
 
 def test_only_the_reader_uses_its_forms():
     """Other packages read bodies by `read_document`, `read_details` and `error_text`, not by a form."""
     others = [
-        path for path in PACKAGE.rglob("*.py") if path.parent.name != "signatures"
+        path
+        for path in PACKAGE.rglob("*.py")
+        if "signatures" not in path.relative_to(PACKAGE).parts
     ]
     users = {path.stem: parts for path in others if (parts := imported_parts(path))}
-    # similar failures compare the frames of traces with one another; signed rows use the same cache
-    assert users == {
-        "text_index": {"StackTrace", "stack_trace"},
-        "signed_rows": {"cached"},
-    }
+    # similar failures compare the frames of traces with one another
+    assert users == {"text_index": {"StackTrace", "stack_trace"}}
 
 
 def test_the_list_has_no_other_modules():

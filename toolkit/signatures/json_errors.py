@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolkit.signatures.document import STATUS_PHRASES, Document, shortened
-from toolkit.signatures.trace_frames import file_stem
+from toolkit.signatures.frame_names import file_stem
 
 _MESSAGE_KEYS: Final = tuple(
     """

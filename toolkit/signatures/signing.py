@@ -25,10 +25,11 @@ import pandas as pd
 
 from toolkit.base.arguments import wrong
 from toolkit.signatures.document import NO_FRAME, Document
+from toolkit.signatures.frame_names import stable_name
 from toolkit.signatures.placeholders import CODE, with_placeholders
 from toolkit.signatures.reading import read_document
+from toolkit.signatures.remembering import cached
 from toolkit.signatures.templates import KnownTemplates, learn
-from toolkit.signatures.trace_frames import cached, stable_name
 from toolkit.signatures.words import without_kinds
 
 RULES_VERSION: Final = 6

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import Document, masked_part
+from toolkit.signatures.remembering import cached
 from toolkit.signatures.signing import (
     RULES_VERSION,
     Learned,
@@ -30,7 +31,6 @@ from toolkit.signatures.signing import (
     document_of,
     sign,
 )
-from toolkit.signatures.trace_frames import cached
 
 SIGNED_COLUMNS: Final = ("response_status", "response_body", "response_body_base64")
 SIGNATURE: Final = "signature"

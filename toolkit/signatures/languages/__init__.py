@@ -1,0 +1,1 @@
+"""Parsers of stack traces, one module per language. `signatures/traces.py` chooses the parser."""

@@ -1,0 +1,64 @@
+"""Read stack traces of .NET: the exceptions first, the root cause last, then the frames of the root cause.
+
+For example, `System.Exception: no total ---> System.IO.IOException: closed` is a chain of two exceptions. The
+frames before `--- End of inner exception stack trace ---` belong to the second one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from toolkit.signatures.remembering import Memo
+from toolkit.signatures.trace_frames import (
+    Error,
+    Frame,
+    StackTrace,
+    owned_frame,
+    trace_of,
+)
+
+_ARROW: Final = " ---> "
+_FRAME: Final = re.compile(r"^\s+at ([^()]+)\((?:.*\)|(?>.*?\) in ).*:line \d+)\s*$")
+_HEAD: Final = re.compile(
+    r"^(?:Unhandled exception\.? ?"
+    r"|\s*---> (?:\(Inner Exception #\d+\) )?)?((?:[A-Z]\w*\.)*[A-Z]\w*(?:Exception"
+    r"|Error))(?: \(0x[0-9A-F]+\))?(?:: (.*))?$"
+)
+
+
+def read_dotnet(lines: list[str]) -> StackTrace:
+    """Read a trace up to the end of the innermost exception."""
+    errors: list[Error] = []
+    frames: list[Frame] = []
+    for line, frame in zip(lines, map(_FRAME_OF_LINE.__getitem__, lines), strict=True):
+        if "Exception" in line or "Error" in line:
+            errors.extend(_errors(line))
+        if frame is not None:
+            frames.append(frame)
+        elif "--- End of inner exception" in line:
+            break  # the frames of the outer exceptions follow
+    return trace_of("dotnet", errors, frames)
+
+
+def _frame(line: str) -> Frame | None:
+    found = _FRAME.match(line)
+    if found is None:
+        return None
+    return owned_frame(found[1])
+
+
+_FRAME_OF_LINE: Final = Memo(_frame)
+
+
+def _errors(line: str) -> Iterator[Error]:
+    """Yield the type and message of each exception in a line."""
+    parts = [line]
+    if _ARROW in line and not line.lstrip().startswith("--->"):
+        parts = [part.strip() for part in line.split(_ARROW)]
+    for part in parts:
+        found = _HEAD.match(part)
+        if found is not None:
+            message = found[2] or ""
+            yield found[1], message.strip()

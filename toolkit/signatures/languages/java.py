@@ -1,0 +1,113 @@
+"""Read stack traces of Java, Kotlin, Scala, Groovy and Clojure.
+
+For example, the trace
+
+    java.lang.IllegalStateException: no total        error 1
+        at com.acme.OrderService.total(Orders.java:7)   frame of error 1
+        at com.acme.Main.main(Main.java:3)              frame of error 1
+    Caused by: java.io.IOException: closed           error 2, the root cause
+        at com.acme.Store.read(Store.java:31)           frame of error 2
+        ... 1 more                                      the last frame of error 1
+
+has two errors, and the frame is `com.acme.Store.read`. A cause leaves out the frames that it shares with the
+exception above it: `... 1 more` stands for one of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from toolkit.signatures.frame_names import plain_name
+from toolkit.signatures.remembering import Memo
+from toolkit.signatures.trace_frames import (
+    Error,
+    Frame,
+    StackTrace,
+    owned_frame,
+    trace_of,
+)
+
+_FRAME: Final = re.compile(
+    r"^\s*at (?:[\w.\-@]+/(?:[\w.\-@]*/)?)?([\w.$<>\-]+)\(([^()]*)\)"
+)
+_HEAD: Final = re.compile(
+    r"^(?:Exception in thread \"[^\"]*\" |Caused by: |\s*Suppressed: |Wrapped by: |.*?\s)??"
+    r"((?:[a-z_][\w]*\.)+[A-Z$][\w$]*|[A-Z]\w*(?:Exception|Error|Throwable))(?:: (.*))?$"
+)
+_OMITTED: Final = re.compile(
+    r"^\s*\.\.\. ([1-9]\d{0,5}) (?:more|common frames omitted)"
+)
+
+
+def read_java(lines: list[str]) -> StackTrace:
+    """Read a trace: the line of each error is followed by the frames of the error."""
+    reader = _Reader()
+    for line, frame in zip(lines, map(_FRAME_OF_LINE.__getitem__, lines), strict=True):
+        if frame is not None:
+            if reader.head:
+                reader.complete_error()
+            reader.frames.append(frame)
+        else:
+            reader.read_other_line(line)
+            if reader.is_complete:
+                break
+    if reader.head:
+        reader.complete_error()
+    return trace_of("java", reader.errors, reader.frames)
+
+
+class _Reader:
+    """The errors of a trace, and the frames of the last of them, while lines are read."""
+
+    def __init__(self) -> None:
+        self.errors: list[Error] = []
+        self.frames: list[Frame] = []
+        self.head = ""
+        """The first line of an error whose frames follow; "" while frames are read."""
+        self.is_complete = False
+        self._frames_above: list[Frame] = []
+        """Frames of the error that the last one caused."""
+
+    def read_other_line(self, line: str) -> None:
+        """Read the head of an error, or the number of frames that were left out."""
+        omitted = None
+        if "..." in line:
+            omitted = _OMITTED.match(line)
+        if omitted:
+            self.frames += self._frames_above[-int(omitted[1]) :]
+        elif self._is_head(line):
+            if self.head:
+                self.complete_error()
+            self.head = line
+        elif line.lstrip().startswith("Suppressed: "):
+            # an error while resources were closed, not the cause
+            self.is_complete = True
+
+    def _is_head(self, line: str) -> bool:
+        """Return whether a line begins an error: the first one, or a cause."""
+        if line.startswith("Caused by: "):
+            return True
+        if self.errors or self.head:
+            return False
+        return _HEAD.match(line) is not None
+
+    def complete_error(self) -> None:
+        """Add the error that `head` begins, and begin the list of frames."""
+        self._frames_above = self.frames
+        self.frames = []
+        found = _HEAD.match(self.head)
+        if found:
+            message = found[2] or ""
+            self.errors.append((plain_name(found[1]), message.strip()))
+        self.head = ""
+
+
+def _frame(line: str) -> Frame | None:
+    found = _FRAME.match(line)
+    if found is None:
+        return None
+    return owned_frame(found[1])
+
+
+_FRAME_OF_LINE: Final = Memo(_frame)
