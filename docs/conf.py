@@ -31,13 +31,13 @@ html_copy_source = False
 
 PICTURES = Path(__file__).parent / "generated" / "pictures"
 PANELS = {
-    "FailureBrowser": "failure-browser-{}-wide",
-    "FailureFilterWidget": "failure-filter-{}-wide",
-    "MetadataFilterWidget": "metadata-filter-{}-wide",
+    "FailurePanel": "failure-browser-{}-wide",
+    "FailureFilterPanel": "failure-filter-{}-wide",
+    "MetadataFilterPanel": "metadata-filter-{}-wide",
     "RedrivePanel": "redrive-{}",
-    "SimilarityQueryWidget": "similarity-query-{}-wide",
-    "VectorMap": "vector-map-linked-{}-wide",
-    "failure_report": "report-{}",
+    "QueryPanel": "similarity-query-{}-wide",
+    "VectorMapPanel": "vector-map-linked-{}-wide",
+    "report_failures": "report-{}",
 }
 """Pictures of panels and pages, taken by `make pictures`; those of plots are drawn by `make docs`."""
 
@@ -46,7 +46,7 @@ def add_picture(
     _app: Sphinx, _what: str, name: str, _of: object, _options: object, lines: list[str]
 ) -> None:
     """Show what a name draws at the head of its description, as the page's theme is light or dark."""
-    short = name.removeprefix("toolkit.").removeprefix("analysis.")
+    short = name.rpartition(".")[2]
     picture = (
         f"/pictures/{PANELS[short]}.png"
         if short in PANELS

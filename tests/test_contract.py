@@ -24,7 +24,7 @@ from toolkit.service.transport import Request, Transport
 def everything(sample_service) -> pd.DataFrame:
     """The whole sample history, unmasked."""
     frame = tk.load_failures(sample_service, progress=False, reveal=True)
-    assert tk.receipt(frame).complete
+    assert tk.get_receipt(frame).complete
     assert len(frame) == 5000
     return frame
 
@@ -62,7 +62,7 @@ def test_a_filter_returns_the_matching_rows_of_the_whole_frame(
     found = tk.load_failures(
         sample_service, tk.FailureFilter(**{part: values}), progress=False
     )
-    assert tk.receipt(found).complete
+    assert tk.get_receipt(found).complete
     assert ids(found) == ids(everything[wanted])
     assert 0 < len(found) < len(everything)
 
@@ -208,7 +208,7 @@ def test_either_scheme_authenticates_and_a_wrong_token_does_not(
     with pytest.raises(tk.errors.AuthenticationError):
         tk.load_failures(connected("a-wrong-token"), limit=1)
     with pytest.raises(tk.errors.AuthenticationError):
-        tk.index_info(connected("a-wrong-token"))
+        tk.describe_index(connected("a-wrong-token"))
 
 
 def test_a_wrong_filter_is_a_bad_request(sample_service):
@@ -231,13 +231,13 @@ def test_a_wrong_filter_is_a_bad_request(sample_service):
 def vectors(sample_service) -> pd.DataFrame:
     """All vectors of the namespace of runbooks."""
     frame = tk.load_vectors(sample_service, namespace="runbooks", progress=False)
-    assert tk.receipt(frame).complete
+    assert tk.get_receipt(frame).complete
     return frame
 
 
 def test_a_range_yields_every_vector_once(sample_service, vectors):
     """As many as info counts, unique ids, unit vectors, and the same rows by fetch."""
-    assert len(vectors) == tk.index_info(sample_service).namespaces["runbooks"]
+    assert len(vectors) == tk.describe_index(sample_service).namespaces["runbooks"]
     assert vectors["id"].is_unique
     assert vectors["vector_problem"].isna().all()
     assert np.allclose(np.linalg.norm(tk.as_matrix(vectors), axis=1), 1, atol=1e-5)

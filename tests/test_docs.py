@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import toolkit as tk
-import toolkit.analysis
 from toolkit_service.demo.local_service import LocalService
 from toolkit_service.demo.run import environment_for
 
@@ -26,7 +25,9 @@ def test_the_reference_names_every_public_name_once():
     named = Counter(
         re.findall(r"^   (\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
     )
-    public = {*tk.__all__, *toolkit.analysis.__all__} - {"__version__", "errors"}
+    modules = {"analysis", "errors", "plots", "results"}
+    public = {*tk.__all__} - {"__version__", *modules}
+    public |= {*tk.analysis.__all__, *tk.plots.__all__, *tk.results.__all__}
     assert named == dict.fromkeys(public, 1)
 
 
@@ -68,7 +69,7 @@ def test_every_plot_of_the_reference_is_drawn():
             r'^        "(plot_\w+)', DRAWINGS.read_text(), re.MULTILINE
         )
     }
-    assert drawn == {name for name in tk.__all__ if name.startswith("plot_")}
+    assert drawn == {*tk.plots.__all__}
     panels = re.search(
         r"PANELS = (\{.*?\n\})", (DOCS / "conf.py").read_text(), re.DOTALL
     )

@@ -107,20 +107,23 @@ def written(write: Callable[[Any, Path], object], frame: Any, path: Path) -> Pat
 
 
 CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "FailureBrowser": ("failures", lambda frame, _: tk.FailureBrowser(frame).found()),
-    "FailureFilterWidget": (
+    "FailurePanel": ("failures", lambda frame, _: tk.FailurePanel(frame).found()),
+    "FailureFilterPanel": (
         "failures",
-        lambda frame, _: tk.FailureFilterWidget(frame).frame(),
+        lambda frame, _: tk.FailureFilterPanel(frame).frame(),
     ),
-    "MetadataFilterWidget": (
+    "MetadataFilterPanel": (
         "vectors",
-        lambda frame, _: tk.MetadataFilterWidget(frame).frame(),
+        lambda frame, _: tk.MetadataFilterPanel(frame).frame(),
     ),
     "RedrivePanel": (
         "failures",
         lambda frame, _: tk.RedrivePanel(None, frame).value.frame,
     ),
-    "VectorMap": ("vectors", lambda frame, _: tk.VectorMap(frame).projection.frame),
+    "VectorMapPanel": (
+        "vectors",
+        lambda frame, _: tk.VectorMapPanel(frame).projection.frame,
+    ),
     "as_matrix": ("vectors", lambda frame, _: tk.as_matrix(frame)),
     "audit_vectors": ("vectors", lambda frame, _: tk.audit_vectors(frame).frame),
     "calibrate_threshold": (
@@ -139,96 +142,120 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
         "vectors",
         lambda frame, _: tk.compare_vectors(frame, frame).frame,
     ),
-    "count_by": ("failures", lambda frame, _: tk.count_by(frame, "workflow_url")),
-    "count_by_hour": ("failures", lambda frame, _: tk.count_by_hour(frame)),
-    "count_errors": ("failures", lambda frame, _: tk.count_errors(frame)),
-    "count_expiring": ("failures", lambda frame, _: tk.count_expiring(frame)),
-    "count_labels": ("failures", lambda frame, _: tk.count_labels(frame)),
-    "count_over_time": ("failures", lambda frame, _: tk.count_over_time(frame)),
-    "count_states": ("failures", lambda frame, _: tk.count_states(frame)),
-    "count_workflows": ("failures", lambda frame, _: tk.count_workflows(frame)),
-    "expiring": (
+    "count_by": (
         "failures",
-        lambda frame, _: tk.expiring(frame, now="2026-03-10T12:00Z"),
+        lambda frame, _: tk.analysis.count_by(frame, "workflow_url"),
+    ),
+    "count_by_hour": ("failures", lambda frame, _: tk.analysis.count_by_hour(frame)),
+    "count_errors": ("failures", lambda frame, _: tk.analysis.count_errors(frame)),
+    "count_expiring": ("failures", lambda frame, _: tk.analysis.count_expiring(frame)),
+    "count_labels": ("failures", lambda frame, _: tk.analysis.count_labels(frame)),
+    "count_over_time": (
+        "failures",
+        lambda frame, _: tk.analysis.count_over_time(frame),
+    ),
+    "count_states": ("failures", lambda frame, _: tk.analysis.count_states(frame)),
+    "count_workflows": (
+        "failures",
+        lambda frame, _: tk.analysis.count_workflows(frame),
+    ),
+    "find_expiring": (
+        "failures",
+        lambda frame, _: tk.find_expiring(frame, now="2026-03-10T12:00Z"),
     ),
     "explain_change": (
         "failures",
-        lambda frame, _: tk.explain_change(frame, frame).frame,
+        lambda frame, _: tk.analysis.explain_change(frame, frame).frame,
     ),
     "explain_spike": ("failures", lambda frame, _: tk.explain_spike(frame).frame),
     "explode_headers": ("failures", lambda frame, _: tk.explode_headers(frame)),
     "explode_labels": ("failures", lambda frame, _: tk.explode_labels(frame)),
     "explode_metadata": ("vectors", lambda frame, _: tk.explode_metadata(frame)),
     "explode_steps": ("failures", lambda frame, _: tk.explode_steps(frame)),
-    "failure_report": (
+    "report_failures": (
         "failures",
         lambda frame, _: pd.Series(
-            tk.failure_report(frame, now="2026-03-10T12:00Z").verdict
+            tk.report_failures(frame, now="2026-03-10T12:00Z").verdict
         ),
     ),
     "flatten": ("vectors", lambda frame, _: tk.flatten(frame)),
     "group_failures": ("failures", lambda frame, _: tk.group_failures(frame).frame),
-    "index_report": (
+    "report_index": (
         "vectors",
-        lambda frame, _: pd.Series(tk.index_report(frame).verdict),
+        lambda frame, _: pd.Series(tk.report_index(frame).verdict),
     ),
     "match_metadata": ("vectors", lambda frame, _: tk.match_metadata(frame, "n = 3")),
     "plan_redrive": ("failures", lambda frame, _: tk.plan_redrive(frame).frame),
     "plot_callback_states": (
         "failures",
-        lambda frame, _: tk.plot_callback_states(frame),
+        lambda frame, _: tk.plots.plot_callback_states(frame),
     ),
-    "plot_expiry": ("failures", lambda frame, _: tk.plot_expiry(frame)),
+    "plot_expiry": ("failures", lambda frame, _: tk.plots.plot_expiry(frame)),
     "plot_failure_calendar": (
         "failures",
-        lambda frame, _: tk.plot_failure_calendar(frame),
+        lambda frame, _: tk.plots.plot_failure_calendar(frame),
     ),
-    "plot_failure_groups": ("failures", lambda frame, _: tk.plot_failure_groups(frame)),
-    "plot_failure_matrix": ("failures", lambda frame, _: tk.plot_failure_matrix(frame)),
-    "plot_failure_trend": ("failures", lambda frame, _: tk.plot_failure_trend(frame)),
-    "plot_retries_used": ("failures", lambda frame, _: tk.plot_retries_used(frame)),
-    "plot_run_timeline": ("events", lambda frame, _: tk.plot_run_timeline(frame)),
-    "plot_score_by_rank": ("hits", lambda frame, _: tk.plot_score_by_rank(frame)),
+    "plot_failure_groups": (
+        "failures",
+        lambda frame, _: tk.plots.plot_failure_groups(frame),
+    ),
+    "plot_failure_matrix": (
+        "failures",
+        lambda frame, _: tk.plots.plot_failure_matrix(frame),
+    ),
+    "plot_failure_trend": (
+        "failures",
+        lambda frame, _: tk.plots.plot_failure_trend(frame),
+    ),
+    "plot_retries_used": (
+        "failures",
+        lambda frame, _: tk.plots.plot_retries_used(frame),
+    ),
+    "plot_run_timeline": ("events", lambda frame, _: tk.plots.plot_run_timeline(frame)),
+    "plot_score_by_rank": ("hits", lambda frame, _: tk.plots.plot_score_by_rank(frame)),
     "plot_score_comparison": (
         "hits",
-        lambda frame, _: tk.plot_score_comparison(frame, frame),
+        lambda frame, _: tk.plots.plot_score_comparison(frame, frame),
     ),
     "plot_score_distribution": (
         "hits",
-        lambda frame, _: tk.plot_score_distribution(frame),
+        lambda frame, _: tk.plots.plot_score_distribution(frame),
     ),
-    "plot_success_rates": ("runs", lambda frame, _: tk.plot_success_rates(frame)),
+    "plot_success_rates": ("runs", lambda frame, _: tk.plots.plot_success_rates(frame)),
     "plot_time_to_failure": (
         "failures",
-        lambda frame, _: tk.plot_time_to_failure(frame),
+        lambda frame, _: tk.plots.plot_time_to_failure(frame),
     ),
-    "plot_vector_map": ("vectors", lambda frame, _: tk.plot_vector_map(frame)),
-    "plot_vector_norms": ("vectors", lambda frame, _: tk.plot_vector_norms(frame)),
+    "plot_vector_map": ("vectors", lambda frame, _: tk.plots.plot_vector_map(frame)),
+    "plot_vector_norms": (
+        "vectors",
+        lambda frame, _: tk.plots.plot_vector_norms(frame),
+    ),
     "project_vectors": ("vectors", lambda frame, _: tk.project_vectors(frame).frame),
-    "retry_outcomes": (
+    "find_retry_outcomes": (
         "failures",
-        lambda frame, _: tk.retry_outcomes(frame, later=frame).counts,
+        lambda frame, _: tk.find_retry_outcomes(frame, after=frame).counts,
     ),
-    "run_rates": ("runs", lambda frame, _: tk.run_rates(frame)),
-    "run_summary": ("runs", lambda frame, _: tk.run_summary(frame).frame),
+    "run_rates": ("runs", lambda frame, _: tk.analysis.run_rates(frame)),
+    "summarize_runs": ("runs", lambda frame, _: tk.summarize_runs(frame).frame),
     "select_failures": (
         "failures",
         lambda frame, _: tk.select_failures(
             frame, {"response_status": "500"}
         ).reset_index(drop=True),
     ),
-    "similar_failures": (
+    "find_similar_failures": (
         "failures",
-        lambda frame, _: tk.similar_failures(frame, frame).frame,
+        lambda frame, _: tk.find_similar_failures(frame, frame).frame,
     ),
-    "summary": ("failures", lambda frame, _: pd.Series(repr(tk.summary(frame)))),
-    "to_csv": (
+    "summarize": ("failures", lambda frame, _: pd.Series(repr(tk.summarize(frame)))),
+    "export_csv": (
         "failures",
-        lambda frame, path: pd.read_csv(written(tk.to_csv, frame, path / "a.csv")),
+        lambda frame, path: pd.read_csv(written(tk.export_csv, frame, path / "a.csv")),
     ),
-    "to_excel": (
+    "export_excel": (
         "hits",
-        lambda frame, path: written(tk.to_excel, frame, path / "a.xlsx").suffix,
+        lambda frame, path: written(tk.export_excel, frame, path / "a.xlsx").suffix,
     ),
     "write_snapshot": (
         "failures",
@@ -252,8 +279,8 @@ FRAMES = {
     "index",
 }
 ELSEWHERE = {
-    "SimilarityQueryWidget", "VectorMap", "audit_recall", "compare_fusion", "delete_vectors",
-    "fetch_vectors", "receipt", "update_vectors", "upsert_vectors",
+    "QueryPanel", "VectorMapPanel", "audit_recall", "compare_fusion", "delete_vectors",
+    "fetch_vectors", "get_receipt", "update_vectors", "upsert_vectors",
 }  # fmt: skip
 """Functions that need a service as well, or that read the attributes of a pandas frame; others test them."""
 
@@ -281,7 +308,7 @@ def test_every_function_of_frames_is_in_the_table() -> None:
         if any(kind for kind in kinds if "Frame" in kind or "VectorSource" in kind):
             missing.add(name)
     made_by_the_toolkit = {
-        name for name in missing if name[0].isupper() and "Widget" not in name
+        name for name in missing if name[0].isupper() and "Panel" not in name
     }
     assert missing - made_by_the_toolkit - set(CALLS) - ELSEWHERE == set()
 

@@ -101,7 +101,7 @@ def test_a_run_that_fails_is_followed_from_the_application_to_the_report(
     ).fetchall()
     assert found == [(run, entry["response_body"])]
 
-    report = tk.failure_report(frame)
+    report = tk.report_failures(frame)
     for name in ("report.html", "report.md", "report.json"):
         report.save(tmp_path / name)
         assert entry["dlq_id"] in (tmp_path / name).read_text()
@@ -171,7 +171,7 @@ def test_canary_secrets_appear_nowhere(service, local, tmp_path, caplog):
     assert published.message_id in "".join(frame["extra"].dropna())
     tk.write_snapshot(frame, tmp_path / "snapshot")
     frame.to_parquet(tmp_path / "plain.parquet")
-    report = tk.failure_report(frame)
+    report = tk.report_failures(frame)
     for name in ("report.html", "report.md", "report.json"):
         report.save(tmp_path / name)
     with pytest.raises(tk.errors.NotFoundError) as raised:

@@ -9,6 +9,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -16,56 +17,29 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
-import toolkit.analysis
+from toolkit.base.old_names import OLD_NAMES, OLD_NAMES_OF_ANALYSIS
 from toolkit.tables import schemas
 
+MODULES = (tk.analysis, tk.errors, tk.plots, tk.results)
 PLOTS_PAGE = Path(__file__).parents[1] / "docs" / "plots.md"
 NAMES = [
-    *re.findall(
-        r"(?m)^\| `(plot_\w+)` \|", PLOTS_PAGE.read_text("utf-8")
-    ),  # its table names every plot
-    "Calibration",
     "CallbackReceiver",
     "CallbackSettings",
-    "Changes",
-    "Dialect",
-    "Explanation",
-    "FailureBrowser",
-    "FailureClasses",
-    "FailureComparison",
     "FailureFilter",
-    "FailureFilterWidget",
-    "FailureGroups",
+    "FailureFilterPanel",
+    "FailurePanel",
     "FailureView",
-    "FailureReport",
-    "FrameSummary",
-    "FusionComparison",
-    "Endpoint",
     "GroupRules",
-    "IndexInfo",
-    "IndexReport",
-    "MetadataFilter",
-    "MetadataFilterWidget",
-    "Published",
-    "RecallAudit",
-    "Receipt",
+    "MetadataFilterPanel",
+    "QueryPanel",
     "RedrivePanel",
     "RedrivePlan",
-    "RedriveResult",
     "ReplayGuard",
-    "RetryOutcomes",
-    "RunSummary",
     "Service",
-    "SimilarFailures",
-    "SimilarityQueryWidget",
-    "Verification",
-    "VectorAudit",
-    "VectorRestore",
-    "VectorChanges",
-    "VectorMap",
-    "VectorProjection",
+    "VectorMapPanel",
     "VectorQuery",
     "__version__",
+    "analysis",
     "as_matrix",
     "audit_recall",
     "audit_vectors",
@@ -75,36 +49,28 @@ NAMES = [
     "classify_failures",
     "compare_failures",
     "compare_fusion",
-    "retry_outcomes",
-    "similar_failures",
     "compare_vectors",
     "connect",
-    "count_by",
-    "count_by_hour",
-    "count_errors",
-    "count_expiring",
-    "count_labels",
-    "count_over_time",
-    "count_states",
-    "count_workflows",
-    "expiring",
     "delete_failures",
     "delete_namespace",
     "delete_vectors",
+    "describe_index",
     "errors",
-    "explain_change",
     "explain_spike",
     "explode_headers",
     "explode_labels",
     "explode_metadata",
     "explode_steps",
+    "export_csv",
+    "export_excel",
     "export_vectors",
-    "failure_report",
     "fetch_vectors",
+    "find_expiring",
+    "find_retry_outcomes",
+    "find_similar_failures",
     "flatten",
+    "get_receipt",
     "group_failures",
-    "index_info",
-    "index_report",
     "iter_failures",
     "iter_query",
     "iter_vectors",
@@ -117,32 +83,32 @@ NAMES = [
     "load_vectors",
     "match_metadata",
     "parse_filter",
+    "plan_redrive",
+    "plots",
     "project_vectors",
     "publish",
     "publish_batch",
     "query",
     "query_text",
+    "read_redrive_history",
+    "read_redrive_status",
     "read_snapshot",
-    "receipt",
     "rename_namespace",
-    "rerun_failure_function",
+    "report_failures",
+    "report_index",
+    "rerun_failure_functions",
     "reset_namespace",
     "restart_failures",
-    "plan_redrive",
-    "redrive_history",
-    "redrive_status",
     "restore_vectors",
-    "run_rates",
-    "run_redrive",
-    "run_summary",
+    "results",
     "resume_failures",
+    "run_redrive",
     "scan_snapshot",
-    "start_run",
-    "summary",
     "select_failures",
+    "start_run",
+    "summarize",
+    "summarize_runs",
     "sync_failures",
-    "to_csv",
-    "to_excel",
     "update_vectors",
     "upsert_vectors",
     "verify_signature",
@@ -150,25 +116,56 @@ NAMES = [
     "write_snapshot",
 ]
 
+NO_VALUES = {"__version__", "analysis", "errors", "plots", "results"}
+VALUES = [*sorted(set(NAMES) - NO_VALUES), *tk.plots.__all__, *tk.results.__all__]
+
+
+def value_of(name):
+    """Return the value of a public name."""
+    home = next(home for home in (tk, *MODULES) if name in home.__all__)
+    return getattr(home, name)
+
 
 def test_the_public_names_are_these():
     """A name is added or removed on purpose only."""
     assert sorted(tk.__all__) == sorted(NAMES)
     offered = {name for name in dir(tk) if not name.startswith("__")}
-    assert offered == {*NAMES, "analysis", "errors"} - {
-        "__version__"
-    }  # Tab offers no internal module
+    assert offered == {*NAMES} - {"__version__"}  # Tab offers no internal module
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_is_in_one_place():
+    """No name of `toolkit` is in one of its modules as well, and no name is in two of them."""
+    places = Counter(name for module in (tk, *MODULES) for name in module.__all__)
+    assert {name for name, count in places.items() if count > 1} == set()
+    assert len(tk.__all__) <= 96
+    # the table of plots in the docs names every plot
+    listed = re.findall(r"(?m)^\| `(plot_\w+)` \|", PLOTS_PAGE.read_text("utf-8"))
+    assert sorted(listed) == sorted(tk.plots.__all__)
+
+
+@pytest.mark.parametrize(
+    ("module", "old_names"),
+    [(tk, OLD_NAMES), (tk.analysis, OLD_NAMES_OF_ANALYSIS)],
+    ids=["toolkit", "analysis"],
+)
+def test_earlier_names_work_and_warn(module, old_names):
+    """Each earlier name returns the value of the new one; it is neither listed nor offered."""
+    for old, new in old_names.items():
+        home, _, name = new.rpartition(".")
+        with pytest.warns(DeprecationWarning, match=rf"is now {re.escape(new)}$"):
+            value = getattr(module, old)
+        assert value is getattr(importlib.import_module(home), name)
+    assert not old_names.keys() & {*module.__all__, *dir(module)}
+
+
+@pytest.mark.parametrize("name", VALUES)
 def test_every_public_name_loads_and_is_documented(name):
     """Each name is there and has a docstring; functions name their parameters and results."""
-    value = getattr(tk, name)
-    if name != "__version__":
-        text = inspect.getdoc(value)
-        assert text
-        if inspect.isfunction(value) and inspect.signature(value).parameters:
-            assert "Parameters" in text
+    value = value_of(name)
+    text = inspect.getdoc(value)
+    assert text
+    if inspect.isfunction(value) and inspect.signature(value).parameters:
+        assert "Parameters" in text
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -209,8 +206,8 @@ def test_importing_pulls_in_neither_plots_nor_widgets():
 
 def documented():
     """The docstrings a user reads: of each public name, and of the public members of its class."""
-    for name in set(NAMES) - {"__version__", "errors"}:
-        value = getattr(tk, name)
+    for name in VALUES:
+        value = value_of(name)
         yield name, value, inspect.getdoc(value)
         if inspect.isclass(value):
             for member, function in vars(value).items():
@@ -220,18 +217,26 @@ def documented():
                     yield f"{name}.{member}", function, inspect.getdoc(function) or ""
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"__version__", "errors"}))
+RETURNED = [
+    inspect.signature(getattr(tk.analysis, name)).return_annotation
+    for name in tk.analysis.__all__
+]
+OF_ANALYSES = {*re.findall(r"\w+", " ".join(RETURNED))} - {"Explanation"}
+"""Classes that only analyses return: the example is the one of the function."""
+
+
+@pytest.mark.parametrize("name", [name for name in VALUES if name not in OF_ANALYSES])
 def test_every_public_name_has_an_example_and_names_its_errors(name):
     """Each function and class has an example; each that takes arguments says what it raises."""
-    text = inspect.getdoc(getattr(tk, name))
+    text = inspect.getdoc(value_of(name))
     assert re.search(r"^Examples\n-+\n(?:.*\n)*?>>> ", text, re.MULTILINE)
     if re.search(r"^Parameters$", text, re.MULTILINE):
         assert re.search(r"^Raises\n-+\n\w", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", toolkit.analysis.__all__)
+@pytest.mark.parametrize("name", tk.analysis.__all__)
 def test_every_analysis_says_what_it_takes_returns_and_raises(name):
-    function = getattr(toolkit.analysis, name)
+    function = getattr(tk.analysis, name)
     if inspect.isfunction(function):
         text = inspect.getdoc(function)
         for heading in ("Parameters", "Returns", "Raises", "Examples"):
@@ -253,14 +258,16 @@ def _known():
     """What a user can write: public names and their members, Python's and pandas' own."""
     known = {
         *NAMES,
+        *VALUES,
+        *tk.analysis.__all__,
         *dir(builtins),
         *dir(pd),
         *dir(pd.DataFrame),
         *dir(pd.Series),
         *dir(tk.errors),
     }
-    for name in NAMES:
-        value = getattr(tk, name)
+    for name in VALUES:
+        value = value_of(name)
         if inspect.isclass(value):
             known |= {*dir(value), *getattr(value, "__annotations__", {})}
     return known
@@ -279,7 +286,12 @@ SIGNED = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\([^`]*\))?`(?!`)|\b([a-z_]\w+)
 @pytest.mark.slow
 def test_docstrings_name_only_what_is_public():
     """A name in backticks, or one that is called, is one that users can write."""
-    known, private = _known(), set(_defined_in_the_package()) - set(NAMES) - COLUMNS
+    known, private = (
+        _known(),
+        set(_defined_in_the_package())
+        - {*NAMES, *VALUES, *tk.analysis.__all__}
+        - COLUMNS,
+    )
     wrong = set()
     for where, value, text in documented():
         own = set(inspect.signature(value).parameters) if callable(value) else set()
@@ -297,7 +309,12 @@ def test_docstrings_name_only_what_is_public():
 @pytest.mark.slow
 def test_messages_name_only_what_is_public():
     """What an error tells the user to do next can be done with public names."""
-    known, private = _known(), set(_defined_in_the_package()) - set(NAMES) - COLUMNS
+    known, private = (
+        _known(),
+        set(_defined_in_the_package())
+        - {*NAMES, *VALUES, *tk.analysis.__all__}
+        - COLUMNS,
+    )
     wrong, seen = set(), 0
     for path in Path(tk.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -34,7 +34,7 @@ import toolkit as tk
 _READING = """
 service = tk.connect()
 frame = tk.load_failures(service, progress=False)
-assert len(frame) > 100 and tk.receipt(frame).complete
+assert len(frame) > 100 and tk.get_receipt(frame).complete
 assert len(tk.load_failure(service, frame["dlq_id"][0])) == 1
 assert len(tk.load_vectors(service, namespace="runbooks", progress=False)) > 0
 assert len(tk.load_runs(service, limit=5, progress=False)) > 0
@@ -44,13 +44,13 @@ assert set(tk.read_snapshot("given")["dlq_id"]) == set(frame["dlq_id"])
 tk.verify_snapshot("given")
 assert tk.scan_snapshot("given").count_rows() == len(frame)
 assert len(tk.load_callbacks([{"status": 200, "body": "b2s="}])) == 1
-for plot in (tk.plot_failure_trend, tk.plot_failure_matrix, tk.plot_retries_used, tk.plot_time_to_failure):
-    plot(frame)
-report = tk.failure_report(frame)
+for plot in ("failure_trend", "failure_matrix", "retries_used", "time_to_failure"):
+    getattr(tk.plots, f"plot_{plot}")(frame)
+report = tk.report_failures(frame)
 for name in ("report.html", "report.md", "report.json"):
     report.save(name)
     assert os.path.getsize(name) > 1000
-tk.FailureFilterWidget(service)
+tk.FailureFilterPanel(service)
 print("read", len(frame))
 """
 _WRITING = """

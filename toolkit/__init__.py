@@ -19,13 +19,10 @@ from pathlib import Path
 try:
     from toolkit import errors
     from toolkit.base.lazy_names import lazy_names
+    from toolkit.base.old_names import OLD_NAMES
     from toolkit.tables import (
         vector_dtype as _registered,
     )  # pandas knows the type by its import
-    from toolkit.tables.receipt import (  # now, as the module and the function share their name
-        Receipt,
-        receipt,
-    )
     from toolkit.version import __version__
 except KeyboardInterrupt:
     if "toolkit" in {Path(word).stem for word in sys.orig_argv[1:3]}:
@@ -33,7 +30,9 @@ except KeyboardInterrupt:
     raise
 
 __all__, __getattr__, __dir__ = lazy_names(
-    __name__, modules=("toolkit.analysis", "toolkit.errors")
+    __name__,
+    modules=("toolkit.analysis", "toolkit.errors", "toolkit.plots", "toolkit.results"),
+    old_names=OLD_NAMES,
 )
 
 if "IPython" in sys.modules:

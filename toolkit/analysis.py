@@ -5,5 +5,6 @@ changes it, and returns a small pandas frame or a frozen value. Nothing here dra
 """
 
 from toolkit.base.lazy_names import lazy_names
+from toolkit.base.old_names import OLD_NAMES_OF_ANALYSIS
 
-__all__, __getattr__, __dir__ = lazy_names(__name__)
+__all__, __getattr__, __dir__ = lazy_names(__name__, old_names=OLD_NAMES_OF_ANALYSIS)

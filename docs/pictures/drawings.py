@@ -67,49 +67,55 @@ def plots(service: tk.Service) -> dict[str, Draw]:
     groups = tk.group_failures(failures)
     recent = failures["failed_at"] > now - timedelta(days=1)
     return {
-        "plot_failure_trend": lambda **more: tk.plot_failure_trend(
+        "plot_failure_trend": lambda **more: tk.plots.plot_failure_trend(
             failures, by="workflow_url", top=4, **more
         ),
-        "plot_failure_groups": lambda **more: tk.plot_failure_groups(failures, **more),
+        "plot_failure_groups": lambda **more: tk.plots.plot_failure_groups(
+            failures, **more
+        ),
         "FailureGroups": groups.plot,
         "FailureClasses": lambda **more: tk.classify_failures(failures).plot(**more),
         "Explanation": tk.explain_spike(failures).plot,
         "FailureComparison": tk.compare_failures(
             failures[~recent], failures[recent], exposure=13
         ).plot,
-        "plot_failure_trend, facets": lambda **more: tk.plot_failure_trend(
+        "plot_failure_trend, facets": lambda **more: tk.plots.plot_failure_trend(
             failures, by="workflow_url", top=6, layout="facets", **more
         ),
-        "plot_failure_trend, ranked": lambda **more: tk.plot_failure_trend(
+        "plot_failure_trend, ranked": lambda **more: tk.plots.plot_failure_trend(
             failures, by="workflow_url", layout="ranked", **more
         ),
-        "plot_failure_calendar": lambda **more: tk.plot_failure_calendar(
+        "plot_failure_calendar": lambda **more: tk.plots.plot_failure_calendar(
             failures, **more
         ),
-        "plot_failure_matrix": lambda **more: tk.plot_failure_matrix(
+        "plot_failure_matrix": lambda **more: tk.plots.plot_failure_matrix(
             failures, top=8, **more
         ),
-        "plot_time_to_failure": lambda **more: tk.plot_time_to_failure(
+        "plot_time_to_failure": lambda **more: tk.plots.plot_time_to_failure(
             failures, **more
         ),
-        "plot_retries_used": lambda **more: tk.plot_retries_used(failures, **more),
-        "plot_callback_states": lambda **more: tk.plot_callback_states(
+        "plot_retries_used": lambda **more: tk.plots.plot_retries_used(
             failures, **more
         ),
-        "plot_expiry": lambda **more: tk.plot_expiry(failures, "14d", now=now, **more),
-        "plot_success_rates": lambda **more: tk.plot_success_rates(runs, **more),
-        "plot_run_timeline": lambda **more: tk.plot_run_timeline(EVENTS, **more),
-        "plot_score_distribution": lambda **more: tk.plot_score_distribution(
+        "plot_callback_states": lambda **more: tk.plots.plot_callback_states(
+            failures, **more
+        ),
+        "plot_expiry": lambda **more: tk.plots.plot_expiry(
+            failures, "14d", now=now, **more
+        ),
+        "plot_success_rates": lambda **more: tk.plots.plot_success_rates(runs, **more),
+        "plot_run_timeline": lambda **more: tk.plots.plot_run_timeline(EVENTS, **more),
+        "plot_score_distribution": lambda **more: tk.plots.plot_score_distribution(
             hits, **more
         ),
-        "plot_score_distribution, shares": lambda **more: tk.plot_score_distribution(
-            hits, kind="ecdf", **more
+        "plot_score_distribution, shares": lambda **more: (
+            tk.plots.plot_score_distribution(hits, kind="ecdf", **more)
         ),
-        "plot_score_by_rank": lambda **more: tk.plot_score_by_rank(hits, **more),
-        "plot_score_comparison": lambda **more: tk.plot_score_comparison(
+        "plot_score_by_rank": lambda **more: tk.plots.plot_score_by_rank(hits, **more),
+        "plot_score_comparison": lambda **more: tk.plots.plot_score_comparison(
             hits, reworded, names=("as asked", "reworded"), **more
         ),
-        "plot_vector_map": lambda **more: tk.plot_vector_map(
+        "plot_vector_map": lambda **more: tk.plots.plot_vector_map(
             vectors, color="topic", **more
         ),
         "VectorAudit": tk.audit_vectors(vectors).plot,
@@ -119,7 +125,7 @@ def plots(service: tk.Service) -> dict[str, Draw]:
         "VectorProjection": lambda **more: tk.project_vectors(vectors).plot(
             color="topic", **more
         ),
-        "plot_vector_norms": lambda **more: tk.plot_vector_norms(vectors, **more),
+        "plot_vector_norms": lambda **more: tk.plots.plot_vector_norms(vectors, **more),
     }
 
 

@@ -61,9 +61,9 @@ def nothing(service: tk.Service) -> dict[str, Draw]:
         service, tk.FailureFilter(label="no such label"), progress=False
     )
     return {
-        "trend": lambda **more: tk.plot_failure_trend(none, **more),
-        "calendar": lambda **more: tk.plot_failure_calendar(none, **more),
-        "expiry": lambda **more: tk.plot_expiry(none, "7d", **more),
+        "trend": lambda **more: tk.plots.plot_failure_trend(none, **more),
+        "calendar": lambda **more: tk.plots.plot_failure_calendar(none, **more),
+        "expiry": lambda **more: tk.plots.plot_expiry(none, "7d", **more),
     }
 
 
@@ -84,16 +84,16 @@ def huge(service: tk.Service, times: int = 60) -> dict[str, Draw]:
     many = pd.concat(copies, ignore_index=True)
     now = failures["failed_at"].max().to_pydatetime()
     return {
-        "trend": lambda **more: tk.plot_failure_trend(
+        "trend": lambda **more: tk.plots.plot_failure_trend(
             many, by="workflow_url", top=4, **more
         ),
-        "ranked": lambda **more: tk.plot_failure_trend(
+        "ranked": lambda **more: tk.plots.plot_failure_trend(
             many, by="workflow_url", layout="ranked", **more
         ),
-        "calendar": lambda **more: tk.plot_failure_calendar(many, **more),
-        "matrix": lambda **more: tk.plot_failure_matrix(many, top=8, **more),
-        "time": lambda **more: tk.plot_time_to_failure(many, **more),
-        "expiry": lambda **more: tk.plot_expiry(many, "14d", now=now, **more),
+        "calendar": lambda **more: tk.plots.plot_failure_calendar(many, **more),
+        "matrix": lambda **more: tk.plots.plot_failure_matrix(many, top=8, **more),
+        "time": lambda **more: tk.plots.plot_time_to_failure(many, **more),
+        "expiry": lambda **more: tk.plots.plot_expiry(many, "14d", now=now, **more),
     }
 
 
@@ -101,10 +101,10 @@ def report_pages(service: tk.Service, out: Path, **arguments: Any) -> None:
     """The report as a browser shows it."""
     failures = tk.load_failures(service, progress=False)
     now = datetime.now(UTC)
-    full = tk.failure_report(
+    full = tk.report_failures(
         failures, retention="30d", now=now, redactor=service.redactor
     )
-    empty = tk.failure_report(failures.iloc[:0], now=now, redactor=service.redactor)
+    empty = tk.report_failures(failures.iloc[:0], now=now, redactor=service.redactor)
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         paths = {
             True: empty.save(f"{folder}/empty.html"),

@@ -40,10 +40,9 @@ from tests.accuracy.measures import agreement
 from tests.accuracy.public_data import public_tables, without_saturated
 from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_traces import WRITTEN, written_traces
+from toolkit import classify_failures, compare_failures
 from toolkit.analysis import (
     change_points,
-    classify_failures,
-    compare_failures,
     drift,
     error_signatures,
     explain_change,
@@ -52,7 +51,7 @@ from toolkit.analysis import (
     similar_texts,
     threshold_for_precision,
 )
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.schemas import FAILURES
 from toolkit.vectors.fusion import compare_fusion
@@ -225,7 +224,7 @@ def explanations(seed: int) -> Iterator[str]:
     for run in range(135):
         case = incident(seed * 1000 + run)
         found = explain_change(
-            case.after, case.before, weight="n", exposure=case.exposure
+            case.before, case.after, weight="n", exposure=case.exposure
         ).frame
         right = [
             matches(row.condition, row.alternatives, case.root or {})
@@ -234,7 +233,7 @@ def explanations(seed: int) -> Iterator[str]:
         first, three = first + (right[:1] == [True]), three + any(right[:3])
         calm = incident(500_000 + seed * 1000 + run, quiet=True)
         quiet += not explain_change(
-            calm.after, calm.before, weight="n", exposure=calm.exposure
+            calm.before, calm.after, weight="n", exposure=calm.exposure
         ).stands_out
     yield f"First condition right {first / 135:.3f}, among three {three / 135:.3f}, of 135 incidents;"
     yield f"nothing stands out in {quiet / 135:.3f} of 135 quiet windows."
@@ -259,9 +258,9 @@ def few_columns(seed: int) -> Iterator[str]:
         yield f"a condition does in {np.mean(loud):.3f} of {len(loud)} incidents."
 
 
-def _by(case: Incident, columns: list[str]) -> tk.Explanation:
+def _by(case: Incident, columns: list[str]) -> tk.results.Explanation:
     return explain_change(
-        case.after, case.before, attributes=columns, weight="n", exposure=case.exposure
+        case.before, case.after, attributes=columns, weight="n", exposure=case.exposure
     )
 
 
@@ -365,7 +364,7 @@ def reports(seed: int) -> Iterator[str]:
 
 
 def _report(failures: pd.DataFrame) -> dict[str, Any]:
-    return failure_report(
+    return report_failures(
         failures.reindex(columns=FAILURES.names), now=END.to_pydatetime()
     ).to_dict()
 

@@ -189,7 +189,7 @@ def test_a_report_is_printed_with_these_variables(
 ) -> None:
     """A whole report becomes a PDF although the browser gets so little."""
     failures = tk.load_failures(sample_service, limit=20, progress=False)
-    saved = tk.failure_report(failures).save(hostile / "report.pdf")
+    saved = tk.report_failures(failures).save(hostile / "report.pdf")
     assert saved.read_bytes().startswith(b"%PDF-")
 
 

@@ -35,14 +35,14 @@ class Written:
 
     service: tk.Service
     failures: pd.DataFrame
-    report: tk.FailureReport
+    report: tk.results.FailureReport
     plan: tk.RedrivePlan
 
 
 Called = Callable[[Any, Written], object]
 WRITE: dict[str, Called] = {
-    "to_csv": lambda path, w: tk.to_csv(w.failures, path),
-    "to_excel": lambda path, w: tk.to_excel(w.failures, path),
+    "export_csv": lambda path, w: tk.export_csv(w.failures, path),
+    "export_excel": lambda path, w: tk.export_excel(w.failures, path),
     "report.save": lambda path, w: w.report.save(path),
     "plan.save": lambda path, w: w.plan.save(path),
     "rules.save": lambda path, _: tk.GroupRules("pin s1-5f0c9a3b12de").save(path),
@@ -67,12 +67,12 @@ READ: dict[str, Called] = {
     "scan_snapshot": lambda path, _: tk.scan_snapshot(path),
     "verify_snapshot": lambda path, _: tk.verify_snapshot(path),
     "restored": lambda path, w: tk.restore_vectors(w.service, path, progress=False),
-    "redrive_status": lambda path, _: tk.redrive_status(path),
-    "redrive_history": lambda path, _: tk.redrive_history(path),
-    "summary": lambda path, _: tk.summary(path),
+    "read_redrive_status": lambda path, _: tk.read_redrive_status(path),
+    "read_redrive_history": lambda path, _: tk.read_redrive_history(path),
+    "summarize": lambda path, _: tk.summarize(path),
     "audit_vectors": lambda path, _: tk.audit_vectors(path),
     "compare_vectors": lambda path, _: tk.compare_vectors(path, path),
-    "failure_report": lambda path, w: tk.failure_report(w.failures, redrive=path),
+    "report_failures": lambda path, w: tk.report_failures(w.failures, redrive=path),
 }
 FUNCTIONS = WRITE | READ
 
@@ -129,7 +129,7 @@ def written(
     failures = tk.load_failures(sample_service, limit=5, progress=False)
     plan = tk.plan_redrive(failures, actions="leave")
     tk.upsert_vectors(local_indexes["dense"], ROWS)
-    return Written(local_indexes["dense"], failures, tk.failure_report(failures), plan)
+    return Written(local_indexes["dense"], failures, tk.report_failures(failures), plan)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_odd_paths_have_a_result_or_a_clear_error(function, written, here):
 
 
 @pytest.mark.parametrize(
-    "function", ["to_csv", "to_excel", "report.save", "plan.save", "rules.save"]
+    "function", ["export_csv", "export_excel", "report.save", "plan.save", "rules.save"]
 )
 def test_a_path_that_cannot_be_written_to_is_named_with_what_to_do(
     function, written, here
@@ -196,7 +196,7 @@ def test_a_path_that_cannot_be_written_to_is_named_with_what_to_do(
 
 
 @pytest.mark.parametrize(
-    "function", ["to_csv", "to_excel", "report.save", "plan.save", "rules.save"]
+    "function", ["export_csv", "export_excel", "report.save", "plan.save", "rules.save"]
 )
 def test_a_file_is_replaced_as_a_whole_for_this_user_alone(function, written, here):
     """Not through a link, and not the other name of a file: only the name is replaced, mode 0600."""
@@ -215,7 +215,8 @@ def test_a_file_is_replaced_as_a_whole_for_this_user_alone(function, written, he
 
 
 CHEAP = WRITE.keys() - {"run_redrive", "restore_vectors", "export_vectors", "report.save"} | {
-    "RedrivePlan.read", "GroupRules.read", "load_callbacks", "read_snapshot", "redrive_status", "summary",
+    "RedrivePlan.read", "GroupRules.read", "load_callbacks", "read_snapshot",
+    "read_redrive_status", "summarize",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotError
-from toolkit.tables.receipt import Receipt, receipt
+from toolkit.tables.receipt import Receipt, get_receipt
 from toolkit.vectors.restoring import _RestoreCheckpoint
 
 FULL = """
@@ -21,7 +21,7 @@ import resource, sys
 import pandas as pd
 from toolkit.errors import ToolkitError
 from toolkit.reports.page import print_page
-from toolkit.tables.spreadsheets import to_excel
+from toolkit.tables.spreadsheets import export_excel
 
 frame = pd.DataFrame({{"text": [f"row {{number}} " * 20 for number in range(5000)]}})
 resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
@@ -34,7 +34,7 @@ except ToolkitError as error:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "call", ["to_excel(frame, sys.argv[1])", "print_page('<p>' + 'a' * 99999)"]
+    "call", ["export_excel(frame, sys.argv[1])", "print_page('<p>' + 'a' * 99999)"]
 )
 def test_a_full_disk_is_named(call, tmp_path):
     """For the temporary files of workbooks and of PDFs; a file that was there stays."""
@@ -61,7 +61,7 @@ def test_a_snapshot_that_changes_while_it_is_analysed_is_named(tmp_path):
     for path in (tmp_path / "snapshot").rglob("*.parquet"):
         path.unlink()
     with pytest.raises(SnapshotError, match="scan_snapshot again"):
-        tk.summary(dataset)
+        tk.summarize(dataset)
 
 
 WHOLE = Receipt(
@@ -94,7 +94,7 @@ def test_odd_receipts_are_errors_of_the_toolkit():
             frame = pd.DataFrame({"a": [1]})
             frame.attrs["receipt"] = WHOLE | {name: value}
             try:
-                str(receipt(frame))
+                str(get_receipt(frame))
             except InputError as error:
                 assert "receipt" in str(error)  # noqa: PT017 - some values fit some fields
 

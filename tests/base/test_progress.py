@@ -29,10 +29,10 @@ frame = pd.DataFrame({"dlq_id": [f"d{number}" for number in range(1500)], "faile
     "response_status": 500, "response_body": "late", "response_body_base64": None,
     "failure_function_state": None, "labels": None})
 vectors = pd.DataFrame({"id": frame["dlq_id"], "namespace": "", "vector": list(np.eye(1500, 8))})
-tk.failure_report(frame, now=times[-1])
+tk.report_failures(frame, now=times[-1])
 tk.explain_spike(frame)
-tk.index_report(vectors)
-tk.to_excel(frame[["dlq_id", "failed_at"]], "rows.xlsx", progress=PROGRESS)
+tk.report_index(vectors)
+tk.export_excel(frame[["dlq_id", "failed_at"]], "rows.xlsx", progress=PROGRESS)
 print("done")
 """
 STEPS = (
@@ -143,9 +143,9 @@ def test_a_callable_gets_each_step() -> None:
         [{"workflow_url": "https://shop.example/pay", "response_body": "late"}] * 3
     )
     told: list[tuple[int, int, str]] = []
-    tk.failure_report(frame, progress=lambda *step: told.append(step))
+    tk.report_failures(frame, progress=lambda *step: told.append(step))
     assert [number for number, _, _ in told] == list(range(6))
     assert {total for _, total, _ in told} == {6}
     assert told[1][2] == "grouping 3 failures"
     with pytest.raises(InputError, match="progress"):
-        tk.failure_report(frame, progress="yes")
+        tk.report_failures(frame, progress="yes")

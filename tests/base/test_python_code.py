@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
-from toolkit import analysis
 from toolkit.base.python_code import (
     Code,
     PublicCall,
@@ -72,9 +71,8 @@ def check(code: str, *, variables: AbstractSet[str] = VARIABLES) -> None:
     assert assigned <= variables | imported, assigned - variables
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            assert called(node.func) in (*tk.__all__, *analysis.__all__, *METHODS), (
-                ast.dump(node.func)
-            )
+            public = (*tk.__all__, *tk.analysis.__all__, *tk.plots.__all__, *METHODS)
+            assert called(node.func) in public, ast.dump(node.func)
             assert all(word.arg for word in node.keywords)
         elif isinstance(node, ast.ImportFrom):
             assert node.module in ("toolkit.analysis", "datetime")
@@ -107,8 +105,10 @@ def test_every_call_that_is_written_is_public_and_has_these_parameters() -> None
     found = [call for module in modules for call in calls(module)]
     assert len(found) >= len(modules)
     for call in found:
-        assert call.function in tk.__all__
-        known = inspect.signature(getattr(tk, call.function)).parameters
+        module, _, name = call.function.rpartition(".")
+        home = getattr(tk, module) if module else tk
+        assert name in home.__all__
+        known = inspect.signature(getattr(home, name)).parameters
         assert set(call.parameters) <= set(known), call
 
 
@@ -231,7 +231,7 @@ def test_plans_panels_and_browsers(texts: list[str]) -> None:
     plan = tk.plan_redrive(frame, changed=frame["workflow_url"].tolist(), history=None)
     check(plan.to_code(texts[0]))
     check(tk.RedrivePanel(None, frame, value=plan, ledger="no-such.sqlite").to_code())
-    browser = tk.FailureBrowser(
+    browser = tk.FailurePanel(
         frame, value=tk.FailureView(selected=frame["dlq_id"].tolist())
     )
     check(browser.selection_code())
@@ -249,13 +249,13 @@ def test_maps_and_metadata_filters(texts: list[str]) -> None:
         "namespace": texts, "id": texts, "vector": [[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]],
         "metadata": [json.dumps({"x": text}) for text in texts],
     })  # fmt: skip
-    panel = tk.VectorMap(frame, value=texts)
+    panel = tk.VectorMapPanel(frame, value=texts)
     check(panel.to_code())
     panel.value = ()
     check(panel.to_code())
     panel.select("x = 1 OR x != 1")
     check(panel.to_code())
-    chosen = tk.MetadataFilterWidget(
+    chosen = tk.MetadataFilterPanel(
         frame, value=f"x = '{texts[0].replace(chr(39), '')}'"
     )
     assert ast.literal_eval(chosen.to_code()) == chosen.value
@@ -275,7 +275,7 @@ def test_a_variable_of_the_notebook_is_an_identifier(
     monkeypatch.setattr(
         "toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names)
     )
-    browser = tk.FailureBrowser(frame, value=tk.FailureView(selected=["a0"]))
+    browser = tk.FailurePanel(frame, value=tk.FailureView(selected=["a0"]))
     check(browser.selection_code(), variables=VARIABLES | {"kept_rows"})
     assert "kept_rows[" in browser.selection_code()
 
@@ -287,13 +287,13 @@ def test_reports() -> None:
     frame["failed_at"] = pd.Timestamp("2026-11-20", tz="UTC") - pd.to_timedelta(
         np.arange(40) % 5, unit="h"
     )
-    report = tk.failure_report(
+    report = tk.report_failures(
         frame, frame.iloc[:20], now=pd.Timestamp("2026-11-20T01:00", tz="UTC")
     )
     vectors = pd.DataFrame(
         {"namespace": texts, "id": list("abcd"), "vector": [[0.0, 1.0], [1.0, 0.0]] * 2}
     )
-    index = tk.index_report(vectors, previous=vectors)
+    index = tk.report_index(vectors, previous=vectors)
     parts = [
         part
         for made in (report, index)

@@ -22,7 +22,7 @@ from toolkit.tables.frames import ExactText, VisibleText, frame_from_rows, frame
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import FAILURES
-from toolkit.tables.spreadsheets import to_csv
+from toolkit.tables.spreadsheets import export_csv
 
 HOSTILE = "safe\u202egpj.exe \x1b[31mred\x07 \x9b2J \u2066x\u2069 \U000e0041"
 RAW = re.compile(
@@ -82,10 +82,10 @@ def test_notebooks_show_any_frame_escaped():
         tk.plan_redrive,
         tk.group_failures,
         tk.classify_failures,
-        tk.summary,
+        tk.summarize,
         lambda frame: frame,
     ],
-    ids=["plan", "groups", "classes", "summary", "frame"],
+    ids=["plan", "groups", "classes", "summarize", "frame"],
 )
 def test_results_are_printed_escaped(failures, show):
     """As text and as HTML, when the failures' own texts are in them."""
@@ -105,9 +105,9 @@ def test_frames_of_results_are_printed_escaped(failures):
         tk.classify_failures(failures).frame,
     ]
     frames += [
-        tk.count_by(failures, "error"),
-        tk.count_errors(failures),
-        tk.expiring(failures),
+        tk.analysis.count_by(failures, "error"),
+        tk.analysis.count_errors(failures),
+        tk.find_expiring(failures),
     ]
     for frame in frames:
         shown = [repr(frame), frame.to_html(), frame._repr_html_()]
@@ -153,7 +153,7 @@ def test_no_invisible_character_hides_a_formula(tmp_path):
         if unicodedata.category(chr(code)) in {"Cf", "Cc", "Zs"}
     ]
     texts = [f"{chr(code)}=1+1" for code in {*hidden, *ignorable, *named, 0x301}]
-    to_csv(pd.DataFrame({"text": texts}), tmp_path / "texts.csv")
+    export_csv(pd.DataFrame({"text": texts}), tmp_path / "texts.csv")
     written = pd.read_csv(
         io.StringIO((tmp_path / "texts.csv").read_bytes().decode("utf-8-sig")),
         dtype=str,
@@ -238,11 +238,14 @@ def test_counts_of_loaded_failures_are_printed_escaped() -> None:
         }
     )  # fmt: skip
     for counted, column in (
-        (tk.count_errors(failures), "text"),
-        (tk.count_labels(failures), "label"),
-        (tk.expiring(failures, "90d"), "workflow_url"),
-        (tk.count_expiring(failures, "90d", by="workflow_url"), "workflow_url"),
-        (tk.count_over_time(failures, by="workflow_url"), "group"),
+        (tk.analysis.count_errors(failures), "text"),
+        (tk.analysis.count_labels(failures), "label"),
+        (tk.find_expiring(failures, "90d"), "workflow_url"),
+        (
+            tk.analysis.count_expiring(failures, "90d", by="workflow_url"),
+            "workflow_url",
+        ),
+        (tk.analysis.count_over_time(failures, by="workflow_url"), "group"),
     ):
         assert mark not in repr(counted)
         assert mark not in counted[column].to_string()

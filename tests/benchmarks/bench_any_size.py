@@ -174,7 +174,7 @@ def report(rows: str, path: str) -> None:
     """Make and render a report, and print the seconds of work and the peak of this process."""
     import toolkit as tk  # noqa: PLC0415
 
-    found = tk.failure_report(path, now=END)
+    found = tk.report_failures(path, now=END)
     if found.to_dict()["overview"]["count"] != int(rows) or not found.to_html():
         raise SystemExit("not all were counted")
     print(time.process_time(), peak())

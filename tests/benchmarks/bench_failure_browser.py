@@ -34,7 +34,7 @@ names = ["failed_at", "workflow_url", "response_status", "failure_function_state
 failures.attrs = {{}}
 flat = failures[["dlq_id", *names, "body", "response_body"]]
 """
-OURS = "browser = tk.FailureBrowser(failures)\nbrowser"
+OURS = "browser = tk.FailurePanel(failures)\nbrowser"
 THEIRS = "itables.show(flat, maxBytes=0, maxRows=0, maxColumns=0, select=True)"
 
 # Resolves with the milliseconds from doing something until a condition on the page holds and was painted; a
@@ -171,7 +171,7 @@ def ours(notebook: Notebook) -> list[tuple[str, float]]:
     merge = "[...document.querySelectorAll('.tk-panel button')].find((e) => e.innerText === 'Merge groups')"
     done = "document.querySelector('.tk-panel').innerText.includes('2 groups merged')"
     found.append(("two groups are merged", timed(notebook, f"{merge}.click()", done)))
-    return [(f"FailureBrowser: {name}", value) for name, value in found]
+    return [(f"FailurePanel: {name}", value) for name, value in found]
 
 
 def theirs(notebook: Notebook) -> list[tuple[str, float]]:

@@ -28,7 +28,7 @@ WAYS = {
     "toolkit": """
 import sys, pandas, toolkit
 frame = pandas.read_parquet(sys.argv[1])
-ax = toolkit.plot_failure_trend(frame, by="workflow_url")
+ax = toolkit.plots.plot_failure_trend(frame, by="workflow_url")
 ax.figure.savefig(sys.argv[2])
 """,
     "pandas and matplotlib": """

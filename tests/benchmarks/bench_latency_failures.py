@@ -89,8 +89,8 @@ def load(server: Replay) -> object:
     """Everything, and it has to be complete."""
     service = tk.connect(queue_url=server.url, queue_token=TOKEN)
     frame = tk.load_failures(service, progress=False)
-    if not tk.receipt(frame).complete:
-        raise SystemExit(f"not complete: {tk.receipt(frame)}")
+    if not tk.get_receipt(frame).complete:
+        raise SystemExit(f"not complete: {tk.get_receipt(frame)}")
     return frame
 
 

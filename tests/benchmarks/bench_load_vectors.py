@@ -82,8 +82,8 @@ def load(address: str) -> pd.DataFrame:
     """Everything, and it has to be complete."""
     service = tk.connect(vector_url=address, vector_token=TOKEN)
     frame = tk.load_vectors(service, progress=False)
-    if not tk.receipt(frame).complete:
-        raise SystemExit(f"not complete: {tk.receipt(frame)}")
+    if not tk.get_receipt(frame).complete:
+        raise SystemExit(f"not complete: {tk.get_receipt(frame)}")
     return frame
 
 

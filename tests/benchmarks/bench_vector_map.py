@@ -29,7 +29,7 @@ matrix = (3 * rng.normal(size=(10, 16)) * np.linspace(1, 0.3, 16))[topic] + rng.
 many = tk.project_vectors(matrix)
 many.frame["topic"] = "topic " + pd.Series(topic).astype("str")
 """
-MAP = "tk.VectorMap(many, color='topic')"
+MAP = "tk.VectorMapPanel(many, color='topic')"
 LIMIT = 2.0
 
 
@@ -59,7 +59,7 @@ def main() -> None:
                     float(notebook.page.evaluate(f"{canvas}.dataset.painted")) / 1000
                 )
         chromium.close()
-    print(f"VectorMap: {chosen.entries:,} points, {chosen.rounds} rounds")
+    print(f"VectorMapPanel: {chosen.entries:,} points, {chosen.rounds} rounds")
     for name, seconds in (
         ("from the key to painted points", taken),
         ("of these, in the page", in_page),

@@ -20,7 +20,7 @@ CELLS = [
     "import pandas as pd\nimport toolkit as tk\nfrom tqdm.auto import tqdm",
     "when = pd.to_datetime(['2026-03-01 10:00', '2026-03-02 09:00'], utc=True)",
     "failures = pd.DataFrame({'dlq_id': ['first', 'second'], 'failed_at': when, 'created_at': when})",
-    "tk.FailureFilterWidget(failures, value=tk.FailureFilter(since='2026-03-02'))",
+    "tk.FailureFilterPanel(failures, value=tk.FailureFilter(since='2026-03-02'))",
     "bar = tqdm(total=9)\nbar.update(5)\nbar.close()",
 ]
 DOCS = Path(__file__).parents[2] / "docs"

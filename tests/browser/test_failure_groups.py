@@ -16,8 +16,8 @@ path = tempfile.mkdtemp() + "/rules.txt"
 """
 CELLS = [
     PREPARE,
-    "mouse = tk.FailureBrowser(failures)\nmouse",
-    "keys = tk.FailureBrowser(failures, rules=path)\nkeys",
+    "mouse = tk.FailurePanel(failures)\nmouse",
+    "keys = tk.FailurePanel(failures, rules=path)\nkeys",
 ]
 MOUSE, KEYS = 1, 2
 

@@ -21,8 +21,8 @@ def matching(panel):
 """
 CELLS = [
     PREPARE,
-    "by_mouse = tk.MetadataFilterWidget(service, namespace='runbooks')\nby_mouse",
-    "by_keys = tk.MetadataFilterWidget(service, namespace='runbooks', frame=books)\nby_keys",
+    "by_mouse = tk.MetadataFilterPanel(service, namespace='runbooks')\nby_mouse",
+    "by_keys = tk.MetadataFilterPanel(service, namespace='runbooks', frame=books)\nby_keys",
 ]
 MOUSE, KEYS = 1, 2
 

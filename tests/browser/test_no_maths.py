@@ -58,35 +58,37 @@ folder = tempfile.mkdtemp(suffix=" $x$ y$")
 tk.write_snapshot(failures, folder + "/kept")
 changes = tk.sync_failures(service, folder + "/synced", progress=False)
 show = IPython.display.display
-panels = [tk.FailureBrowser(failures), tk.FailureFilterWidget(failures), tk.MetadataFilterWidget(vectors)]
+panels = [tk.FailurePanel(failures), tk.FailureFilterPanel(failures), tk.MetadataFilterPanel(vectors)]
 panels[0].search.value = TEXTS[7]
 panels[1].value = tk.FailureFilter(label=TEXTS)
 panels[2].value = "text = 'a1 $x$ y$'"
-report = tk.failure_report(failures, now=now, title=TEXTS[1] + TEXTS[0])
+report = tk.report_failures(failures, now=now, title=TEXTS[1] + TEXTS[0])
 """
 CELLS = [
     PREPARE,
     "report",
     "for panel in panels:\n    show(IPython.display.HTML(panel._repr_mimebundle_()['text/html']))",
-    "browser = tk.FailureBrowser(failures)\nbrowser.say(TEXTS[0], 'problem')\nbrowser",
-    "filtering = tk.FailureFilterWidget(failures, value=tk.FailureFilter(label=TEXTS))\nfiltering",
-    "choosing = tk.MetadataFilterWidget(vectors, value=\"text = 'a1 $x$ y$'\")\nchoosing",
+    "browser = tk.FailurePanel(failures)\nbrowser.say(TEXTS[0], 'problem')\nbrowser",
+    "filtering = tk.FailureFilterPanel(failures, value=tk.FailureFilter(label=TEXTS))\nfiltering",
+    "choosing = tk.MetadataFilterPanel(vectors, value=\"text = 'a1 $x$ y$'\")\nchoosing",
     """
 asked = tk.VectorQuery(data=TEXTS[0], namespace=TEXTS[0], include_data=True, filter="kind = '$x$'")
-asking = tk.SimilarityQueryWidget(service, frame=vectors, value=asked)
+asking = tk.QueryPanel(service, frame=vectors, value=asked)
 asking.run()
 asking""",
     """
 show(failures, failures[["dlq_id", "error"]], vectors, failures.groupby("error").size().reset_index())
-show(tk.count_errors(failures), tk.count_by(failures, "label"), tk.count_labels(failures), asking.frame())""",
+counts = tk.analysis
+show(counts.count_errors(failures), counts.count_by(failures, "label"))
+show(counts.count_labels(failures), asking.frame())""",
     """
-show(tk.receipt(vectors), tk.receipt(loaded), tk.summary(failures), tk.summary(vectors))
+show(tk.get_receipt(vectors), tk.get_receipt(loaded), tk.summarize(failures), tk.summarize(vectors))
 show(changes, tk.verify_snapshot(folder + "/kept"))
 show(tk.group_failures(failures), tk.classify_failures(failures), tk.compare_failures(failures[:9], failures))
-show(explain_change(failures[:2], failures[9:], attributes=["label"]))
-show(explain_change(pd.concat([failures[:1]] * 200), failures[9:], attributes=["label", "url"]))""",
+show(explain_change(failures[9:], failures[:2], attributes=["label"]))
+show(explain_change(failures[9:], pd.concat([failures[:1]] * 200), attributes=["label", "url"]))""",
     "IPython.display.Markdown(report.to_markdown())",
-    "scoped = tk.failure_report(loaded)\nshow(scoped, IPython.display.Markdown(scoped.to_markdown()))",
+    "scoped = tk.report_failures(loaded)\nshow(scoped, IPython.display.Markdown(scoped.to_markdown()))",
     "IPython.display.HTML('<p class=control>control $x$</p>')",
 ]
 (
@@ -198,7 +200,8 @@ def test_nothing_is_exposed_in_an_exported_page(notebook, chromium, template):
     """In the page that nbconvert makes of these outputs, whose MathJax reads the whole of it, likewise."""
     made = notebook.evaluate(
         "[panel._repr_mimebundle_()['text/html'] for panel in panels]"
-        " + [found._repr_html_() for found in (report, tk.receipt(loaded), tk.summary(vectors), changes)]"
+        " + [found._repr_html_() for found in (report, tk.get_receipt(loaded), tk.summarize(vectors))]"
+        " + [changes._repr_html_()]"
         " + [get_ipython().display_formatter.format(found)[0]['text/html'] for found in (failures, vectors)]"
     )
     outputs = [

@@ -24,7 +24,7 @@ path = tempfile.mkdtemp() + "/keys.sqlite"
 """
 CELLS = [
     PREPARE,
-    "browser = tk.FailureBrowser(failures, service=service)\nbrowser",
+    "browser = tk.FailurePanel(failures, service=service)\nbrowser",
     "keys = tk.RedrivePanel(service, slow, ledger=path)\nkeys",
 ]
 MOUSE, KEYS = 1, 2
@@ -101,7 +101,7 @@ def test_from_a_group_to_a_previewed_plan_and_through_it_by_mouse(notebook, shop
 STATES = """
 def states():
     try:
-        return set(tk.redrive_status(keys.ledger, plan=keys.value.hash).frame.state)
+        return set(tk.read_redrive_status(keys.ledger, plan=keys.value.hash).frame.state)
     except tk.errors.InputError:  # nothing of this plan is in the ledger yet
         return set()
 """

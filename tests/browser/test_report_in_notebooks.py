@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
@@ -19,7 +19,7 @@ NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 PAPER = {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 25, 29)"}
 CELLS = [
     "import toolkit as tk\nfailures = tk.load_failures(tk.connect(), progress=False)",
-    'report = tk.failure_report(failures, retention="30d")\nreport',
+    'report = tk.report_failures(failures, retention="30d")\nreport',
     "'the end'",
 ]
 # what VS Code's page gives to outputs: https://code.visualstudio.com, "Notebook API", with names of its own
@@ -92,7 +92,7 @@ def markup():
         for number in range(60)
     ]
     frame = frame_from_rows(rows, FAILURES)
-    return failure_report(frame, now=NOW, redactor=Redactor(key=b"k"))._repr_html_()
+    return report_failures(frame, now=NOW, redactor=Redactor(key=b"k"))._repr_html_()
 
 
 @pytest.mark.slow

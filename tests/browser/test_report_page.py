@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 from toolkit.reports.page import print_page
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import frame_from_rows
@@ -69,7 +69,7 @@ def page_file(tmp_path_factory):
     ]
     frame = frame_from_rows(rows, FAILURES)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    return failure_report(
+    return report_failures(
         frame, frame.iloc[5:], now=NOW, title=PAYLOAD, redactor=Redactor(key=b"k")
     ).save(path)
 
@@ -157,7 +157,7 @@ def index_file(tmp_path_factory):
             "match": random.random(800) < 2 * scores - 1,
         }
     )
-    report = tk.index_report(
+    report = tk.report_index(
         frame, previous=before, labels=labels, title=PAYLOAD, now=NOW
     )
     return report.save(tmp_path_factory.mktemp("index") / "report.html")
@@ -187,7 +187,7 @@ def test_nothing_serious_for_readers_of_all_kinds(chromium, report, request):
 def sample_file(sample_service, tmp_path_factory):
     """A saved report on the sample: 5,000 failures, counts from 1 to more than a thousand in the cells."""
     failures = tk.load_failures(sample_service, progress=False)
-    report = failure_report(
+    report = report_failures(
         failures, now=NOW, retention="30d", redactor=Redactor(key=b"k")
     )
     return report.save(tmp_path_factory.mktemp("sample") / "report.html")
@@ -265,7 +265,7 @@ def test_a_report_is_printed_as_pdf(tmp_path):
         {"dlq_id": str(number), "failed_at": NOW - timedelta(hours=number)}
         for number in range(30)
     ]
-    report = failure_report(
+    report = report_failures(
         frame_from_rows(rows, FAILURES), now=NOW, redactor=Redactor(key=b"k")
     )
     content = report.save(tmp_path / "report.pdf").read_bytes()

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CELLS = [
     "import toolkit as tk\nfailures = tk.load_failures(tk.connect(), limit=500, progress=False)",
-    "panel = tk.FailureFilterWidget(failures)\npanel",
+    "panel = tk.FailureFilterPanel(failures)\npanel",
 ]
 PLACES = "(e) => [...e.querySelectorAll('.tk-control')].map((c) => Math.round(c.getBoundingClientRect().x))"
 ICONS = """(e) => [...e.querySelectorAll('.jupyter-widgets-disconnected')]

@@ -38,7 +38,7 @@ def test_no_secret_is_read_in_the_browser(chromium: Browser) -> None:
     )
     redactor = Redactor(key=b"k")
     details = "".join(detail_markup(row, redactor) for row in frame.to_dict("records"))
-    report = tk.failure_report(frame, redactor=redactor).to_html()
+    report = tk.report_failures(frame, redactor=redactor).to_html()
     markup = frame.head(60)._repr_html_() + frame.tail(60)._repr_html_()
     page = chromium.new_page()
     try:

@@ -19,8 +19,8 @@ vectors.attrs = {}
 """
 CELLS = [
     PREPARE,
-    "clicked = tk.SimilarityQueryWidget(service, frame=vectors)\nclicked",
-    "keyed = tk.SimilarityQueryWidget(service, value=tk.VectorQuery(data='x', namespace='runbooks'))\nkeyed",
+    "clicked = tk.QueryPanel(service, frame=vectors)\nclicked",
+    "keyed = tk.QueryPanel(service, value=tk.VectorQuery(data='x', namespace='runbooks'))\nkeyed",
     "'the end'",
 ]
 CLICKED, KEYED, END = 1, 2, 3

@@ -25,10 +25,10 @@ vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
 """
 CELLS = [
     PREPARE,
-    "large = tk.VectorMap(many, color='topic')",
+    "large = tk.VectorMapPanel(many, color='topic')",
     "large",
-    "query = tk.SimilarityQueryWidget(service, frame=vectors)\nquery",
-    "linked = tk.VectorMap(vectors, query=query, color='topic')\nlinked",
+    "query = tk.QueryPanel(service, frame=vectors)\nquery",
+    "linked = tk.VectorMapPanel(vectors, query=query, color='topic')\nlinked",
     "'the end'",
 ]
 LARGE, QUERY, LINKED, END = 2, 3, 4, 5

@@ -22,10 +22,10 @@ def same(one, other):
 """
 CELLS = [
     PREPARE,
-    "by_mouse = tk.FailureFilterWidget(service, frame=failures)\nby_mouse",
-    "by_keys = tk.FailureFilterWidget(service, frame=failures)\nby_keys",
-    "browser = tk.FailureBrowser(failures)\nbrowser",
-    "keyed = tk.FailureBrowser(failures)\nkeyed",
+    "by_mouse = tk.FailureFilterPanel(service, frame=failures)\nby_mouse",
+    "by_keys = tk.FailureFilterPanel(service, frame=failures)\nby_keys",
+    "browser = tk.FailurePanel(failures)\nbrowser",
+    "keyed = tk.FailurePanel(failures)\nkeyed",
     "ipywidgets.Button(description='bare')",
 ]
 MOUSE, KEYS, BROWSER, KEYED, BARE = 1, 2, 3, 4, 5

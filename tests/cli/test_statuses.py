@@ -377,7 +377,7 @@ def test_status_and_report_allow_the_same_age(
         capsys.readouterr()
         assert main(["status", str(kept), "--json"]) == ExitStatus.DONE
         status = json.loads(capsys.readouterr().out)
-        report = tk.failure_report(tk.read_snapshot(kept)).to_dict()
+        report = tk.report_failures(tk.read_snapshot(kept)).to_dict()
         assert (
             status["max_age_seconds"]
             == hours * 3600

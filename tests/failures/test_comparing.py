@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import retry_outcomes
+from toolkit import find_retry_outcomes
 from toolkit.errors import InputError
 from toolkit.failures import grouping
 from toolkit.failures.comparing import compare_grouped
@@ -218,7 +218,9 @@ def test_why_entries_are_gone() -> None:
         ],
         RUNS,
     )
-    found = retry_outcomes(before, after, runs=runs, retried=retried, retention="7d")
+    found = find_retry_outcomes(
+        before, after, runs=runs, retried=retried, retention="7d"
+    )
     assert found.frame.set_index("dlq_id")["outcome"].to_dict() == {
         "a": "retried and succeeded", "b": "retried and failed again", "c": "retried, not ended",
         "d": "retried and canceled", "e": "retried, not ended", "f": "deleted", "g": "deleted",
@@ -254,9 +256,9 @@ def test_expired_only_where_somebody_looked_shortly_before() -> None:
         (160, ["expired", "unknown"]),
     ):
         listed = pd.concat([before, failures(("l", "x", looked))], ignore_index=True)
-        found = retry_outcomes(listed, failures(("n", "x", 400)), retention="7d")
+        found = find_retry_outcomes(listed, failures(("n", "x", 400)), retention="7d")
         assert found.frame["outcome"].tolist()[:2] == outcome
-    found = retry_outcomes(before, failures(("n", "x", 400)))
+    found = find_retry_outcomes(before, failures(("n", "x", 400)))
     assert found.counts.to_dict("records") == [
         {"outcome": "unknown", "count": 2, "share": 1.0}
     ]
@@ -277,7 +279,7 @@ def test_the_run_log_shows_that_nothing_was_retried() -> None:
             }
             for at in (started, 6)
         ]
-        found = retry_outcomes(
+        found = find_retry_outcomes(
             before, after, runs=frame_from_rows(runs, RUNS), retention="7d"
         )
         assert found.frame["outcome"].tolist() == [outcome, "still there"]
@@ -287,7 +289,7 @@ def test_the_run_log_shows_that_nothing_was_retried() -> None:
 def test_an_entry_without_a_run_was_not_retried(run: Any) -> None:
     """The result of a redrive has all its entries, those that it left alone without a run."""
     entries = failures(("a", "x", 0), ("b", "x", 1))
-    found = retry_outcomes(entries, entries, retried={"a": run, "b": "wfr_1"})
+    found = find_retry_outcomes(entries, entries, retried={"a": run, "b": "wfr_1"})
     assert found.frame["outcome"].tolist() == ["still there", "retried, not ended"]
 
 
@@ -301,7 +303,7 @@ def test_callbacks_say_how_retried_messages_ended() -> None:
             "exhausted": [False, True],
         }
     )
-    found = retry_outcomes(
+    found = find_retry_outcomes(
         before, after, callbacks=callbacks, retried={"a": "m1", "b": "m2"}
     )
     assert found.frame["outcome"].tolist() == [
@@ -324,7 +326,7 @@ def test_groups_that_rows_have_are_used(monkeypatch: pytest.MonkeyPatch) -> None
         *of_one_body("disk full", range(101, 160)),
     )
     expected = tk.compare_failures(before, after, exposure=1).frame
-    similar = tk.similar_failures(after, before).frame
+    similar = tk.find_similar_failures(after, before).frame
     groups = tk.group_failures(pd.concat([before, after]))
     signed = [groups.assign(frame) for frame in (before, after)]
     monkeypatch.setattr(grouping, "read_rows", None)
@@ -476,7 +478,7 @@ def test_expiring_by_group() -> None:
         ("a", "x", 0), ("b", "x", 30), ("c", "y", 2), ("d", "y", 3), ("e", "y", 160)
     )
     rows = tk.group_failures(rows).assign(rows)
-    found = tk.count_expiring(
+    found = tk.analysis.count_expiring(
         rows, "7d", START + timedelta(days=6, hours=23), by="signature"
     )
     assert found["signature"].tolist() == [rows["signature"][2], rows["signature"][0]]
@@ -487,11 +489,11 @@ def test_expiring_by_group() -> None:
         START + timedelta(days=7),
     ]
     assert found.loc[:, "already due":"unknown"].sum().sum() == 5
-    none = tk.count_expiring(failures(), "7d", START, by="workflow_url")
+    none = tk.analysis.count_expiring(failures(), "7d", START, by="workflow_url")
     assert list(none.columns) == [
         "workflow_url",
-        *tk.count_expiring(rows, "7d", START)["when"],
+        *tk.analysis.count_expiring(rows, "7d", START)["when"],
         "next_at",
     ]
     with pytest.raises(InputError, match="by"):
-        tk.count_expiring(rows, "7d", START, by="no such column")
+        tk.analysis.count_expiring(rows, "7d", START, by="no such column")

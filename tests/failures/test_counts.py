@@ -183,7 +183,7 @@ def test_new_and_missing_ids():
         ],
         FAILURES,
     )
-    found = new_and_gone(later, earlier)
+    found = new_and_gone(earlier, later)
     assert (found.new, found.gone, found.new_workflows) == (
         ("y", "x", "z"),
         ("d0",),
@@ -192,18 +192,18 @@ def test_new_and_missing_ids():
     unknown = later.assign(
         dlq_id=pd.Series(["x", None, "z", *later["dlq_id"][3:]], dtype="str")
     )
-    assert None not in new_and_gone(unknown, earlier).new
-    assert None not in new_and_gone(earlier, unknown).gone
+    assert None not in new_and_gone(earlier, unknown).new
+    assert None not in new_and_gone(unknown, earlier).gone
 
 
 def test_many_ids_are_shown_as_their_number_and_a_few():
     """A notebook shows a line, whatever the number of ids; the ids are in the value."""
     rows = frame(*({"workflow_url": "a"} for _ in range(5_000)))
-    found = new_and_gone(rows, rows[:2])
+    found = new_and_gone(rows[:2], rows)
     assert repr(found) == "new: 4,998 (d10, d100, d1000, …); gone: 0; new workflows: 0"
     assert len(found.new) == 4_998
     assert (
-        repr(new_and_gone(rows[:0], rows[:2]))
+        repr(new_and_gone(rows[:2], rows[:0]))
         == "new: 0; gone: 2 (d0, d1); new workflows: 0"
     )
 
@@ -219,7 +219,7 @@ def test_entries_that_left_the_queue_of_a_snapshot_are_gone():
             )
         )
 
-    found = new_and_gone(stored("d0", "d1", "d3"), stored("d0")[:3])
+    found = new_and_gone(stored("d0")[:3], stored("d0", "d1", "d3"))
     assert (found.new, found.gone) == (("d3",), ("d1",))
 
 

@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
+from toolkit import explain_spike, find_retry_outcomes
 from toolkit.analysis import (
     count_by_hour,
     count_matrix,
     count_over_time,
     explain_change,
-    explain_spike,
     failure_calendar,
     failure_delays,
     failure_functions,
@@ -36,7 +36,6 @@ from toolkit.analysis import (
     recent_failures,
     repeat_offenders,
     retries_used,
-    retry_outcomes,
     sample_failures,
 )
 from toolkit.errors import InputError, NotEnoughMemoryError
@@ -85,23 +84,25 @@ ANOTHER = frame_from_rows(
     FAILURES,
 )
 ANALYSES: dict[str, Callable[[Any], Any]] = {
-    "count_by": lambda rows: tk.count_by(rows, ["workflow_url", "response_status"]),
-    "count_labels": tk.count_labels,
-    "count_states": tk.count_states,
-    "count_errors": tk.count_errors,
+    "count_by": lambda rows: tk.analysis.count_by(
+        rows, ["workflow_url", "response_status"]
+    ),
+    "count_labels": tk.analysis.count_labels,
+    "count_states": tk.analysis.count_states,
+    "count_errors": tk.analysis.count_errors,
     "count_matrix": lambda rows: count_matrix(
         rows, "workflow_url", "response_status"
     ).to_frame(),
     "failure_trend": lambda rows: failure_trend(rows, by="workflow_url", now=NOW),
     "failure_calendar": lambda rows: failure_calendar(rows, tz="Europe/Istanbul"),
-    "count_workflows": lambda rows: tk.count_workflows(rows, now=NOW),
+    "count_workflows": lambda rows: tk.analysis.count_workflows(rows, now=NOW),
     "failure_overview": failure_overview,
     "failure_delays": failure_delays,
     "retries_used": retries_used,
-    "expiring": lambda rows: tk.expiring(rows, "3d", NOW),
-    "count_expiring": lambda rows: tk.count_expiring(rows, "3d", NOW),
+    "find_expiring": lambda rows: tk.find_expiring(rows, "3d", NOW),
+    "count_expiring": lambda rows: tk.analysis.count_expiring(rows, "3d", NOW),
     "new_and_gone": lambda rows: new_and_gone(rows, rows),
-    "summary": lambda rows: tk.summary(rows).lines[:-1],
+    "summarize": lambda rows: tk.summarize(rows).lines[:-1],
     "group_failures": lambda rows: tk.group_failures(rows).frame,
     "classify_failures": lambda rows: tk.classify_failures(rows).frame.reset_index(
         drop=True
@@ -110,13 +111,13 @@ ANALYSES: dict[str, Callable[[Any], Any]] = {
     "compare_failures with an empty load": lambda rows: (
         tk.compare_failures(NO_FAILURES, rows, now=NOW).frame
     ),
-    "similar_failures": lambda rows: tk.similar_failures(rows, rows).frame,
-    "similar_failures of a history": lambda rows: (
-        tk.similar_failures(ANOTHER, rows).frame
+    "find_similar_failures": lambda rows: tk.find_similar_failures(rows, rows).frame,
+    "find_similar_failures of a history": lambda rows: (
+        tk.find_similar_failures(ANOTHER, rows).frame
     ),
-    "retry_outcomes": lambda rows: retry_outcomes(rows, now=NOW).frame.reset_index(
-        drop=True
-    ),
+    "find_retry_outcomes": lambda rows: find_retry_outcomes(
+        rows, now=NOW
+    ).frame.reset_index(drop=True),
     "repeat_offenders": lambda rows: repeat_offenders(rows, least=1),
     "failure_functions": lambda rows: failure_functions(rows, now=NOW),
     "explain_change": lambda rows: (
@@ -128,8 +129,8 @@ ANALYSES: dict[str, Callable[[Any], Any]] = {
     "count_by_hour": lambda rows: count_by_hour(rows, tz="Europe/Istanbul"),
     "recent_failures": lambda rows: recent_failures(rows, NOW),
     "sample_failures": lambda rows: sample_failures(rows, most=3)["dlq_id"].tolist(),
-    "failure_report": lambda rows: without_completeness(
-        tk.failure_report(rows, now=NOW).to_dict()
+    "report_failures": lambda rows: without_completeness(
+        tk.report_failures(rows, now=NOW).to_dict()
     ),
 }
 

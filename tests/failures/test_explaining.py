@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from tests.accuracy.incidents import incident, matches
-from toolkit.analysis import Explanation, explain_change
+from toolkit.analysis import explain_change
 from toolkit.errors import InputError
+from toolkit.results import Explanation
 
 COLUMNS = [
     "rank", "condition", "observed", "expected", "excess", "share", "lift", "confidence", "alternatives",
@@ -35,7 +36,7 @@ def test_incidents_with_known_roots_are_explained() -> None:
     for seed in range(60):
         case = incident(seed)
         found = explain_change(
-            case.after, case.before, weight="n", exposure=case.exposure
+            case.before, case.after, weight="n", exposure=case.exposure
         ).frame
         right = [
             matches(row.condition, row.alternatives, case.root or {})
@@ -53,7 +54,7 @@ def test_no_condition_is_significant_in_quiet_windows() -> None:
     for seed in range(60):
         case = incident(10_000 + seed, quiet=True)
         quiet += not explain_change(
-            case.after, case.before, weight="n", exposure=case.exposure
+            case.before, case.after, weight="n", exposure=case.exposure
         ).stands_out
     assert quiet >= 0.95 * 60
 
@@ -69,13 +70,13 @@ def test_events_and_counts_of_events_say_the_same() -> None:
             ]
         ),
     )
-    events = explain_change(after, before)
+    events = explain_change(before, after)
     counts = [
         frame.groupby(["step", "region"], as_index=False).size()
-        for frame in (after, before)
+        for frame in (before, after)
     ]
     counted = explain_change(*counts, weight="size")
-    arrow = explain_change(pa.Table.from_pandas(after), pa.Table.from_pandas(before))
+    arrow = explain_change(pa.Table.from_pandas(before), pa.Table.from_pandas(after))
     assert events.frame.iloc[0]["condition"] == {"step": "pay", "region": "eu"}
     pd.testing.assert_frame_equal(events.frame, counted.frame)
     pd.testing.assert_frame_equal(events.frame, arrow.frame)
@@ -95,7 +96,7 @@ def test_attributes_that_name_the_same_rows_are_one_condition() -> None:
     before, after = (
         frame.assign(owner=frame["step"] + " team") for frame in (before, after)
     )
-    first = explain_change(after, before).frame.iloc[0]
+    first = explain_change(before, after).frame.iloc[0]
     named = [first["condition"], *first["alternatives"]]
     assert {"region": "eu", "step": "pay"} in [
         dict(sorted(one.items())) for one in named
@@ -111,7 +112,7 @@ def test_all_conditions_of_the_same_rows_are_alternatives() -> None:
     rose = pd.DataFrame(
         {"step": ["pay"] * 900, "region": ["eu"] * 900, **dict.fromkeys("abcd", "new")}
     )
-    found = explain_change(pd.concat([calm, rose]), calm).frame
+    found = explain_change(calm, pd.concat([calm, rose])).frame
     conditions = [found["condition"][0], *found["alternatives"][0]]
     assert found["condition"][0] == {"a": "new"}
     assert len(conditions) == 4 + (6 + 4 * 2) + (4 + 6 * 2 + 4)
@@ -125,7 +126,7 @@ def test_all_conditions_of_the_same_rows_are_alternatives() -> None:
 @pytest.mark.parametrize("before", [0, 1, 5])
 def test_few_rows_stand_for_nothing(after: int, before: int) -> None:
     """Empty frames and single rows have a result, with the documented columns."""
-    found = explain_change(_calm(after), _calm(before))
+    found = explain_change(_calm(before), _calm(after))
     assert list(found.frame.columns) == COLUMNS
     assert not found.stands_out
     nothing = (
@@ -144,7 +145,7 @@ def test_missing_values_are_a_value() -> None:
             pd.DataFrame({"step": ["pay", "ship", "bill"] * 60, "region": None}),
         ]
     )
-    assert explain_change(after, _calm(300, 1)).frame.iloc[0]["condition"] == {
+    assert explain_change(_calm(300, 1), after).frame.iloc[0]["condition"] == {
         "region": "(none)"
     }
 
@@ -153,7 +154,7 @@ def test_inputs_are_not_mutated() -> None:
     """Neither frame."""
     after, before = _calm(50), _calm(50, 1)
     copies = after.copy(), before.copy()
-    explain_change(after, before)
+    explain_change(before, after)
     pd.testing.assert_frame_equal(after, copies[0])
     pd.testing.assert_frame_equal(before, copies[1])
 
@@ -181,7 +182,7 @@ def test_a_number_is_one_value_whether_or_not_others_are_missing():
     """A status is the same before and after, also where one of both frames has rows without a status."""
     after = pd.DataFrame({"status": pd.array([500] * 60 + [404] * 5, dtype="Int64")})
     before = pd.DataFrame({"status": pd.array([500] * 60 + [None] * 5, dtype="Int64")})
-    explanation = explain_change(after, before, attributes=["status"])
+    explanation = explain_change(before, after, attributes=["status"])
     values = {
         row["condition"]["status"]: row["expected"]
         for row in explanation.frame.to_dict("records")
@@ -194,7 +195,7 @@ def test_the_id_of_a_group_is_not_masked_as_a_signature():
     """In the sentence and in the table, for what a column of a snapshot holds."""
     before = pd.DataFrame({"signature": ["s5-703ae1747355", "s5-0123456789ab"] * 50})
     after = pd.concat([before, pd.DataFrame({"signature": ["s5-703ae1747355"] * 80})])
-    explanation = explain_change(after, before)
+    explanation = explain_change(before, after)
     for shown in (repr(explanation), explanation._repr_html_()):
         assert "group = s5-703ae1747355" in shown
         assert "masked" not in shown
@@ -221,7 +222,7 @@ def test_more_than_the_whole_change_says_why(before, after, said):
         pd.DataFrame({"step": ["pay", "ship"], "n": counts})
         for counts in (before, after)
     )
-    assert repr(explain_change(after, before, weight="n")).endswith(
+    assert repr(explain_change(before, after, weight="n")).endswith(
         f": step = pay {said}"
     )
 
@@ -240,7 +241,7 @@ def test_a_notebook_shows_the_first_conditions():
     after = pd.concat(
         [before, pd.DataFrame({name: list(values) for name, values in rise.items()})]
     )
-    explanation = explain_change(after, before)
+    explanation = explain_change(before, after)
     assert len(explanation.frame) > 5
     table = explanation._repr_html_()
     assert (
@@ -254,7 +255,7 @@ def test_many_alternatives_are_counted_in_the_notebook():
     names = [f"a{number}" for number in range(5)]
     before = pd.DataFrame(dict.fromkeys(names, ["old", "older"] * 50))
     after = pd.concat([before, pd.DataFrame(dict.fromkeys(names, ["new"] * 80))])
-    explanation = explain_change(after, before)
+    explanation = explain_change(before, after)
     others = explanation.frame.loc[0, "alternatives"]
     table = explanation._repr_html_()
     assert f"; {len(others) - 2} more</td>" in table
@@ -277,7 +278,7 @@ def test_what_all_rows_share_is_no_alternative():
     after = pd.concat(
         [before.head(40), before.head(1).assign(step="refund").loc[[0] * 2_000]]
     )
-    row = explain_change(after, before, exposure=10).frame.iloc[0]
+    row = explain_change(before, after, exposure=10).frame.iloc[0]
     assert row["condition"] == {"step": "refund"}
     assert {"format": "json"} not in row["alternatives"]
     # those that need all their attributes come first
@@ -296,7 +297,7 @@ def test_the_count_of_a_label_is_of_all_failures_that_have_it():
         return pd.DataFrame({"labels": lists, "label": None}, dtype="str")
 
     before, after = failures(5, 95), failures(85, 115)
-    found = explain_change(after, before, attributes=["label"])
+    found = explain_change(before, after, attributes=["label"])
     counts = {
         row.condition["label"]: (row.observed, row.expected)
         for row in found.frame.itertuples()
@@ -312,8 +313,8 @@ def test_fewer_failures_than_before_are_worded():
         _calm(3000),
         pd.concat([_calm(300, 1), _calm(1500, 2).assign(step="pay")]),
     )
-    assert "step = pay rose from" in repr(explain_change(after, before))
-    assert repr(explain_change(after, before.head(0))).endswith(
+    assert "step = pay rose from" in repr(explain_change(before, after))
+    assert repr(explain_change(before.head(0), after)).endswith(
         "nothing before to compare with"
     )
 
@@ -335,7 +336,7 @@ def test_one_attribute_of_few_values_is_enough():
         for side in (0, 1)
     )
     found = explain_change(
-        after, before, attributes=["label"], weight="n", exposure=3.7
+        before, after, attributes=["label"], weight="n", exposure=3.7
     )
     assert found.stands_out
     assert found.frame["condition"][0] == {"label": "new"}
@@ -343,7 +344,7 @@ def test_one_attribute_of_few_values_is_enough():
 
 def _named(case: Any, *columns: str) -> Explanation:
     return explain_change(
-        case.after, case.before, attributes=columns, weight="n", exposure=case.exposure
+        case.before, case.after, attributes=columns, weight="n", exposure=case.exposure
     )
 
 
@@ -376,7 +377,7 @@ def test_a_column_of_noise_changes_no_condition() -> None:
         frame.assign(minute=rng.integers(0, 60, len(frame)))
         for frame in (calm, pd.concat([more, rose]))
     )
-    found = explain_change(after, before)
+    found = explain_change(before, after)
     assert found.stands_out
     assert found.frame["condition"][0] == {"step": "pay", "region": "eu"}
 
@@ -414,14 +415,14 @@ def test_windows_in_which_nothing_rose_are_left_alone(kind: str) -> None:
     loud = 0
     for _ in range(20):
         after, before = _window(rng, kind, 4)
-        loud += explain_change(after, before, weight="n", exposure=4).stands_out
+        loud += explain_change(before, after, weight="n", exposure=4).stands_out
     assert loud <= 1
 
 
 def test_the_order_of_rows_and_split_rows_change_nothing() -> None:
     """Rows shuffled, and each row as two of half its weight."""
     case = incident(5)
-    found = explain_change(case.after, case.before, weight="n", exposure=case.exposure)
+    found = explain_change(case.before, case.after, weight="n", exposure=case.exposure)
     shuffled = [
         frame.sample(frac=1, random_state=1) for frame in (case.after, case.before)
     ]
@@ -430,7 +431,7 @@ def test_the_order_of_rows_and_split_rows_change_nothing() -> None:
         for frame in (case.after, case.before)
     ]
     for after, before in (shuffled, halves):
-        again = explain_change(after, before, weight="n", exposure=case.exposure)
+        again = explain_change(before, after, weight="n", exposure=case.exposure)
         assert again.frame["condition"][0] == found.frame["condition"][0]
         assert again.frame["observed"][0] == found.frame["observed"][0]
         assert again.stands_out == found.stands_out
@@ -457,7 +458,7 @@ def test_columns_of_any_type_have_a_result(column: Any) -> None:
         (frame.head(1), frame),
     ):
         for attributes in (None, ["odd"]):
-            found = explain_change(after, before, attributes=attributes)
+            found = explain_change(before, after, attributes=attributes)
             assert list(found.frame.columns) == COLUMNS
             assert not found.stands_out
 
@@ -468,7 +469,7 @@ def test_a_condition_of_more_attributes_that_says_no_more_is_not_in_front():
     after = pd.concat(
         [before, pd.DataFrame({"step": ["refund"] * 90, "tier": ["x"] * 90})]
     )
-    assert explain_change(after, before).frame["condition"][0] == {"step": "refund"}
+    assert explain_change(before, after).frame["condition"][0] == {"step": "refund"}
 
 
 def test_what_occurs_is_cheaper_to_state_than_what_could():
@@ -477,7 +478,7 @@ def test_what_occurs_is_cheaper_to_state_than_what_could():
     names = {"step": number % 30, "host": (number + number // 30) % 30}
     before = pd.DataFrame(names | {"n": 30})
     after = before.assign(n=np.where(number == 7, 300, 30))
-    assert explain_change(after, before, weight="n").frame["condition"][0] == {
+    assert explain_change(before, after, weight="n").frame["condition"][0] == {
         "step": "7",
         "host": "7",
     }
@@ -501,7 +502,7 @@ def test_the_times_of_syncs_explain_nothing():
             "gone_before": "3",
         }
     )
-    found = explain_change(after, before).frame
+    found = explain_change(before, after).frame
     assert not {name for condition in found["condition"] for name in condition} - {
         "url"
     }

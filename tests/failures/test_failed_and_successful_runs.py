@@ -122,7 +122,7 @@ def sides(runs: pd.DataFrame, path: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Divide the runs of a workflow by how they ended."""
     own = runs[runs["workflow_url"].str.endswith(path)]
     failed = own["state"] == "RUN_FAILED"
-    return own[failed], own[~failed]
+    return own[~failed], own[failed]
 
 
 @pytest.mark.slow
@@ -138,8 +138,8 @@ def test_the_planted_reason_is_named(
     runs: pd.DataFrame, path: str, condition: dict[str, str]
 ) -> None:
     """A label, a field of the payload or a step, and not the state that divides the two sides."""
-    failed, succeeded = sides(runs, path)
-    found = tk.explain_change(failed, succeeded)
+    succeeded, failed = sides(runs, path)
+    found = tk.analysis.explain_change(succeeded, failed)
     first = found.frame.iloc[0]
     assert found.stands_out, found.frame
     assert condition in [first["condition"], *first["alternatives"]]
@@ -162,7 +162,7 @@ def test_runs_that_differ_in_nothing_else_are_reported_as_that(
     runs: pd.DataFrame,
 ) -> None:
     """The sentence names the columns that divide the sides, and nothing stands out."""
-    found = tk.explain_change(*sides(runs, "/by-chance"))
+    found = tk.analysis.explain_change(*sides(runs, "/by-chance"))
     assert not found.stands_out
     assert "nothing differs" in repr(found)
     assert "state" in repr(found)
@@ -173,11 +173,11 @@ def test_the_caller_names_what_divides_the_sides(runs: pd.DataFrame) -> None:
     """Without the label that was used to divide them, nothing differs."""
     own = runs[runs["workflow_url"].str.endswith("/by-chance")].drop(columns="state")
     is_batch = own["labels"].str.contains("batch")
-    divided = own[is_batch], own[~is_batch]
-    assert tk.explain_change(*divided, exposure=2).frame["condition"][0] == {
+    divided = own[~is_batch], own[is_batch]
+    assert tk.analysis.explain_change(*divided, exposure=2).frame["condition"][0] == {
         "label": "batch"
     }
-    found = tk.explain_change(*divided, apart_by=["label", "extra label"])
+    found = tk.analysis.explain_change(*divided, apart_by=["label", "extra label"])
     assert found.left_out[:2] == ["label", "extra label"]
     assert not {"label", "extra label"} & {
         name for each in found.frame["condition"] for name in each
@@ -190,7 +190,7 @@ def test_an_unknown_column_is_named(apart_by: Any) -> None:
     """An `apart_by` that no frame has is an InputError that names it."""
     runs = pd.DataFrame({"state": ["a", "b"], "step": ["x", "y"]})
     with pytest.raises(InputError, match="apart_by"):
-        tk.explain_change(runs[:1], runs[1:], apart_by=apart_by)
+        tk.analysis.explain_change(runs[1:], runs[:1], apart_by=apart_by)
 
 
 def run_log(plans: list[str], state: str) -> pd.DataFrame:
@@ -215,7 +215,7 @@ def test_each_condition_of_steps_selects_the_observed_runs() -> None:
     """Names of steps, fields of payloads and of outputs, also from Arrow and with a masked value."""
     failed = run_log(["team"] * 22 + ["free"] * 2, "RUN_FAILED")
     others = run_log(["team"] * 10 + ["free"] * 38, "RUN_SUCCESS")
-    found = tk.explain_change(failed, others)
+    found = tk.analysis.explain_change(others, failed)
     named = {
         name
         for row in found.frame.itertuples()
@@ -256,7 +256,7 @@ def test_each_condition_selects_the_observed_rows(name: str) -> None:
     ]
     # times are no attributes unless they are named
     attributes = ["time"] if name == "time" else None
-    found = tk.explain_change(*sides, attributes=attributes)
+    found = tk.analysis.explain_change(sides[1], sides[0], attributes=attributes)
     assert len(found.frame)
     selected = [len(found.select(sides[0], rank=rank)) for rank in found.frame["rank"]]
     assert selected == found.frame["observed"].tolist()
@@ -268,7 +268,7 @@ def test_sides_are_compared_by_shares() -> None:
     others = pd.DataFrame(
         {"state": "RUN_SUCCESS", "label": ["beta"] * 40 + ["stable"] * 360}
     )
-    found = tk.explain_change(failed, others)
+    found = tk.analysis.explain_change(others, failed)
     first = found.frame.iloc[0]
     assert found.stands_out
     assert (first["condition"], first["observed"]) == ({"label": "beta"}, 20)
@@ -280,6 +280,6 @@ def test_named_attributes_are_compared_whatever_divides_the_sides() -> None:
     """The state explains itself if it is asked for."""
     failed = pd.DataFrame({"state": ["RUN_FAILED"] * 20})
     others = pd.DataFrame({"state": ["RUN_SUCCESS"] * 80 + ["RUN_FAILED"]})
-    found = tk.explain_change(failed, others, attributes=["state"], exposure=4)
+    found = tk.analysis.explain_change(others, failed, attributes=["state"], exposure=4)
     assert found.frame["condition"][0] == {"state": "RUN_FAILED"}
     assert found.left_out == []

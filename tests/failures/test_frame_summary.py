@@ -41,14 +41,14 @@ def with_receipt(frame, **values):
 
 def test_failures_and_their_completeness():
     """Rows, workflows, the time they span, and the receipt's word."""
-    found = tk.summary(with_receipt(failures()))
+    found = tk.summarize(with_receipt(failures()))
     assert dict(found.lines) == {
         "rows": "2 failures in 1 workflow",
         "time": "2026-03-01 09:00 to 2026-03-02 09:00 UTC",
         "complete": "yes",
     }
     assert found.complete is True
-    moved = tk.summary(
+    moved = tk.summarize(
         with_receipt(failures(), complete=False, reasons=("entries moved",), rows=7)
     )
     assert dict(moved.lines)["complete"] == (
@@ -59,7 +59,7 @@ def test_failures_and_their_completeness():
 def test_plain_messages_are_in_no_workflow():
     """Only a number of workflows that there are is named."""
     assert (
-        dict(tk.summary(failures().assign(workflow_url=None)).lines)["rows"]
+        dict(tk.summarize(failures().assign(workflow_url=None)).lines)["rows"]
         == "2 failures"
     )
 
@@ -70,17 +70,17 @@ def test_vectors_hits_and_other_frames():
         {"namespace": "", "id": "a", "vector": [1, 2]},
         {"namespace": "", "id": "b", "vector_problem": "x"},
     ]
-    vectors = dict(tk.summary(frame_from_rows(rows, schemas.vectors(2))).lines)
+    vectors = dict(tk.summarize(frame_from_rows(rows, schemas.vectors(2))).lines)
     assert vectors["rows"] == "2 vectors in 1 namespace"
     assert vectors["dimension"] == "2"
     assert vectors["not usable"].startswith("1;")
     assert "vector_problem" in vectors["not usable"]
     hits = pd.DataFrame({"query": [0, 1], "rank": [1, 1], "score": [0.25, 0.5]})
-    assert dict(tk.summary(hits).lines)["scores"] == "0.25 to 0.5"
-    assert "scores" not in dict(tk.summary(hits.assign(score=None)).lines)
-    assert dict(tk.summary(pd.DataFrame({"a": [1]})).lines)["rows"] == "1 of 1 column"
+    assert dict(tk.summarize(hits).lines)["scores"] == "0.25 to 0.5"
+    assert "scores" not in dict(tk.summarize(hits.assign(score=None)).lines)
+    assert dict(tk.summarize(pd.DataFrame({"a": [1]})).lines)["rows"] == "1 of 1 column"
     with pytest.raises(InputError, match="a frame"):
-        tk.summary(3)
+        tk.summarize(3)
 
 
 def test_rows_of_overlapping_loads_are_named():
@@ -94,15 +94,15 @@ def test_rows_of_overlapping_loads_are_named():
         pa.Table.from_pandas(twice),
         duckdb.from_arrow(pa.Table.from_pandas(twice)),
     ):
-        found = dict(tk.summary(rows).lines)
+        found = dict(tk.summarize(rows).lines)
         assert (
             found["repeated"]
             == '3 rows repeat a dlq_id: drop_duplicates("dlq_id") counts each entry once'
         )
-    assert dict(tk.summary(pd.concat([once, once.head(1)])).lines)[
+    assert dict(tk.summarize(pd.concat([once, once.head(1)])).lines)[
         "repeated"
     ].startswith("1 row repeats")
-    assert "repeated" not in dict(tk.summary(once).lines)
+    assert "repeated" not in dict(tk.summarize(once).lines)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_rows_of_overlapping_loads_are_named():
 def test_a_frame_without_columns_is_refused(frame):
     """Its rows cannot be counted by a column; what would read none of its columns says the same."""
     for call in (
-        tk.summary,
+        tk.summarize,
         lambda frame: tk.select_failures(frame, {}),
         tk.group_failures,
     ):
@@ -123,7 +123,7 @@ def test_a_frame_without_columns_is_refused(frame):
 
 def test_text_from_data_is_text():
     """Reasons from elsewhere neither become markup nor turn the reading direction."""
-    found = tk.summary(
+    found = tk.summarize(
         with_receipt(failures(), complete=False, reasons=("<img src=x>\u202e",))
     )
     assert "<img" not in found._repr_html_()
@@ -135,4 +135,4 @@ def test_text_from_data_is_text():
 )
 def test_empty_frames(schema):
     """A frame without rows has a summary."""
-    assert tk.summary(frame_from_rows([], schema)).rows == 0
+    assert tk.summarize(frame_from_rows([], schema)).rows == 0

@@ -11,7 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 import toolkit as tk
-from toolkit.analysis import explain_spike, find_incidents
+from toolkit import explain_spike
+from toolkit.analysis import find_incidents
 from toolkit.drawing.gap_hatching import GAP, GAP_NOTE
 from toolkit.failures.over_time import failure_trend
 from toolkit.tables.frames import to_frame
@@ -58,12 +59,12 @@ def _failures(*gaps: Gap) -> pd.DataFrame:
 
 def test_a_report_leaves_gaps_out_of_the_usual_rate() -> None:
     """72 failures a day are usual, though a quarter of the time before is missing; the report names it."""
-    found = tk.failure_report(_failures(_GAP), now=_NOW).to_dict()
+    found = tk.report_failures(_failures(_GAP), now=_NOW).to_dict()
     assert found["change"]["expected"] == pytest.approx(72, abs=1)
     (gap,) = found["completeness"]["gaps"]
     assert gap["is_certain"] is True
     assert "2026-03-08" in found["completeness"]["sentence"]
-    without = tk.failure_report(_failures(), now=_NOW).to_dict()
+    without = tk.report_failures(_failures(), now=_NOW).to_dict()
     assert without["change"]["expected"] == pytest.approx(54, abs=1)
     assert without["completeness"]["gaps"] == []
 
@@ -75,13 +76,13 @@ def test_a_gap_next_to_the_last_day_leaves_the_change_unknown() -> None:
         end=(_NOW - timedelta(hours=30)).isoformat(),
     )
     assert (
-        tk.failure_report(_failures(late), now=_NOW).to_dict()["recent"][
+        tk.report_failures(_failures(late), now=_NOW).to_dict()["recent"][
             "failures_before"
         ]
         is None
     )
     assert (
-        tk.failure_report(_failures(), now=_NOW).to_dict()["recent"]["failures_before"]
+        tk.report_failures(_failures(), now=_NOW).to_dict()["recent"]["failures_before"]
         == 72
     )
 
@@ -99,13 +100,13 @@ def test_a_trend_leaves_gaps_out_of_what_is_usual() -> None:
 @pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
 def test_a_trend_draws_gaps_hatched(layout: str) -> None:
     """Each gap is one hatched area of the time that it takes; without one there is none."""
-    axes = tk.plot_failure_trend(
+    axes = tk.plots.plot_failure_trend(
         _failures(_GAP), layout=layout, ax=Figure((8, 4)).add_subplot()
     )  # type: ignore[arg-type] - from a parameter
     (area,) = [patch for patch in axes.patches if patch.get_gid() == GAP]
     assert area.get_hatch()
     assert area.get_width() == pytest.approx(5)  # type: ignore[attr-defined] - a rectangle
-    plain = tk.plot_failure_trend(
+    plain = tk.plots.plot_failure_trend(
         _failures(), layout=layout, ax=Figure((8, 4)).add_subplot()
     )  # type: ignore[arg-type] - from a parameter
     assert not [patch for patch in plain.patches if patch.get_gid() == GAP]
@@ -119,25 +120,25 @@ def test_a_calendar_hatches_the_hours_of_gaps() -> None:
         pd.Timestamp("2026-03-10 18:30", tz=zone),
     )
     gap = Gap(start=start.isoformat(), end=end.isoformat())
-    hours = tk.count_by_hour(_failures(gap), tz=zone)
+    hours = tk.analysis.count_by_hour(_failures(gap), tz=zone)
     expected = list(range(6, 24 + 19))  # of Monday and Tuesday
     assert hours.index[hours["in_gap"]].tolist() == expected
-    axes = tk.plot_failure_calendar(
+    axes = tk.plots.plot_failure_calendar(
         _failures(gap), tz=zone, ax=Figure((8, 4)).add_subplot()
     )
     (area,) = [patch for patch in axes.patches if patch.get_gid() == GAP]
     assert len(area.get_path().to_polygons()) == len(expected)
     assert GAP_NOTE in axes.get_xlabel()
-    plain = tk.plot_failure_calendar(
+    plain = tk.plots.plot_failure_calendar(
         _failures(), tz=zone, ax=Figure((8, 4)).add_subplot()
     )
     assert GAP_NOTE not in plain.get_xlabel()
-    assert not tk.count_by_hour(_failures())["in_gap"].any()
+    assert not tk.analysis.count_by_hour(_failures())["in_gap"].any()
 
 
 def test_the_browser_marks_gaps_in_its_trend_and_in_those_of_groups() -> None:
     """The bars of the five days are hatched, and the small lines have no zero there."""
-    browser, plain = tk.FailureBrowser(_failures(_GAP)), tk.FailureBrowser(_failures())
+    browser, plain = tk.FailurePanel(_failures(_GAP)), tk.FailurePanel(_failures())
     for each in (browser, plain):  # as when the failures were read in the background
         each.groups()
         each._show_groups()

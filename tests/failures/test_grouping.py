@@ -523,8 +523,8 @@ def test_a_column_of_the_same_name_is_no_signature(values):
     pd.testing.assert_frame_equal(tk.group_failures(pa.table(named)).frame, groups)
     now = START + timedelta(hours=4)
     assert (
-        tk.failure_report(named, now=now).verdict
-        == tk.failure_report(frame, now=now).verdict
+        tk.report_failures(named, now=now).verdict
+        == tk.report_failures(frame, now=now).verdict
     )
 
 

@@ -124,7 +124,7 @@ def test_a_rise_of_everything_is_named_as_that(start, stop, before, more):
     )
     assert incident["goes_on"] == (stop == 336)
     assert "all failures rose" in repr(tk.explain_spike(frame))
-    assert "all failures" in tk.failure_report(frame, now=_END).verdict.lower()
+    assert "all failures" in tk.report_failures(frame, now=_END).verdict.lower()
 
 
 def test_incidents_that_share_failures_count_them_both():
@@ -150,7 +150,9 @@ def test_incidents_that_share_failures_count_them_both():
     ])  # fmt: skip
     explained = both["dlq_id"].nunique() / len(frame)
     assert found["share"].sum() > explained
-    page = tk.failure_report(frame, now=datetime(2026, 3, 11, tzinfo=UTC)).to_markdown()
+    page = tk.report_failures(
+        frame, now=datetime(2026, 3, 11, tzinfo=UTC)
+    ).to_markdown()
     assert f"{len(found)} explanations for {explained:.0%}".replace("%", " %") in page
 
 

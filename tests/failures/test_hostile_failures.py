@@ -139,11 +139,13 @@ OF_FAILURES: dict[str, Callable[[pd.DataFrame], Any]] = {
         tk.compare_failures(frame[: len(frame) // 2], frame).frame
     ),
     "explain_change": lambda frame: (
-        tk.explain_change(frame, frame[: len(frame) // 2]).frame
+        tk.analysis.explain_change(frame[: len(frame) // 2], frame).frame
     ),
     "explain_spike": lambda frame: tk.explain_spike(frame).frame,
-    "similar_failures": lambda frame: tk.similar_failures(frame, frame[1:]).frame,
-    "failure_report": lambda frame: tk.failure_report(frame, now=NOW).to_html(),
+    "find_similar_failures": lambda frame: (
+        tk.find_similar_failures(frame, frame[1:]).frame
+    ),
+    "report_failures": lambda frame: tk.report_failures(frame, now=NOW).to_html(),
     "results as HTML": lambda frame: [
         made._repr_html_()
         for made in (tk.group_failures(frame), tk.compare_failures(frame[:0], frame))

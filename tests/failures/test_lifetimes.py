@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import count_expiring, expiring, expiry_bins, retries_used
+from toolkit import find_expiring
+from toolkit.analysis import count_expiring, expiry_bins, retries_used
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
@@ -34,7 +35,7 @@ def test_expiry_by_hand():
         ],
         FAILURES,
     )
-    found = expiring(rows, "7d", NOW)
+    found = find_expiring(rows, "7d", NOW)
     assert found["dlq_id"].tolist() == ["due", "soon", "later", "unknown"]
     assert found["hours_left"].fillna(-999).tolist() == [-24.0, 6.0, 144.0, -999]
     assert found["basis"].fillna("-").tolist() == [
@@ -55,7 +56,7 @@ def test_expiry_by_hand():
 def test_nothing_expires():
     """An empty frame returns no rows, with types, and a summary of zeros."""
     nothing = frame_from_rows([], FAILURES)
-    assert len(expiring(nothing, timedelta(days=3), NOW)) == 0
+    assert len(find_expiring(nothing, timedelta(days=3), NOW)) == 0
     assert count_expiring(nothing, timedelta(days=3), NOW)["count"].tolist() == [0] * 6
 
 
@@ -85,7 +86,7 @@ def test_a_history_that_holds_no_times_is_refused():
     )
     for column in ("gone_after", "gone_before"):
         with pytest.raises(InputError, match=column):
-            tk.retry_outcomes(before.assign(**{column: '{"A": ["b"]}'}))
+            tk.find_retry_outcomes(before.assign(**{column: '{"A": ["b"]}'}))
 
 
 def test_expiries_without_their_column_are_an_error():

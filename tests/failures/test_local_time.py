@@ -44,7 +44,7 @@ def steady(day: str, zone: str) -> pd.DataFrame:
 def test_days_are_cut_at_local_midnight(zone: str, day: str, hours: int) -> None:
     """Counts per day are those of pandas by local dates; a day has the hours that it has there."""
     frame = steady(day, zone)
-    counts = tk.count_over_time(frame, freq="1d", tz=zone)
+    counts = tk.analysis.count_over_time(frame, freq="1d", tz=zone)
     assert str(counts["start"].dtype) == "datetime64[ms, UTC]"
     local = counts["start"].dt.tz_convert(zone)
     assert (local.dt.hour + local.dt.minute).eq(0).all()
@@ -54,7 +54,7 @@ def test_days_are_cut_at_local_midnight(zone: str, day: str, hours: int) -> None
     assert counts["count"].tolist() == [96, 96, 4 * hours, 96, 96]
     trend = failure_trend(frame, freq="1d", tz=zone)
     assert trend.ends[2] - trend.starts[2] == timedelta(hours=hours)
-    utc = tk.count_over_time(frame, freq="1d")
+    utc = tk.analysis.count_over_time(frame, freq="1d")
     assert utc["start"].dt.hour.eq(0).all()
 
 
@@ -106,7 +106,7 @@ def test_the_report_is_in_the_zone_and_its_json_in_utc(
         row["failed_at"] += timedelta(days=19)
     frame = failures(rows, started_at=now.isoformat(), ended_at=now.isoformat())
     monkeypatch.setenv(VARIABLE, "Europe/Berlin")
-    report = tk.failure_report(frame, now=now, retention="90d")
+    report = tk.report_failures(frame, now=now, retention="90d")
     monkeypatch.delenv(VARIABLE)  # the report keeps its zone
     values = report.to_dict()
     assert values["tz"] == "Europe/Berlin"
@@ -120,11 +120,11 @@ def test_the_report_is_in_the_zone_and_its_json_in_utc(
     assert "tz='Europe/Berlin'" in values["code"]
     (hours,) = [one for one in values["sections"] if one["name"] == "hours"]
     assert "Europe/Berlin" in str(hours["parts"])
-    plain = tk.failure_report(frame, now=now, retention="90d", tz="Asia/Kathmandu")
+    plain = tk.report_failures(frame, now=now, retention="90d", tz="Asia/Kathmandu")
     assert "2026-03-29 16:45 UTC+05:45" in plain.verdict
     assert (
         "tz="
-        not in tk.failure_report(frame, now=now, retention="90d").to_dict()["code"]
+        not in tk.report_failures(frame, now=now, retention="90d").to_dict()["code"]
     )
 
 
@@ -134,7 +134,7 @@ def test_the_report_is_in_the_zone_and_its_json_in_utc(
 def test_ticks_of_plots_are_at_local_midnight(zone: str) -> None:
     """Also after clocks are changed; the label of the axis names the zone."""
     frame = steady("2026-03-08" if zone.startswith("America") else "2026-03-29", zone)
-    ax = tk.plot_failure_trend(
+    ax = tk.plots.plot_failure_trend(
         frame, freq="1d", tz=zone, ax=Figure(figsize=(9, 4)).add_subplot()
     )
     ticks = (

@@ -28,7 +28,7 @@ def aged(*days: float) -> pd.DataFrame:
 def test_an_expiry_that_older_entries_contradict_is_not_announced() -> None:
     """Report, expiries, plan: all know that the retention is unknown, and at least the age of the oldest."""
     frame = aged(14.2, 6.5, 0.1, 0)
-    report = tk.failure_report(frame, now=NOW)
+    report = tk.report_failures(frame, now=NOW)
     expiry = report.to_dict()["expiry"]
     assert (
         expiry["is_known"],
@@ -41,9 +41,12 @@ def test_an_expiry_that_older_entries_contradict_is_not_announced() -> None:
     assert "already due" not in text
     assert "at least 14 days" in text
     assert "not known: the retention is unknown, at least 14 days" in report.to_short()
-    assert tk.expiring(frame, now=NOW)["expires_at"].isna().all()
+    assert tk.find_expiring(frame, now=NOW)["expires_at"].isna().all()
     assert (
-        dict(tk.count_expiring(frame, now=NOW).itertuples(index=False))["unknown"] == 4
+        dict(tk.analysis.count_expiring(frame, now=NOW).itertuples(index=False))[
+            "unknown"
+        ]
+        == 4
     )
     plan = tk.plan_redrive(frame)
     assert plan.frame["dlq_id"].tolist() == ["d0", "d1", "d2", "d3"]
@@ -54,9 +57,9 @@ def test_one_retention_is_used_everywhere(monkeypatch: pytest.MonkeyPatch) -> No
     """Report, expiries and plan use the environment variable; an argument overrides it."""
     monkeypatch.setenv("TOOLKIT_RETENTION", "30d")
     frame = aged(14.2, 6.5, 0)
-    assert tk.failure_report(frame, now=NOW).to_dict()["expiry"]["retention"] == "30d"
+    assert tk.report_failures(frame, now=NOW).to_dict()["expiry"]["retention"] == "30d"
     left = NOW + timedelta(days=30 - 14.2)
-    assert tk.expiring(frame, now=NOW)["expires_at"].iloc[0] == pd.Timestamp(
+    assert tk.find_expiring(frame, now=NOW)["expires_at"].iloc[0] == pd.Timestamp(
         left
     ).floor("ms")
     assert tk.plan_redrive(frame).options["retention"] == "30d"

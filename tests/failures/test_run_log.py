@@ -44,7 +44,7 @@ RUNS = log(
 
 def test_runs_are_summed_up_by_workflow_and_in_all():
     """Rates are of what ended, durations of what succeeded; the most runs come first."""
-    summed = tk.run_summary(RUNS)
+    summed = tk.summarize_runs(RUNS)
     first, second = summed.frame.to_dict("records")
     assert (first["workflow_url"], first["runs"], first["succeeded"]) == (
         "https://a.example/pay",
@@ -66,7 +66,7 @@ def test_runs_are_summed_up_by_workflow_and_in_all():
         "nine in ten at most 3.8 s."
     )
     assert "canary" not in f"{summed!r}{summed._repr_html_()}"
-    assert "67 %" in repr(tk.summary(RUNS.assign(workflow_run_id="w")))
+    assert "67 %" in repr(tk.summarize(RUNS.assign(workflow_run_id="w")))
 
 
 def test_the_workflow_with_the_lowest_rate_is_named():
@@ -77,21 +77,23 @@ def test_the_workflow_with_the_lowest_rate_is_named():
     ]
     assert (
         " The lowest rate is that of u/bad: 12 % of 8."
-        in tk.run_summary(log(*rows)).verdict
+        in tk.summarize_runs(log(*rows)).verdict
     )
 
 
 def test_no_runs_are_no_error():
     """Every column is there, with its type; the plots say so in a sentence."""
     none = RUNS.iloc[:0]
-    summed, whole = tk.run_summary(none), tk.run_summary(RUNS)
+    summed, whole = tk.summarize_runs(none), tk.summarize_runs(RUNS)
     assert summed.verdict == "No runs."
     assert dict(summed.frame.dtypes) == dict(whole.frame.dtypes)
-    assert dict(tk.run_rates(none).dtypes) == dict(tk.run_rates(RUNS).dtypes)
-    assert tk.run_summary(RUNS.iloc[[3]]).verdict.endswith("none has ended yet.")
+    assert dict(tk.analysis.run_rates(none).dtypes) == dict(
+        tk.analysis.run_rates(RUNS).dtypes
+    )
+    assert tk.summarize_runs(RUNS.iloc[[3]]).verdict.endswith("none has ended yet.")
     for ax in (
-        tk.plot_success_rates(none, ax=Figure().add_subplot()),
-        tk.plot_success_rates(RUNS.iloc[[3]], ax=Figure().add_subplot()),
+        tk.plots.plot_success_rates(none, ax=Figure().add_subplot()),
+        tk.plots.plot_success_rates(RUNS.iloc[[3]], ax=Figure().add_subplot()),
         summed.plot(ax=Figure().add_subplot()),
     ):
         assert "No run" in ax.texts[-1].get_text()
@@ -99,17 +101,17 @@ def test_no_runs_are_no_error():
 
 def test_rates_are_counted_per_workflow_and_hour():
     """A run counts in the hour in which it started; bins without ended runs have no rate."""
-    rates = tk.run_rates(RUNS)
+    rates = tk.analysis.run_rates(RUNS)
     assert rates["start"].dt.hour.tolist() == [10, 11, 10]
     assert rates["runs"].tolist() == [2, 1, 2]
     assert rates["failure_rate"].tolist()[:2] == [0.0, 1.0]
     assert np.isnan(rates["failure_rate"][2])
-    wide = tk.run_rates(RUNS, freq="1d")
+    wide = tk.analysis.run_rates(RUNS, freq="1d")
     assert wide[["runs", "failed"]].to_numpy().tolist() == [[3, 1], [2, 0]]
     with pytest.raises(InputError, match="freq"):
-        tk.run_rates(RUNS, freq="30s")
+        tk.analysis.run_rates(RUNS, freq="30s")
     with pytest.raises(InputError, match="completed_at"):
-        tk.run_rates(RUNS.drop(columns="completed_at"))
+        tk.analysis.run_rates(RUNS.drop(columns="completed_at"))
 
 
 ROW = st.tuples(
@@ -127,7 +129,7 @@ ROW = st.tuples(
 def test_every_run_is_counted_once(rows, freq):
     """Whatever is missing: outcomes add up to the runs, bins to the runs with a start."""
     runs = log(*rows)
-    summed, rates = tk.run_summary(runs), tk.run_rates(runs, freq=freq)
+    summed, rates = tk.summarize_runs(runs), tk.analysis.run_rates(runs, freq=freq)
     outcomes = ["succeeded", "failed", "cancelled", "running"]
     for frame, count in (
         (summed.frame, len(rows)),
@@ -141,7 +143,7 @@ def test_every_run_is_counted_once(rows, freq):
             if not ended
             else row["failure_rate"] == row["failed"] / ended
         ), index
-    shuffled = tk.run_summary(runs.iloc[::-1]).frame
+    shuffled = tk.summarize_runs(runs.iloc[::-1]).frame
     pd.testing.assert_frame_equal(shuffled, summed.frame)
 
 
@@ -178,7 +180,7 @@ def test_a_delivery_is_a_row_with_its_attempts():
         ["m2", 5.0, 9.0, "pending", 0],
     ]
     assert run.tried == [(0, 2.0), (1, 7.0)]
-    ax = tk.plot_run_timeline(
+    ax = tk.plots.plot_run_timeline(
         EVENTS, steps=steps, run_id="w", ax=Figure().add_subplot()
     )
     assert sorted(bar.get_width() for bar in ax.patches) == [4.0, 4.0, 5.0]
@@ -209,6 +211,6 @@ def test_of_several_runs_one_has_to_be_named():
     """The error names those that there are; without events there is a sentence."""
     for wanted in (None, "nobody"):
         with pytest.raises(InputError, match=r"They are of: 'v', 'w'"):
-            tk.plot_run_timeline(EVENTS, run_id=wanted, ax=Figure().add_subplot())
-    ax = tk.plot_run_timeline(EVENTS.iloc[:0], ax=Figure().add_subplot())
+            tk.plots.plot_run_timeline(EVENTS, run_id=wanted, ax=Figure().add_subplot())
+    ax = tk.plots.plot_run_timeline(EVENTS.iloc[:0], ax=Figure().add_subplot())
     assert ax.texts[-1].get_text() == "No events of a run"

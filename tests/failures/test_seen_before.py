@@ -50,7 +50,9 @@ def test_the_same_similar_and_never_seen() -> None:
          "created_at": pd.to_datetime([START] * 2)}
     )  # fmt: skip
     for source in (new, to_table(new, FAILURES)):
-        found = tk.similar_failures(source, history, k=1, runs=runs, retried=retried)
+        found = tk.find_similar_failures(
+            source, history, k=1, runs=runs, retried=retried
+        )
         rows = found.frame.set_index("title")
         assert rows.index.tolist()[0] == "no order <num>"
         same = rows.loc["no order <num>"]
@@ -84,7 +86,7 @@ def test_a_time_that_cannot_be_is_not_when_a_failure_was_last_seen() -> None:
         history.loc[1, ["failed_at", "created_at"]] = pd.Timestamp(
             implausible, tz="UTC"
         )
-        found = tk.similar_failures(failures("n", "no order 99"), history).frame
+        found = tk.find_similar_failures(failures("n", "no order 99"), history).frame
         assert found["count"].tolist() == [2]
         assert found["last_at"].tolist() == [START]
 
@@ -92,21 +94,23 @@ def test_a_time_that_cannot_be_is_not_when_a_failure_was_last_seen() -> None:
 def test_entries_of_both_are_no_history() -> None:
     """A frame was never seen before itself."""
     rows = failures("a", "disk full", "no route")
-    assert tk.similar_failures(rows, rows).frame["seen"].tolist() == [False, False]
+    assert tk.find_similar_failures(rows, rows).frame["seen"].tolist() == [False, False]
 
 
 @pytest.mark.slow
 def test_hostile_input() -> None:
     """Nothing, secrets, and many different groups: all columns, no secret, no error."""
     nothing, one = failures("n"), failures("o", "disk full")
-    assert str(tk.similar_failures(nothing, one).frame["rank"].dtype) == "Int64"
-    assert tk.similar_failures(one, nothing).frame["seen"].tolist() == [False]
+    assert str(tk.find_similar_failures(nothing, one).frame["rank"].dtype) == "Int64"
+    assert tk.find_similar_failures(one, nothing).frame["seen"].tolist() == [False]
     assert (
-        repr(tk.similar_failures(nothing, nothing))
+        repr(tk.find_similar_failures(nothing, nothing))
         == "0 groups: 0 seen before, 0 never"
     )
     secret = "Bearer abcdefghijklmnopqrstuvwxyz0123456789 refused"
-    found = tk.similar_failures(failures("s", secret), failures("t", f"{secret} again"))
+    found = tk.find_similar_failures(
+        failures("s", secret), failures("t", f"{secret} again")
+    )
     assert "abcdefghijklmnop" not in found.frame.to_csv() + found._repr_html_() + repr(
         found
     )
@@ -114,10 +118,12 @@ def test_hostile_input() -> None:
         chr(97 + number % 26) * (2 + number // 26) + "ness found"
         for number in range(3_000)
     ]
-    many = tk.similar_failures(failures("m", *names), failures("k", *names[:100]), k=1)
+    many = tk.find_similar_failures(
+        failures("m", *names), failures("k", *names[:100]), k=1
+    )
     assert many.frame["seen"].sum() >= 100
     for k in (0, None, "x"):
         with pytest.raises(InputError, match="k"):
-            tk.similar_failures(one, one, k=k)
+            tk.find_similar_failures(one, one, k=k)
     with pytest.raises(InputError, match="history"):
-        tk.similar_failures(one, None)
+        tk.find_similar_failures(one, None)

@@ -151,7 +151,7 @@ def test_a_change_of_any_columns_selects_its_rows():
             .loc[lambda rows: rows.index.repeat(90)],
         ]
     )
-    found = tk.explain_change(after, before)
+    found = tk.analysis.explain_change(before, after)
     assert len(found.select(after)) == found.frame["observed"][0] == 130
     with pytest.warns(UnexpectedResultWarning) as caught:
         assert found.select(after.assign(code=404)).empty
@@ -183,8 +183,8 @@ def test_an_empty_value_is_a_missing_one():
     after = pd.concat(
         [frame[frame["flow_control_key"].isna()].head(60), frame[keys == ""].head(20)]
     )
-    found = tk.explain_change(
-        after, frame, exposure=50, attributes=["flow_control_key"]
+    found = tk.analysis.explain_change(
+        frame, after, exposure=50, attributes=["flow_control_key"]
     )
     assert found.frame["condition"][0] == {"flow_control_key": "(none)"}
     assert len(found.select(after)) == found.frame["observed"][0] == 80
@@ -218,7 +218,7 @@ def test_groups_and_labels(sample):
     rows = tk.select_failures(plain, {"signature": group})
     assert len(rows) == count
     assert list(rows.columns) == list(plain.columns)
-    labelled = tk.count_labels(sample).set_index("label")["count"]
+    labelled = tk.analysis.count_labels(sample).set_index("label")["count"]
     assert (
         len(tk.select_failures(sample, {"label": "priority"})) == labelled["priority"]
     )

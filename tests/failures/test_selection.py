@@ -47,9 +47,9 @@ FRAME = pd.DataFrame(
 def test_times_are_the_same_in_any_zone_and_without_one(convert):
     """A time without a zone is in UTC; one with a zone is converted."""
     other = FRAME.assign(created_at=convert(FRAME["created_at"]))
-    wanted = tk.count_workflows(FRAME, now=WHEN)
-    pd.testing.assert_frame_equal(tk.count_workflows(other, now=WHEN), wanted)
-    assert tk.expiring(other, "1d", WHEN)["hours_left"].tolist() == [10.0, 11.0]
+    wanted = tk.analysis.count_workflows(FRAME, now=WHEN)
+    pd.testing.assert_frame_equal(tk.analysis.count_workflows(other, now=WHEN), wanted)
+    assert tk.find_expiring(other, "1d", WHEN)["hours_left"].tolist() == [10.0, 11.0]
 
 
 def test_texts_may_be_categories_and_missing_values_may_have_any_type():
@@ -60,10 +60,10 @@ def test_texts_may_be_categories_and_missing_values_may_have_any_type():
         response_body=pd.Series([None, None], dtype=object),
     )
     assert (
-        tk.count_workflows(other, now=WHEN)["workflow_url"].tolist()
+        tk.analysis.count_workflows(other, now=WHEN)["workflow_url"].tolist()
         == FRAME["workflow_url"].tolist()
     )
-    assert tk.count_errors(other)["count"].tolist() == [2]
+    assert tk.analysis.count_errors(other)["count"].tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_values_of_another_kind_are_an_error_that_names_the_column(
         **{column: pd.Series(values, dtype=object if column != "failed_at" else None)}
     )
     with pytest.raises(InputError, match=rf"column {column} .*{kind}"):
-        tk.count_errors(other)
+        tk.analysis.count_errors(other)
 
 
 def test_times_read_from_a_csv_file_are_converted_as_the_error_says(tmp_path):
@@ -122,10 +122,10 @@ def test_two_columns_of_one_name_are_an_error():
     """Which of them was meant is not guessed."""
     twice = pd.concat([FRAME, FRAME["labels"]], axis=1)
     for call in (
-        tk.count_states,
+        tk.analysis.count_states,
         tk.explode_labels,
-        tk.FailureBrowser,
-        tk.FailureFilterWidget,
+        tk.FailurePanel,
+        tk.FailureFilterPanel,
     ):
         with pytest.raises(InputError, match=r"name|several columns"):
             call(twice)
@@ -134,7 +134,7 @@ def test_two_columns_of_one_name_are_an_error():
 def test_other_columns_may_have_any_name():
     """A name that is not Unicode, of a column that is not read, is no obstacle."""
     frame = pd.DataFrame({"label": ["a", "a", "b"], "\ud800": 1, 5: 2})
-    assert tk.count_by(frame, "label")["count"].tolist() == [2, 1]
+    assert tk.analysis.count_by(frame, "label")["count"].tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_columns_as_pandas_makes_them_are_counted():
     frame["band"] = pd.cut(frame["retries"], [0, 1, 2])
     frame["month"] = pd.period_range("2026-01", periods=3, freq="M")
     frame["sparse"] = pd.arrays.SparseArray([0, 0, 1])
-    assert tk.count_by(frame, "band")["band"].tolist() == ["(1, 2]", "(0, 1]"]
-    assert tk.count_by(frame, "month")["month"].tolist() == [
+    assert tk.analysis.count_by(frame, "band")["band"].tolist() == ["(1, 2]", "(0, 1]"]
+    assert tk.analysis.count_by(frame, "month")["month"].tolist() == [
         "2026-01",
         "2026-02",
         "2026-03",
     ]
-    assert tk.count_by(frame, "sparse")["count"].tolist() == [2, 1]
+    assert tk.analysis.count_by(frame, "sparse")["count"].tolist() == [2, 1]
     assert (
         "500"
         in tk.analysis.count_matrix(frame, "response_status", "retries")
@@ -189,7 +189,7 @@ def test_a_column_that_is_the_index_is_found_there(tmp_path):
             InputError, match=r"'dlq_id' is in the index: pass frame\.reset_index\(\)"
         ):
             call(indexed)
-    for number, write in enumerate((tk.to_csv, tk.to_excel, tk.write_snapshot)):
+    for number, write in enumerate((tk.export_csv, tk.export_excel, tk.write_snapshot)):
         with pytest.warns(UnexpectedResultWarning, match="dlq_id"):
             write(indexed, tmp_path / f"{number}.xlsx")
 
@@ -200,7 +200,7 @@ def test_statuses_that_are_no_numbers_are_an_error():
         pa.FixedSizeListArray.from_arrays([1.0, 2.0, 3.0, 4.0], 2)
     )
     with pytest.raises(InputError, match="strings or numbers"):
-        tk.FailureFilterWidget(
+        tk.FailureFilterPanel(
             pd.DataFrame({"dlq_id": ["a", "b"], "response_status": pairs})
         )
 
@@ -211,7 +211,7 @@ def test_statuses_that_are_no_numbers_are_an_error():
 def test_labels_that_are_no_lists_of_texts_are_an_error(labels):
     """Deeply nested ones, too: the parser's recursion ends there."""
     frame = pd.DataFrame({"dlq_id": ["a"], "labels": [labels]})
-    for call in (tk.explode_labels, tk.count_labels):
+    for call in (tk.explode_labels, tk.analysis.count_labels):
         with pytest.raises(InputError, match="a JSON list of strings"):
             call(frame)
 

@@ -155,7 +155,7 @@ def test_an_outage_of_a_third_party_under_three_messages() -> None:
     assert near(row["from_at"], 200, 0.5)
     assert near(row["until_at"], 206, 0.5)
     assert not row["goes_on"]
-    report = tk.failure_report(story.frame(), now=END.to_pydatetime())
+    report = tk.report_failures(story.frame(), now=END.to_pydatetime())
     assert "PayDrop" in report.verdict
     for form in (report.to_html(), report.to_markdown()):
         assert "docs/groups-and-explanations.md" in form
@@ -270,7 +270,7 @@ def test_a_nightly_lock_has_its_period(nights: int) -> None:
     assert row["shared"]["workflow_url"] == flow("stock")
     assert row["period"] == "every day at 03:10"
     assert row["observed"] == 25 * nights
-    page = tk.failure_report(story.frame(), now=END.to_pydatetime()).to_markdown()
+    page = tk.report_failures(story.frame(), now=END.to_pydatetime()).to_markdown()
     assert "every day at 03:10" in page
 
 

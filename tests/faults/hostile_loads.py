@@ -146,12 +146,12 @@ def load(
         rows, whole = [] if read is None else rows_of(read, model), False
         counts[f"error: {type(error.__cause__ or error).__name__}"] += 1
     else:
-        rows, whole = rows_of(frame, model), tk.receipt(frame).complete
+        rows, whole = rows_of(frame, model), tk.get_receipt(frame).complete
         if whole:
             counts[f"whole at {share:.0%}"] += 1
             counts["whole"] += 1
         else:
-            wrong.append(f"doubted: {tk.receipt(frame).reasons}")
+            wrong.append(f"doubted: {tk.get_receipt(frame).reasons}")
     wrong += problems(model, rows, whole=whole, chosen=lambda _: True)
     wrong += [f"harness: {line}" for line in service.log if line.startswith("BROKEN")]
     counts["requests"] += service.responses

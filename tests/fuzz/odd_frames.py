@@ -226,45 +226,52 @@ class Frames:
         tz = random.choice(["UTC", "Asia/Tokyo"])
         vectors: Any = random.choice(["text", "columns"])
         return {
-            "summary": ("failures", tk.summary, tk.FrameSummary, 8),
-            "summary of hits": ("hits", tk.summary, tk.FrameSummary, 4),
-            "summary of vectors": ("vectors", tk.summary, tk.FrameSummary, 4),
+            "summarize": ("failures", tk.summarize, tk.results.FrameSummary, 8),
+            "summary of hits": ("hits", tk.summarize, tk.results.FrameSummary, 4),
+            "summary of vectors": ("vectors", tk.summarize, tk.results.FrameSummary, 4),
             "count_by": (
                 "failures",
-                lambda f: tk.count_by(f, random.choice([column, [column, "method"]])),
+                lambda f: tk.analysis.count_by(
+                    f, random.choice([column, [column, "method"]])
+                ),
                 frame,
                 10,
             ),
             "count_by_hour": (
                 "failures",
-                lambda f: tk.count_by_hour(f, tz=tz),
+                lambda f: tk.analysis.count_by_hour(f, tz=tz),
                 frame,
                 16,
             ),
             "count_errors": (
                 "failures",
-                lambda f: tk.count_errors(f, top=random.choice([None, 2])),
+                lambda f: tk.analysis.count_errors(f, top=random.choice([None, 2])),
                 frame,
                 16,
             ),
             "count_expiring": (
                 "failures",
-                lambda f: tk.count_expiring(f, "7d"),
+                lambda f: tk.analysis.count_expiring(f, "7d"),
                 frame,
                 16,
             ),
-            "count_labels": ("failures", tk.count_labels, frame, 16),
+            "count_labels": ("failures", tk.analysis.count_labels, frame, 16),
             "count_over_time": (
                 "failures",
-                lambda f: tk.count_over_time(
+                lambda f: tk.analysis.count_over_time(
                     f, by=random.choice([None, column]), freq=freq
                 ),
                 frame,
                 16,
             ),
-            "count_states": ("failures", tk.count_states, frame, 16),
-            "count_workflows": ("failures", tk.count_workflows, frame, 16),
-            "expiring": ("failures", lambda f: tk.expiring(f, "7d"), frame, 16),
+            "count_states": ("failures", tk.analysis.count_states, frame, 16),
+            "count_workflows": ("failures", tk.analysis.count_workflows, frame, 16),
+            "find_expiring": (
+                "failures",
+                lambda f: tk.find_expiring(f, "7d"),
+                frame,
+                16,
+            ),
             "explode_headers": (
                 "failures",
                 lambda f: tk.explode_headers(
@@ -279,10 +286,10 @@ class Frames:
                 frame,
                 16,
             ),
-            "run_summary": ("runs", lambda f: tk.run_summary(f).frame, frame, 8),
+            "summarize_runs": ("runs", lambda f: tk.summarize_runs(f).frame, frame, 8),
             "run_rates": (
                 "runs",
-                lambda f: tk.run_rates(f, freq=random.choice(["1h", "7d"])),
+                lambda f: tk.analysis.run_rates(f, freq=random.choice(["1h", "7d"])),
                 frame,
                 8,
             ),
@@ -308,16 +315,16 @@ class Frames:
                 frame,
                 16,
             ),
-            "receipt": ("failures", tk.receipt, tk.Receipt, 4),
-            "FailureFilterWidget run": (
+            "receipt": ("failures", tk.get_receipt, tk.results.Receipt, 4),
+            "FailureFilterPanel run": (
                 "failures",
                 lambda f: _matched(f, random),
                 frame,
                 1,
             ),
-            "to_excel": (
+            "export_excel": (
                 "failures",
-                lambda f: tk.to_excel(f, self.scratch / "f.xlsx"),
+                lambda f: tk.export_excel(f, self.scratch / "f.xlsx"),
                 type(None),
                 1,
             ),
@@ -332,10 +339,15 @@ class Frames:
             ),
             "upsert_vectors": ("vectors", _prepared, (int, type(None)), 2),
             **self._plots(random, column, freq, tz),
-            "failure_report": ("failures", lambda f: self._reported(f, random), str, 1),
-            "FailureBrowser": (
+            "report_failures": (
                 "failures",
-                lambda f: _panel(tk.FailureBrowser(f)),
+                lambda f: self._reported(f, random),
+                str,
+                1,
+            ),
+            "FailurePanel": (
+                "failures",
+                lambda f: _panel(tk.FailurePanel(f)),
                 str,
                 1,
             ),
@@ -345,15 +357,15 @@ class Frames:
                 str,
                 1,
             ),
-            "FailureFilterWidget": (
+            "FailureFilterPanel": (
                 "failures",
-                lambda f: _panel(tk.FailureFilterWidget(f)),
+                lambda f: _panel(tk.FailureFilterPanel(f)),
                 str,
                 1,
             ),
-            "MetadataFilterWidget": (
+            "MetadataFilterPanel": (
                 "vectors",
-                lambda f: _panel(tk.MetadataFilterWidget(f, value="n > 0")),
+                lambda f: _panel(tk.MetadataFilterPanel(f, value="n > 0")),
                 str,
                 1,
             ),
@@ -366,34 +378,39 @@ class Frames:
         by: Any = random.choice([None, column])
         retries = random.choice(["failures", "callbacks"])
         calls: dict[str, tuple[str, Callable[..., Any]]] = {
-            "plot_callback_states": ("failures", tk.plot_callback_states),
-            "plot_expiry": ("failures", partial(tk.plot_expiry, retention="7d")),
+            "plot_callback_states": ("failures", tk.plots.plot_callback_states),
+            "plot_expiry": ("failures", partial(tk.plots.plot_expiry, retention="7d")),
             "plot_failure_calendar": (
                 "failures",
-                partial(tk.plot_failure_calendar, tz=tz),
+                partial(tk.plots.plot_failure_calendar, tz=tz),
             ),
             "plot_failure_matrix": (
                 "failures",
-                partial(tk.plot_failure_matrix, rows=column),
+                partial(tk.plots.plot_failure_matrix, rows=column),
             ),
             "plot_failure_trend": (
                 "failures",
-                partial(tk.plot_failure_trend, by=by, freq=freq),
+                partial(tk.plots.plot_failure_trend, by=by, freq=freq),
             ),
-            "plot_retries_used": (retries, tk.plot_retries_used),
-            "plot_success_rates": ("runs", partial(tk.plot_success_rates, freq=freq)),
-            "plot_run_timeline": ("events", tk.plot_run_timeline),
-            "plot_score_by_rank": ("hits", tk.plot_score_by_rank),
+            "plot_retries_used": (retries, tk.plots.plot_retries_used),
+            "plot_success_rates": (
+                "runs",
+                partial(tk.plots.plot_success_rates, freq=freq),
+            ),
+            "plot_run_timeline": ("events", tk.plots.plot_run_timeline),
+            "plot_score_by_rank": ("hits", tk.plots.plot_score_by_rank),
             "plot_score_comparison": (
                 "hits",
-                partial(tk.plot_score_comparison, after=self.frames["hits"]),
+                partial(tk.plots.plot_score_comparison, after=self.frames["hits"]),
             ),
             "plot_score_distribution": (
                 "hits",
-                partial(tk.plot_score_distribution, by=random.choice([None, "query"])),
+                partial(
+                    tk.plots.plot_score_distribution, by=random.choice([None, "query"])
+                ),
             ),
-            "plot_time_to_failure": ("failures", tk.plot_time_to_failure),
-            "plot_vector_norms": ("vectors", tk.plot_vector_norms),
+            "plot_time_to_failure": ("failures", tk.plots.plot_time_to_failure),
+            "plot_vector_norms": ("vectors", tk.plots.plot_vector_norms),
         }
         return {
             name: (source, partial(_drawn, call), Axes, 1)
@@ -413,7 +430,7 @@ class Frames:
 
     def _reported(self, frame: pd.DataFrame, random: Random) -> str:
         previous = random.choice([None, frame, self.frames["failures"]])
-        report = tk.failure_report(
+        report = tk.report_failures(
             frame, previous, now=datetime(2026, 3, 2, tzinfo=UTC)
         )
         for suffix in ("html", "md", "json"):
@@ -450,7 +467,7 @@ def _matched(frame: pd.DataFrame, random: Random) -> Any:
             ]
         )
     )
-    panel = tk.FailureFilterWidget(frame, value=chosen)
+    panel = tk.FailureFilterPanel(frame, value=chosen)
     try:
         return panel.run()
     finally:

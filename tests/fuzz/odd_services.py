@@ -416,7 +416,7 @@ class Services:
         """One call: its name, what it came to, and what was wrong."""
         calls = self._calls(random)
         often = [
-            1 if name.endswith("Widget") or name == "toolkit" else 8 for name in calls
+            1 if name.endswith("Panel") or name == "toolkit" else 8 for name in calls
         ]
         name = random.choices(list(calls), often)[0]
         call, expected = calls[name]
@@ -445,7 +445,7 @@ class Services:
             )
             if name in {"load_failures", "load_runs", "load_vectors"}:
                 assert not value[key].duplicated().any(), "an id twice"
-                assert tk.receipt(value).rows == len(value), (
+                assert tk.get_receipt(value).rows == len(value), (
                     "a receipt that counts other rows"
                 )
         return value
@@ -531,12 +531,15 @@ class Services:
                 lambda: tk.query_text(service, ["a", "b"], include_metadata=True),
                 frame,
             ),
-            "index_info": (lambda: tk.index_info(service), tk.IndexInfo),
+            "describe_index": (
+                lambda: tk.describe_index(service),
+                tk.results.IndexInfo,
+            ),
             "list_namespaces": (lambda: tk.list_namespaces(service), list),
             "upsert_vectors": (lambda: tk.upsert_vectors(service, VECTORS), int),
             "publish": (
                 lambda: tk.publish(service, "https://a.example/", {"n": 1}, retries=0),
-                tk.Published,
+                tk.results.Published,
             ),
             "start_run": (
                 lambda: tk.start_run(service, f"{self.responding.url}/app"),
@@ -550,8 +553,8 @@ class Services:
                 lambda: tk.restart_failures(service, "a", confirm=True),
                 dict,
             ),
-            "rerun_failure_function": (
-                lambda: tk.rerun_failure_function(service, "a", confirm=True),
+            "rerun_failure_functions": (
+                lambda: tk.rerun_failure_functions(service, "a", confirm=True),
                 type(None),
             ),
             "delete_failures": (
@@ -561,18 +564,18 @@ class Services:
             "sync_failures": (lambda: self._synced(folder, random, load), frame),
             "export_vectors": (lambda: self._exported(random, load), frame),
             "load_callbacks": (lambda: self._callbacks(random), frame),
-            "FailureFilterWidget": (
-                lambda: self._panel(tk.FailureFilterWidget(service)),
+            "FailureFilterPanel": (
+                lambda: self._panel(tk.FailureFilterPanel(service)),
                 str,
             ),
-            "SimilarityQueryWidget": (
+            "QueryPanel": (
                 lambda: self._panel(
-                    tk.SimilarityQueryWidget(service, value=tk.VectorQuery(data="x"))
+                    tk.QueryPanel(service, value=tk.VectorQuery(data="x"))
                 ),
                 str,
             ),
-            "MetadataFilterWidget": (
-                lambda: self._panel(tk.MetadataFilterWidget(service, value="n > 0")),
+            "MetadataFilterPanel": (
+                lambda: self._panel(tk.MetadataFilterPanel(service, value="n > 0")),
                 str,
             ),
             "toolkit": (lambda: self._command(random, folder), int),

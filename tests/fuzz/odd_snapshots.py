@@ -75,7 +75,11 @@ class Snapshots:
         return {
             "read_snapshot": (lambda: tk.read_snapshot(folder), pd.DataFrame, 8),
             "scan_snapshot": (lambda: tk.scan_snapshot(folder), ds.Dataset, 5),
-            "verify_snapshot": (lambda: tk.verify_snapshot(folder), tk.Verification, 5),
+            "verify_snapshot": (
+                lambda: tk.verify_snapshot(folder),
+                tk.results.Verification,
+                5,
+            ),
             "sync_failures": (
                 lambda: tk.sync_failures(self.service, folder, **options).added,
                 pd.DataFrame,
@@ -85,7 +89,7 @@ class Snapshots:
                 lambda: tk.export_vectors(
                     self.service, folder, namespace="all", **options
                 ),
-                tk.Receipt,
+                tk.results.Receipt,
                 3,
             ),
             "write_snapshot": (
@@ -94,7 +98,7 @@ class Snapshots:
                 3,
             ),
             "toolkit verify": (lambda: command(["verify", str(folder)], {}), int, 2),
-            "failure_report": (lambda: self._reported(folder), str, 1),
+            "report_failures": (lambda: self._reported(folder), str, 1),
             "toolkit report": (
                 lambda: command(
                     [
@@ -113,7 +117,7 @@ class Snapshots:
 
     def _reported(self, folder: Path) -> str:
         """A report of a snapshot: the code it prints is code that reads a snapshot, and nothing else."""
-        report = tk.failure_report(tk.read_snapshot(folder))
+        report = tk.report_failures(tk.read_snapshot(folder))
         path = report.save(self.scratch / "report.md")
         return path.read_text()
 

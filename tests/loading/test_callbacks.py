@@ -81,7 +81,7 @@ def test_bodies_become_a_frame_with_a_receipt():
     frame = load_callbacks([json.dumps(body(1)).encode(), json.dumps(body(2)), body(3)])
     assert list(frame.columns) == CALLBACKS.names
     assert list(frame["source_message_id"]) == ["msg_1", "msg_2", "msg_3"]
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.what, receipt.source, receipt.rows, receipt.complete) == (
         "callbacks",
         "bodies",
@@ -106,15 +106,15 @@ def test_no_rows_make_an_empty_frame_with_all_columns():
     """No callbacks are a normal result, with the types of a full one."""
     empty, full = load_callbacks([]), load_callbacks([body()])
     assert list(empty.dtypes.astype(str)) == list(full.dtypes.astype(str))
-    assert tk.receipt(empty).complete
+    assert tk.get_receipt(empty).complete
 
 
 def test_a_limit_loads_the_first_rows_and_the_receipt_says_so():
     """Short by request is not complete; a limit that was not reached is."""
     frame = load_callbacks([body(1), body(2), body(3)], limit=2)
     assert list(frame["source_message_id"]) == ["msg_1", "msg_2"]
-    assert tk.receipt(frame).reasons == ("only the first 2 were requested",)
-    assert tk.receipt(load_callbacks([body(1), body(2)], limit=2)).complete
+    assert tk.get_receipt(frame).reasons == ("only the first 2 were requested",)
+    assert tk.get_receipt(load_callbacks([body(1), body(2)], limit=2)).complete
     for limit in (0, -1, True, 1.5):
         with pytest.raises(InputError, match="limit"):
             load_callbacks([], limit=limit)
@@ -129,7 +129,7 @@ def test_secrets_are_masked_unless_revealed():
     assert CANARY not in repr(frame.to_dict())
     assert frame["url"][0] == frame["url"][1]
     assert CANARY in load_callbacks([given_body], reveal=True)["url"][0]
-    assert tk.receipt(frame).scope == {"revealed": False}
+    assert tk.get_receipt(frame).scope == {"revealed": False}
 
 
 def test_files_and_folders_are_read_in_the_order_of_their_names(tmp_path: Path):
@@ -147,7 +147,7 @@ def test_files_and_folders_are_read_in_the_order_of_their_names(tmp_path: Path):
         f"msg_{number}" for number in range(1, 6)
     ]
     assert len(load_callbacks(str(tmp_path / "c.jsonl"))) == 2
-    assert tk.receipt(load_callbacks(tmp_path / "a.json")).source == "a.json"
+    assert tk.get_receipt(load_callbacks(tmp_path / "a.json")).source == "a.json"
 
 
 def test_a_broken_line_is_named(tmp_path: Path):
@@ -200,7 +200,7 @@ def test_a_receiver_keeps_the_bodies_it_accepted_and_waits_for_them():
     assert list(frame["source_message_id"]) == ["msg_1", "msg_2"]
     assert frame["verified"].isna().all()
     assert frame["received_at"].notna().all()
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.source, receipt.complete) == (url, True)
     assert receipt.assumptions
     assert len(load_callbacks(receiver)) == 2  # still there when closed
@@ -358,7 +358,7 @@ def test_a_full_receiver_turns_callbacks_away_instead_of_forgetting_any():
         assert requests.post(receiver.url, json=body(2), timeout=5).status_code == 503
         with pytest.warns(IncompleteLoadWarning, match="the receiver was full"):
             frame = load_callbacks(receiver)
-        assert not tk.receipt(frame).complete
+        assert not tk.get_receipt(frame).complete
         assert "1 turned away" in repr(receiver)
         receiver.clear()
         assert requests.post(receiver.url, json=body(2), timeout=5).status_code == 200

@@ -99,10 +99,10 @@ def test_a_real_application_with_a_wrong_clock(
     placed = failures["failed_at"].fillna(failures["created_at"])
     assert (placed >= failures["created_at"].dt.floor("s")).all()
     assert (placed <= _now() + timedelta(seconds=1)).all()
-    errors = tk.receipt(failures).clocks
+    errors = tk.get_receipt(failures).clocks
     assert errors == clock_errors(failures)
     is_wrong = ahead != 0
-    assert tk.receipt(failures).estimated_times == len(failures) * is_wrong
+    assert tk.get_receipt(failures).estimated_times == len(failures) * is_wrong
     assert failures["stated_failed_at"].notna().tolist() == [is_wrong] * len(failures)
     if ahead:
         assert errors[0].destination == address.split("/")[2]
@@ -162,7 +162,7 @@ def test_failures_of_a_clock_that_is_ahead_are_in_rates_incidents_and_the_headli
     trend = tk.analysis.failure_trend(failures)
     assert trend.starts[-1] <= now
     assert trend.starts[-1] - trend.starts[0] < timedelta(days=10)
-    report = tk.failure_report(failures, now=now)
+    report = tk.report_failures(failures, now=now)
     found = json.loads(report.to_json())
     assert found["overview"]["last_at"] <= now.isoformat()
     named = {
@@ -170,7 +170,7 @@ def test_failures_of_a_clock_that_is_ahead_are_in_rates_incidents_and_the_headli
     }
     assert named == {"ahead.example.com": _LATE, "far.example.com": 1}
     assert "ahead.example.com is 5 hours ahead" in found["completeness"]["sentence"]
-    assert "ahead.example.com is 5 hours ahead" in str(tk.summary(failures))
+    assert "ahead.example.com is 5 hours ahead" in str(tk.summarize(failures))
     incidents = tk.analysis.find_incidents(failures)
     assert incidents["observed"].max() >= _LATE
 
@@ -179,7 +179,7 @@ def test_the_receipt_counts_estimated_times_and_keeps_them(
     loaded: tuple[tk.Service, pd.DataFrame],
 ) -> None:
     """The count and the destinations survive JSON, and the verdict states them."""
-    receipt = tk.receipt(loaded[1])
+    receipt = tk.get_receipt(loaded[1])
     assert receipt.estimated_times == _LATE + 1
     assert receipt.clocks[0].seconds_ahead == _HOURS * 3_600
     again = Receipt.from_dict(json.loads(json.dumps(receipt.to_dict())))

@@ -74,7 +74,7 @@ def test_events_become_rows(server):
     assert pd.isna(second["response_status"])
     assert pd.isna(second["next_delivery_time"])
     assert [request.path for request in server.requests] == ["/v2/logs"] * 2
-    assert tk.receipt(events).complete
+    assert tk.get_receipt(events).complete
     server.json(log(EVENT))
     assert (
         "canary"
@@ -111,7 +111,7 @@ def test_filters_are_sent_as_the_service_names_them(server):
             ("messageId", "a"), ("url", "https://a.example/"), ("topicName", "t"), ("scheduleId", "s"),
             ("queueName", "q"), ("label", "eu"), ("label", "us"), ("flowControlKey", "k"),
         }  # fmt: skip
-    assert tk.receipt(events).scope["label"] == ["eu", "us"]
+    assert tk.get_receipt(events).scope["label"] == ["eu", "us"]
     before = len(server.requests)
     for wrong in (
         {"state": "BROKEN"},
@@ -132,7 +132,7 @@ def test_an_event_that_comes_twice_is_one_row_and_is_said(server):
     with pytest.warns(tk.errors.IncompleteLoadWarning, match="1 were read twice"):
         events = tk.load_events(server.service(), progress=False)
     assert len(events) == 4
-    assert not tk.receipt(events).complete
+    assert not tk.get_receipt(events).complete
 
 
 def test_an_end_too_early_and_pages_that_are_none(server):
@@ -183,7 +183,7 @@ def test_each_attempt_of_a_real_delivery_is_a_row():
         )
         assert mine["response_status"].dropna().unique().tolist() == [503]
         assert mine.loc[mine["state"] == "RETRY", "next_delivery_time"].notna().all()
-        assert tk.receipt(mine).complete
+        assert tk.get_receipt(mine).complete
         for wanted, expected in (
             ({"state": "RETRY"}, events["state"] == "RETRY"),
             ({"label": "us"}, events["labels"] == '["us"]'),

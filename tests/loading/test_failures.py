@@ -76,7 +76,9 @@ def test_failed_plain_messages_are_named_if_there_are_some(
         )
 
     server.responding(give)
-    receipt = tk.receipt(tk.load_failures(server.service(), progress=False, **options))
+    receipt = tk.get_receipt(
+        tk.load_failures(server.service(), progress=False, **options)
+    )
     assert any('kind="messages"' in note for note in receipt.notes) is is_named
     assert (
         "messages" in receipt._repr_html_().split("notes")[-1]
@@ -89,7 +91,7 @@ def test_all_pages_are_in_one_frame(server):
     frame = tk.load_failures(service, progress=False)
     assert frame["dlq_id"].tolist() == [f"id-{number}" for number in range(237)]
     assert [name for name in frame.columns if name != "error"] == FAILURES.names
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (
         receipt.complete,
         receipt.rows,
@@ -116,7 +118,7 @@ def test_an_empty_dlq_is_a_frame_with_all_columns(server):
     frame = tk.load_failures(serve(server, pages(0)), progress=False)
     assert frame.empty
     assert [name for name in frame.columns if name != "error"] == FAILURES.names
-    assert tk.receipt(frame).verdict == "complete: 0 failures"
+    assert tk.get_receipt(frame).verdict == "complete: 0 failures"
 
 
 def test_every_filter_goes_over_the_wire(server):
@@ -152,7 +154,7 @@ def test_every_filter_goes_over_the_wire(server):
             ("flowControlKey", "k2"),
         ]
     )
-    assert tk.receipt(frame).scope["label"] == ["eu", "us"]
+    assert tk.get_receipt(frame).scope["label"] == ["eu", "us"]
 
 
 def test_a_value_with_a_comma_is_compared_on_our_side(server):
@@ -164,7 +166,7 @@ def test_a_value_with_a_comma_is_compared_on_our_side(server):
     )
     assert frame["dlq_id"].tolist() == ["a"]
     assert "label" not in dict(server.requests[0].query)
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.filtered_here) == (True, 1)
     assert any(
         "label" in assumption and "comma" in assumption
@@ -193,7 +195,7 @@ def test_repeated_entries_are_kept_once_and_counted(server):
         ("b", 503),
         ("c", 500),
     ]
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.rows) == (
         False,
         0,
@@ -210,7 +212,9 @@ def test_repeated_unchanged_entries_are_duplicates(server):
         "n": json.dumps({"messages": [entry, {"dlqId": "b"}]}).encode(),
     }
     with pytest.warns(IncompleteLoadWarning, match="were read twice"):
-        receipt = tk.receipt(tk.load_failures(serve(server, result), progress=False))
+        receipt = tk.get_receipt(
+            tk.load_failures(serve(server, result), progress=False)
+        )
     assert (receipt.duplicates, receipt.changed, receipt.rows) == (1, 0, 2)
 
 
@@ -222,8 +226,8 @@ def test_a_limit_is_a_first_look(server):
         frame = tk.load_failures(service, limit=130, progress=False)
     assert len(frame) == 130
     assert len(server.requests) == 2
-    assert not tk.receipt(frame).complete
-    assert tk.receipt(frame).limit == 130
+    assert not tk.get_receipt(frame).complete
+    assert tk.get_receipt(frame).limit == 130
     with pytest.raises(InputError, match="reading limit: got 0"):
         tk.load_failures(service, limit=0)
 
@@ -247,7 +251,7 @@ def test_an_incomplete_load_raises_with_the_rows_read(server):
     partial = raised.value.partial
     assert isinstance(partial, pd.DataFrame)
     assert len(partial) == 200
-    assert not tk.receipt(partial).complete
+    assert not tk.get_receipt(partial).complete
 
 
 def test_an_interrupt_keeps_what_was_read(server):
@@ -338,7 +342,7 @@ def test_status_and_error_are_compared_here(server):
     frame = tk.load_failures(service, chosen, progress=False)
     assert frame["dlq_id"].tolist() == ["a"]
     assert {name for name, _ in server.requests[0].query} == {"count", "label"}
-    made = tk.receipt(frame)
+    made = tk.get_receipt(frame)
     assert (made.complete, made.filtered_here) == (True, 3)
     for part in ("response_status", "error"):
         assert (
@@ -387,7 +391,7 @@ def test_exact_actions_need_ids_and_confirmation(server):
         with pytest.raises(InputError, match="no ids"):
             act(service, [], confirm=True)
     with pytest.raises(InputError, match="confirm=True"):
-        tk.rerun_failure_function(service, "a")
+        tk.rerun_failure_functions(service, "a")
     assert server.requests == []
     server.json(b'{"deleted": 1, "cursor": ""}')
     assert tk.delete_failures(service, pd.Series(["a", "b", "a"]), confirm=True) == 1
@@ -447,7 +451,7 @@ def test_a_masked_value_copied_from_a_frame_finds_its_rows(server):
     result = tk.load_failures(service, wanted, progress=False)
     assert result["dlq_id"].tolist() == ["b"]
     assert "workflow_url: a masked value cannot be sent" in " ".join(
-        tk.receipt(result).assumptions
+        tk.get_receipt(result).assumptions
     )
     assert all(
         "workflowUrl" not in dict(requested.query) for requested in server.requests

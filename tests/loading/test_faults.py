@@ -180,7 +180,7 @@ def test_a_fault_that_passes_is_survived(
     frame = tk.load_failures(service, kind="messages", progress=False)
     assert len(frame) == ENTRIES
     assert set(frame["dlq_id"]) == every_id
-    assert tk.receipt(frame).complete
+    assert tk.get_receipt(frame).complete
 
 
 SETTLED = {
@@ -200,7 +200,7 @@ def test_a_change_while_reading_is_resolved_by_reading_again(
     frame = tk.load_failures(service, kind="messages", progress=False)
     assert len(frame) == ENTRIES
     assert set(frame["dlq_id"]) == every_id
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert receipt.complete
     assert receipt.reread >= 1 or receipt.windows > 1
 
@@ -221,7 +221,7 @@ def test_duplicate_rows_are_kept_once_and_make_the_load_incomplete(
         frame = tk.load_failures(service, kind="messages", progress=False)
     assert len(frame) == ENTRIES
     assert set(frame["dlq_id"]) == every_id
-    assert not tk.receipt(frame).complete
+    assert not tk.get_receipt(frame).complete
 
 
 FATAL: dict[str, tuple[dict[str, Any], type[ToolkitError]]] = {
@@ -251,7 +251,7 @@ def test_a_permanent_fault_is_a_typed_error_with_the_rows_read(
     if isinstance(error, IncompleteLoadError) and error.partial is not None:
         partial = set(error.partial["dlq_id"])
         assert partial < every_id
-        assert not tk.receipt(error.partial).complete
+        assert not tk.get_receipt(error.partial).complete
 
 
 @pytest.mark.slow
@@ -323,7 +323,10 @@ def test_the_last_version_of_an_entry_changed_meanwhile_is_kept(
     frame = tk.load_failures(service, kind="messages", progress=False)
     assert len(frame) == ENTRIES
     assert (frame["response_status"] == 599).all()
-    assert (tk.receipt(frame).changed, tk.receipt(frame).complete) == (ENTRIES, True)
+    assert (tk.get_receipt(frame).changed, tk.get_receipt(frame).complete) == (
+        ENTRIES,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -356,7 +359,7 @@ def test_duplicate_vectors_are_kept_once(script: Any, service: tk.Service) -> No
     """Every vector once: read again, the range shows that nothing is missing."""
     script({"route": RANGE, "first": 2, "page": {"insert": "previous"}})
     frame = tk.load_vectors(service, progress=False)
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.reread) == (True, 1)
     assert sorted(frame["id"]) == sorted(f"v{number}" for number in range(2500))
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit import FailureBrowser
+from toolkit import FailurePanel
 from toolkit.errors import (
     MalformedResponseError,
     ProtocolError,
@@ -81,7 +81,7 @@ def test_an_entry_with_an_invalid_value_in_any_field_is_kept(server, odd):
     rows = [entry(number, **{name: odd}) for number, name in enumerate(WIRE)]
     server.always(listing(entry(99), *rows))
     frame = tk.load_failures(server.service(), progress=False)
-    assert tk.receipt(frame).complete
+    assert tk.get_receipt(frame).complete
     assert sorted(frame["dlq_id"]) == sorted(
         ["dlq_99", *(f"dlq_{n}" for n in range(len(WIRE)))]
     )
@@ -115,15 +115,15 @@ def test_an_invalid_entry_passes_through_all_readers_of_a_frame(server, odd, tmp
     assert len(tk.flatten(frame)) == 3
     longest = frame["extra"].str.len().max()
     with pytest.warns(UnexpectedResultWarning) if longest > CELL else nullcontext():
-        tk.to_excel(frame, tmp_path / "failures.xlsx")
+        tk.export_excel(frame, tmp_path / "failures.xlsx")
     assert len(pd.read_excel(tmp_path / "failures.xlsx")) == 3
-    assert tk.count_errors(frame)["count"].sum() == 3
-    assert tk.summary(frame).rows == 3
-    tk.plot_failure_trend(frame)
-    tk.plot_failure_matrix(frame)
+    assert tk.analysis.count_errors(frame)["count"].sum() == 3
+    assert tk.summarize(frame).rows == 3
+    tk.plots.plot_failure_trend(frame)
+    tk.plots.plot_failure_matrix(frame)
     plt.close("all")
-    assert "3 failures" in tk.failure_report(frame).to_markdown()
-    browser = FailureBrowser(frame)
+    assert "3 failures" in tk.report_failures(frame).to_markdown()
+    browser = FailurePanel(frame)
     for dlq_id in frame["dlq_id"]:
         browser.show_failure(dlq_id)
     browser.close()
@@ -231,17 +231,17 @@ def test_invalid_metadata_passes_through_all_readers_of_a_frame(server, odd, tmp
     assert [item.name for item in metadata_fields(frame)][:2] != []
     tk.flatten(frame)
     with pytest.warns(UnexpectedResultWarning) if len(odd) > CELL else nullcontext():
-        tk.to_excel(frame, tmp_path / "vectors.xlsx")
+        tk.export_excel(frame, tmp_path / "vectors.xlsx")
     tk.write_snapshot(frame, tmp_path / "written")
     pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path / "written"), frame)
-    tk.plot_vector_norms(frame)
+    tk.plots.plot_vector_norms(frame)
     plt.close("all")
-    tk.MetadataFilterWidget(frame).close()
+    tk.MetadataFilterPanel(frame).close()
     hits = tk.query(
         service, vector=[1.0, 2.0], include_vectors=True, include_metadata=True
     )
-    tk.plot_score_by_rank(hits)
-    tk.plot_score_distribution(hits)
+    tk.plots.plot_score_by_rank(hits)
+    tk.plots.plot_score_distribution(hits)
     plt.close("all")
 
 
@@ -333,7 +333,7 @@ def test_a_page_with_duplicate_rows_is_read_again(server, name, tmp_path):
     server.json(HALVED[name])
     frame = tk.load_failures(service, progress=False)
     assert frame["dlq_id"].tolist() == ["dlq_1", "dlq_2"]
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert receipt.complete
     assert (receipt.pages, receipt.retries) == (1, 1)
 
@@ -370,7 +370,7 @@ def test_members_that_are_not_known_are_no_rows_twice(server):
         server.always(body)
         frame = tk.load_failures(server.service(), progress=False)
         assert frame["dlq_id"].tolist() == ["dlq_1"]
-        assert tk.receipt(frame).retries == 0
+        assert tk.get_receipt(frame).retries == 0
 
 
 @pytest.mark.parametrize(

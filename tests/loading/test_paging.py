@@ -230,8 +230,8 @@ def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
     server.responding(page)
     frame = tk.load_runs(server.service(), progress=False)
     assert sorted(frame["workflow_run_id"]) == ["r150", "r350", "r550", "r750"]
-    assert tk.receipt(frame).complete
-    assert tk.receipt(frame).pages == 941
+    assert tk.get_receipt(frame).complete
+    assert tk.get_receipt(frame).pages == 941
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def test_rows_of_many_pages_may_be_read_again(server, wanted):
         server.service(), wanted, passes=2, connections=1, progress=False
     )
     assert len(frame) == (300 if wanted is None else 1)
-    assert tk.receipt(frame).complete
+    assert tk.get_receipt(frame).complete
 
 
 @pytest.mark.slow

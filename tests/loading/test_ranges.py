@@ -133,7 +133,7 @@ def test_namespaces_and_prefixes_side_by_side_keep_their_order(server):
         if item.startswith(start)
     ]
     assert found(frame) == expected
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.scope["prefix"], receipt.scope["namespaces"]) == (
         True,
         ["c", "a"],
@@ -145,10 +145,10 @@ def test_prefixes_that_overlap_read_nothing_twice(server):
     """A prefix that another one covers is not requested; none at all is an input error."""
     index, service = serving(server, {"": named(4, "ab") + named(4, "ac")})
     frame = tk.load_vectors(service, prefix=iter(["ab", "a", "ab"]), progress=False)
-    assert tk.receipt(frame).scope["prefix"] == ["ab", "a"]
+    assert tk.get_receipt(frame).scope["prefix"] == ["ab", "a"]
     assert len(frame) == 8
     assert {body["prefix"] for body in index.ranges} == {"a"}
-    assert tk.receipt(frame).duplicates == 0
+    assert tk.get_receipt(frame).duplicates == 0
     with pytest.raises(InputError, match="reading prefix"):
         tk.load_vectors(service, prefix=[], progress=False)
 
@@ -160,7 +160,7 @@ def test_nothing_is_requested_twice_when_nothing_changes(server):
     assert len(frame) == 30
     assert len(index.ranges) == 10
     assert len(server.requests) == 11
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.pages, receipt.requests, receipt.retries, receipt.reread) == (
         10,
         10,
@@ -179,7 +179,7 @@ def test_a_cursor_that_is_lost_reads_the_range_again(server):
     _, service = serving(server, {"x": named(12), "y": named(12)}, before=before)
     frame = tk.load_vectors(service, namespace="all", progress=False)
     assert found(frame) == [(name, item) for name in ("x", "y") for item in named(12)]
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.reread, receipt.duplicates) == (True, 1, 0)
 
 
@@ -210,7 +210,7 @@ def test_a_repeated_id_makes_the_range_be_read_again(server):
     _, service = serving(server, {"": named(12)}, before=before)
     frame = tk.load_vectors(service, progress=False)
     assert frame["id"].tolist() == named(12)
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.reread) == (True, 1)
 
 
@@ -232,7 +232,7 @@ def test_rows_repeated_in_every_reading_are_not_complete(server):
     ):
         frame = tk.load_vectors(service, progress=False)
     assert sorted(frame["id"]) == named(12)
-    assert tk.receipt(frame).complete is False
+    assert tk.get_receipt(frame).complete is False
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_vectors_deleted_meanwhile_are_no_shortage(server):
 
     _, service = serving(server, {"": named(9)}, before=before)
     frame = tk.load_vectors(service, progress=False)
-    assert (len(frame), tk.receipt(frame).complete) == (7, True)
+    assert (len(frame), tk.get_receipt(frame).complete) == (7, True)
 
 
 def test_two_passes_find_what_the_first_missed(server):
@@ -290,7 +290,7 @@ def test_two_passes_find_what_the_first_missed(server):
     index.ranges.clear()
     frame = tk.load_vectors(service, passes=2, progress=False)
     assert sorted(frame["id"]) == named(12)
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.reread) == (True, 2)
 
 
@@ -448,7 +448,7 @@ def test_rows_larger_than_estimated_are_requested_again_in_smaller_pages(
     limits = [body["limit"] for body in index.ranges]
     assert limits[0] > 1
     assert set(limits[-4:]) == {1}
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert receipt.complete
     assert receipt.requests > receipt.pages
 
@@ -566,6 +566,6 @@ def test_every_row_is_yielded_once_for_any_pages(
     ]
     assert sorted(found(frame)) == sorted(matching)
     assert [name for name, _ in found(frame)] == [name for name, _ in matching]
-    assert tk.receipt(frame).complete
+    assert tk.get_receipt(frame).complete
     lengths = np.array([len(item) for item in frame["id"]], dtype=np.float32)
     assert np.array_equal(tk.as_matrix(frame)[:, 0], lengths)

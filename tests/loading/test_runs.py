@@ -53,7 +53,7 @@ def test_runs_become_rows(server):
     assert [requested.path for requested in server.requests] == [
         "/v2/workflows/logs"
     ] * 2
-    assert tk.receipt(runs).complete
+    assert tk.get_receipt(runs).complete
 
 
 def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
@@ -83,7 +83,7 @@ def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
             ("label", "eu"),
             ("label", "us"),
         ]
-    assert tk.receipt(runs).scope["label"] == ["eu", "us"]
+    assert tk.get_receipt(runs).scope["label"] == ["eu", "us"]
     with pytest.raises(InputError, match="RUN_FAILED"):
         tk.load_runs(server.service(), state="failed")
 

@@ -94,11 +94,11 @@ def test_an_empty_default_namespace_names_those_that_are_not():
         says = "The default namespace has no vectors. Name one that has: 'guides', 'pages'."
         with pytest.warns(UnexpectedResultWarning, match=says):
             assert tk.query(service, vector=[1, 0]).empty
-        panel = tk.SimilarityQueryWidget(service, value=VectorQuery(vector=[1, 0]))
+        panel = tk.QueryPanel(service, value=VectorQuery(vector=[1, 0]))
         assert panel.run().empty
         assert says in panel.message
         frame = tk.load_vectors(service, namespace="all", progress=False)
-        begun = tk.SimilarityQueryWidget(service, frame=frame)
+        begun = tk.QueryPanel(service, frame=frame)
         assert begun.options.namespace.value == "guides"
 
 
@@ -146,9 +146,7 @@ def test_the_end_of_an_address_names_the_address(sample_service):
 
 def test_panels_say_what_loads_say(sample_service):
     """Load, Count and Ask of a panel that find nothing name the nearest values, namespaces and fields."""
-    panel = tk.FailureFilterWidget(
-        sample_service, value=tk.FailureFilter(label="shopp")
-    )
+    panel = tk.FailureFilterPanel(sample_service, value=tk.FailureFilter(label="shopp"))
     assert panel.run().empty
     says = (
         "No failure matches: the newest 100 have no label 'shopp'. Did you mean 'shop'?"
@@ -161,13 +159,13 @@ def test_panels_say_what_loads_say(sample_service):
     assert len(panel.run())
     assert "No failure matches" not in panel.message
     requested = VectorQuery(data="disk", namespace="runbooks", filter="citi = 'x'")
-    query = tk.SimilarityQueryWidget(sample_service, value=requested)
+    query = tk.QueryPanel(sample_service, value=requested)
     assert query.run().empty
     assert "no metadata has a field 'citi'. Did you mean 'city'?" in query.message
     query.value = VectorQuery(data="disk", namespace="runbook")
     assert query.run().empty
     assert "no namespace 'runbook'. Did you mean 'runbooks'?" in query.message
-    vectors = tk.MetadataFilterWidget(
+    vectors = tk.MetadataFilterPanel(
         sample_service, namespace="runbooks", value="citi = 'x'"
     )
     assert vectors.run().empty
@@ -188,7 +186,7 @@ def test_a_search_that_finds_nothing_names_the_nearest_names():
             "response_status": [500, 429],
         }
     )
-    browser = tk.FailureBrowser(failures)
+    browser = tk.FailurePanel(failures)
     says = {
         "Ordrs/fulfil 500": "No failure has 'Ordrs/fulfil'. Did you mean 'orders/fulfil'?",
         "prd": "No failure has 'prd'. Did you mean 'prod'?",
@@ -208,7 +206,7 @@ def test_panels_of_frames_name_the_nearest_values():
     failures = pd.DataFrame(
         {"labels": ['["shop","eu"]', None], "label": ["shop", None]}
     )
-    assert tk.FailureFilterWidget(
+    assert tk.FailureFilterPanel(
         failures, value=tk.FailureFilter(label="shopp")
     ).matching() == (
         "0 of 2 loaded failures match; they have no label 'shopp'. Did you mean 'shop'? Known: 'eu', 'shop'."
@@ -222,9 +220,9 @@ def test_panels_of_frames_name_the_nearest_values():
         "tags CONTAINS 'newe'": "no metadata has tags 'newe'. Did you mean 'new'? Known: 'new'.",
     }
     for text, expected in says.items():
-        panel = tk.MetadataFilterWidget(vectors, value=text)
+        panel = tk.MetadataFilterPanel(vectors, value=text)
         assert panel.matching() == f"0 of 2 loaded vectors match; {expected}"
-    assert tk.MetadataFilterWidget(vectors, value="city != 'Izmir'").matching() == (
+    assert tk.MetadataFilterPanel(vectors, value="city != 'Izmir'").matching() == (
         "0 of 2 loaded vectors match"
     )
 
@@ -242,12 +240,12 @@ def test_an_unknown_column_names_the_nearest():
     with pytest.raises(
         InputError, match=r"reading by: got 'workflow'.*Did you mean 'workflow_url'"
     ):
-        tk.plot_failure_trend(frame, by="workflow")
+        tk.plots.plot_failure_trend(frame, by="workflow")
     with pytest.raises(
         InputError,
         match=r"reading column: got 'workflows'.*Did you mean 'workflow_url'",
     ):
-        tk.count_by(frame, "workflows")
+        tk.analysis.count_by(frame, "workflows")
     with pytest.raises(
         InputError, match=r"reading column: got 'header'.*Did you mean 'headers'"
     ):

@@ -67,7 +67,7 @@ def test_a_namespace_is_read_page_by_page(server):
     assert body == {
         "cursor": "0", "limit": 1000, "includeVectors": True, "includeMetadata": True, "includeData": True,
     }  # fmt: skip
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.pages, receipt.rows) == (True, 3, 3)
     assert (
         server.requests[1].headers["Authorization"] == "Bearer vector-token-of-the-test"
@@ -95,7 +95,7 @@ def test_a_problem_vector_keeps_its_row(server):
     ranges = {("/range", "0"): ([row("a", 1, 2), row("b", 1, 2, 3)], "")}
     frame = tk.load_vectors(index(server, ranges), progress=False)
     assert frame["vector_problem"].tolist()[1] == "dimension 3, expected 2"
-    assert tk.receipt(frame).rows == 2
+    assert tk.get_receipt(frame).rows == 2
 
 
 def test_batches_and_limits(server):
@@ -120,7 +120,7 @@ def test_fetch_has_a_row_for_each_id_in_the_requested_order(server):
     assert json.loads(server.requests[-1].body)["ids"] == ["z", "nope", "a"]
     assert frame["vector_problem"].dropna().to_dict() == {1: "no such id"}
     assert frame["vector"].isna().tolist() == [False, True, False, False]
-    assert tk.receipt(frame).notes == (
+    assert tk.get_receipt(frame).notes == (
         "1 of 3 ids is not there",
         "1 id was requested more than once",
     )
@@ -274,7 +274,7 @@ def test_an_index_without_a_model_says_so(server):
 def test_info_and_namespaces(server):
     """What the index is, from flat and from nested responses; namespaces as a list of names."""
     server.json(json.dumps(INFO).encode())
-    info = tk.index_info(server.service())
+    info = tk.describe_index(server.service())
     assert (info.kind, info.dimension, info.similarity, info.pending_count) == (
         "DENSE",
         2,
@@ -287,7 +287,7 @@ def test_info_and_namespaces(server):
         "denseIndex": {"dimension": 3, "similarityFunction": "EUCLIDEAN"},
     }
     server.json(result(nested))
-    info = tk.index_info(server.service())
+    info = tk.describe_index(server.service())
     assert (info.kind, info.dimension, info.similarity) == ("HYBRID", 3, "EUCLIDEAN")
     sparse = {
         "dimension": 0,
@@ -295,14 +295,14 @@ def test_info_and_namespaces(server):
         "sparseIndex": {"embeddingModel": "bm25"},
     }
     server.json(result(sparse))
-    info = tk.index_info(server.service())
+    info = tk.describe_index(server.service())
     assert (info.kind, info.dimension, info.model) == ("SPARSE", 0, "bm25")
     server.json(
         result(
             sparse | {"denseIndex": {"dimension": 3, "embeddingModel": "dense-model"}}
         )
     )
-    info = tk.index_info(server.service())
+    info = tk.describe_index(server.service())
     assert (info.kind, info.dimension, info.model) == ("HYBRID", 3, "dense-model")
     server.json(result(["", "b"]))
     assert tk.list_namespaces(server.service()) == ["", "b"]

@@ -141,7 +141,7 @@ def test_a_long_listing_is_read_in_windows_and_keeps_its_order(server, listing):
     """Every entry once, newest first as the service lists them, whichever thread was quicker."""
     frame = loaded(server)
     assert frame["dlq_id"].tolist() == list(listing.entries)
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.notes) == (
         True,
         0,
@@ -183,7 +183,7 @@ def test_a_service_that_ignores_dates_is_read_with_a_single_cursor(
     listing.dates = dates
     frame = loaded(server)
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.windows) == (True, 1)
     assert receipt.notes[0].startswith("read with a single cursor")
 
@@ -195,7 +195,7 @@ def test_a_service_that_refuses_dates_is_read_with_a_single_cursor(server, listi
     )
     frame = loaded(server)
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
-    assert "ignored the dates" in tk.receipt(frame).notes[0]
+    assert "ignored the dates" in tk.get_receipt(frame).notes[0]
 
 
 def test_a_service_that_leaves_out_the_ends_is_noticed(server, listing):
@@ -203,7 +203,7 @@ def test_a_service_that_leaves_out_the_ends_is_noticed(server, listing):
     listing.exclusive = True
     frame = loaded(server)
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert receipt.complete
     assert "in no time window" in receipt.notes[0]
 
@@ -218,8 +218,8 @@ def test_an_entry_deleted_after_a_split_is_no_reason_to_doubt(server, listing):
     listing.before = delete
     frame = loaded(server)
     assert set(frame["dlq_id"]) >= set(listing.entries)
-    assert tk.receipt(frame).complete
-    assert tk.receipt(frame).notes == ()
+    assert tk.get_receipt(frame).complete
+    assert tk.get_receipt(frame).notes == ()
     assert "/v2/workflows/dlq/id-3" in [path for path, _ in listing.requests]
 
 
@@ -233,7 +233,7 @@ def test_the_last_version_of_a_changed_entry_is_kept(server, listing):
     listing.before = change
     frame = loaded(server)
     assert frame.set_index("dlq_id")["response_status"]["id-3"] == 503
-    assert (tk.receipt(frame).changed, tk.receipt(frame).complete) == (1, True)
+    assert (tk.get_receipt(frame).changed, tk.get_receipt(frame).complete) == (1, True)
 
 
 def test_a_lost_cursor_means_that_window_again(server, listing):
@@ -250,7 +250,7 @@ def test_a_lost_cursor_means_that_window_again(server, listing):
     listing.before = expire
     frame = loaded(server)
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (receipt.complete, receipt.reread) == (True, 3)
 
 
@@ -262,7 +262,7 @@ def test_cursors_that_never_work_are_an_error(server, listing):
     with pytest.raises(IncompleteLoadError, match="no such cursor") as raised:
         loaded(server)
     assert len(raised.value.partial) == SIZE
-    assert not tk.receipt(raised.value.partial).complete
+    assert not tk.get_receipt(raised.value.partial).complete
 
 
 def test_a_second_pass_finds_entries_that_changed_position(server):
@@ -281,7 +281,7 @@ def test_a_second_pass_finds_entries_that_changed_position(server):
         )
         frame = loaded(server, passes=passes)
         assert (set(frame["dlq_id"]) >= set(found.entries)) == complete
-        receipt = tk.receipt(frame)
+        receipt = tk.get_receipt(frame)
         assert receipt.reread == {1: 0, 2: 2}[passes]
         assert receipt.complete
 
@@ -670,7 +670,7 @@ def test_a_frame_that_is_not_complete_warns_once(server, listing):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         frame = loaded(server)
-    assert [str(item.message) for item in caught] == [tk.receipt(frame).verdict]
+    assert [str(item.message) for item in caught] == [tk.get_receipt(frame).verdict]
 
 
 def test_an_error_of_the_first_page_is_itself(server, listing):

@@ -29,7 +29,7 @@ CHANGING = {
     "delete_failures",
     "publish",
     "restart_failures",
-    "rerun_failure_function",
+    "rerun_failure_functions",
     "start_run",
 }
 CHANGING |= {"resume_failures", "upsert_vectors"}
@@ -260,12 +260,15 @@ def test_every_figure_of_a_kernel_is_shown(kitchen, tmp_path: Path) -> None:
         "import pandas as pd\nimport toolkit as tk",
         "when = pd.to_datetime(['2026-03-01 10:00', '2026-03-02 09:00'], utc=True)",
         "failures = pd.DataFrame({'failed_at': when, 'created_at': when, 'max_retries': [1, 2]})",
-        "tk.plot_failure_trend(failures);",
-        "tk.plot_retries_used(failures); tk.plot_failure_calendar(failures);",
+        "tk.plots.plot_failure_trend(failures);",
+        "tk.plots.plot_retries_used(failures); tk.plots.plot_failure_calendar(failures);",
         "import matplotlib.pyplot as plt\nplt.plot([1, 2]);",
-        "tk.plot_time_to_failure(failures);",
-        "try:\n    tk.plot_retries_used(failures[['failed_at']])\nexcept tk.errors.InputError:\n    pass",
-        "with plt.style.context('dark_background'):\n    tk.plot_retries_used(failures, theme='dark');",
+        "tk.plots.plot_time_to_failure(failures);",
+        (
+            "try:\n    tk.plots.plot_retries_used(failures[['failed_at']])\n"
+            "except tk.errors.InputError:\n    pass"
+        ),
+        "with plt.style.context('dark_background'):\n    tk.plots.plot_retries_used(failures, theme='dark');",
         "plt.plot([2, 1]);",
     )
     notebook.cells = [nbformat.v4.new_code_cell(source) for source in sources]

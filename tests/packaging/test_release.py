@@ -29,23 +29,23 @@ import toolkit as tk
 service = tk.connect()
 failures = tk.load_failures(service, progress=False)
 vectors = tk.load_vectors(service, namespace="all", progress=False)
-assert tk.receipt(failures).complete and tk.receipt(vectors).complete
+assert tk.get_receipt(failures).complete and tk.get_receipt(vectors).complete
 print(len(failures), len(vectors))
 tk.explode_headers(failures), tk.explode_labels(failures), tk.explode_metadata(vectors)
 tk.sync_failures(service, "failures", progress=False)
 tk.export_vectors(service, "vectors", namespace="all", progress=False)
 assert len(tk.read_snapshot("failures")) == len(failures)
 assert len(tk.read_snapshot("vectors")) == len(vectors)
-tk.plot_failure_trend(failures).figure.savefig("trend.png")
-tk.plot_vector_norms(vectors).figure.savefig("norms.png")
-report = tk.failure_report(failures)
+tk.plots.plot_failure_trend(failures).figure.savefig("trend.png")
+tk.plots.plot_vector_norms(vectors).figure.savefig("norms.png")
+report = tk.report_failures(failures)
 for name in ("report.html", "report.md", "report.json"):
     report.save(name)
 tk.group_failures(failures), tk.classify_failures(failures), tk.explain_spike(failures)
 tk.audit_vectors(vectors)
-tk.FailureBrowser(failures), tk.FailureFilterWidget(service), tk.SimilarityQueryWidget(service)
+tk.FailurePanel(failures), tk.FailureFilterPanel(service), tk.QueryPanel(service)
 try:
-    tk.to_excel(failures, "failures.xlsx")
+    tk.export_excel(failures, "failures.xlsx")
 except tk.errors.ToolkitError as error:
     print(error)
 """

@@ -151,7 +151,7 @@ def _timeline(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
     steps = steps.assign(workflow_run_id="wfr_1").astype(
         {"message_id": "str", "step_name": "str"}
     )
-    return tk.plot_run_timeline(
+    return tk.plots.plot_run_timeline(
         events.assign(workflow_run_id="wfr_1"), steps=steps, **more
     )
 
@@ -181,7 +181,7 @@ def _of(
 
 def _comparison(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
     names = (texts[0], texts[-1]) if texts else ("dense", "hybrid")
-    return tk.plot_score_comparison(
+    return tk.plots.plot_score_comparison(
         hits(count), hits(count, seed=5), names=names, **more
     )
 
@@ -199,7 +199,7 @@ def _explanation(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
         ]
     )
     return explain_change(
-        after, before, attributes=["workflow_url", "response_status"]
+        before, after, attributes=["workflow_url", "response_status"]
     ).plot(**more)
 
 
@@ -222,7 +222,7 @@ def _map(
         .to_pandas()
         .assign(kind=[names[row % len(names)] for row in range(count)])
     )
-    return tk.plot_vector_map(
+    return tk.plots.plot_vector_map(
         frame.assign(number=np.arange(count) * 1.5), color=color, **more
     )
 
@@ -248,8 +248,10 @@ def _recall(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
 
 
 PLOTS = [
-    Plot("groups", _of(failures, tk.plot_failure_groups)),
-    Plot("groups stacked", _of(failures, tk.plot_failure_groups, layout="stacked")),
+    Plot("groups", _of(failures, tk.plots.plot_failure_groups)),
+    Plot(
+        "groups stacked", _of(failures, tk.plots.plot_failure_groups, layout="stacked")
+    ),
     Plot(
         "groups by count",
         lambda count, texts=(), **more: tk.group_failures(
@@ -264,51 +266,56 @@ PLOTS = [
     ),
     Plot("explanation", _explanation),
     Plot("failures compared", _compared),
-    Plot("trend", _of(failures, tk.plot_failure_trend, by="workflow_url")),
+    Plot("trend", _of(failures, tk.plots.plot_failure_trend, by="workflow_url")),
     Plot(
         "trend facets",
-        _of(failures, tk.plot_failure_trend, by="workflow_url", layout="facets"),
+        _of(failures, tk.plots.plot_failure_trend, by="workflow_url", layout="facets"),
     ),
     Plot(
         "trend ranked",
-        _of(failures, tk.plot_failure_trend, by="workflow_url", layout="ranked"),
+        _of(failures, tk.plots.plot_failure_trend, by="workflow_url", layout="ranked"),
     ),
-    Plot("calendar", _of(failures, tk.plot_failure_calendar, tz="Europe/Istanbul")),
-    Plot("matrix", _of(failures, tk.plot_failure_matrix)),
+    Plot(
+        "calendar", _of(failures, tk.plots.plot_failure_calendar, tz="Europe/Istanbul")
+    ),
+    Plot("matrix", _of(failures, tk.plots.plot_failure_matrix)),
     Plot(
         "matrix across",
         _of(
-            failures, tk.plot_failure_matrix, columns="workflow_url", rows="max_retries"
+            failures,
+            tk.plots.plot_failure_matrix,
+            columns="workflow_url",
+            rows="max_retries",
         ),
     ),
-    Plot("time to failure", _of(failures, tk.plot_time_to_failure)),
-    Plot("retries", _of(failures, tk.plot_retries_used)),
-    Plot("callback states", _of(failures, tk.plot_callback_states)),
-    Plot("expiry", _of(failures, tk.plot_expiry, retention="7d", now=NOW)),
-    Plot("scores", _of(hits, tk.plot_score_distribution, by="group")),
+    Plot("time to failure", _of(failures, tk.plots.plot_time_to_failure)),
+    Plot("retries", _of(failures, tk.plots.plot_retries_used)),
+    Plot("callback states", _of(failures, tk.plots.plot_callback_states)),
+    Plot("expiry", _of(failures, tk.plots.plot_expiry, retention="7d", now=NOW)),
+    Plot("scores", _of(hits, tk.plots.plot_score_distribution, by="group")),
     Plot(
         "scores as outlines",
-        _of(hits, tk.plot_score_distribution, by="query", kind="histogram"),
+        _of(hits, tk.plots.plot_score_distribution, by="query", kind="histogram"),
     ),
     Plot(
         "scores as shares",
-        _of(hits, tk.plot_score_distribution, by="query", kind="ecdf"),
+        _of(hits, tk.plots.plot_score_distribution, by="query", kind="ecdf"),
     ),
-    Plot("scores by rank", _of(hits, tk.plot_score_by_rank, by="group")),
+    Plot("scores by rank", _of(hits, tk.plots.plot_score_by_rank, by="group")),
     Plot("comparison", _comparison),
     Plot("map", _map),
     Plot("map by number", lambda count, **more: _map(count, color="number", **more)),
     Plot("timeline", _timeline),
-    Plot("success rates", _of(runs, tk.plot_success_rates)),
+    Plot("success rates", _of(runs, tk.plots.plot_success_rates)),
     Plot(
         "runs",
-        lambda count, texts=(), **more: tk.run_summary(runs(count, texts=texts)).plot(
-            **more
-        ),
+        lambda count, texts=(), **more: tk.summarize_runs(
+            runs(count, texts=texts)
+        ).plot(**more),
     ),
     Plot("pairs", _pairs),
     Plot("recall", _recall),
-    Plot("norms", _of(vectors, tk.plot_vector_norms)),
+    Plot("norms", _of(vectors, tk.plots.plot_vector_norms)),
 ]
 
 

@@ -48,7 +48,8 @@ def failures():
 
 def call(name, **options):
     """Draw with usual arguments."""
-    function, (frame, when) = getattr(tk, name), failures()
+    module = tk.plots if name.startswith("plot_") else tk
+    function, (frame, when) = getattr(module, name), failures()
     hits = pd.DataFrame(
         {
             "query": [0, 0, 1],
@@ -57,20 +58,19 @@ def call(name, **options):
             "score": [0.9, 0.5, 0.8],
         }
     )
-    if name == "FailureReport":
-        report = tk.failure_report(frame, now=when)
+    if name == "report_failures":
+        report = function(frame, now=when)
+        report.to_html()
         report._repr_html_()
         with tempfile.TemporaryDirectory() as folder:
             for ending in ("html", "md", "json"):
                 report.save(Path(folder) / f"report.{ending}")
     elif name == "plot_expiry":
         function(frame, "30d", now=when, **options)
-    elif name == "failure_report":
-        function(frame, now=when).to_html()
     elif name == "plot_score_comparison":
         function(hits, hits.assign(score=[0.1, 0.2, 0.3]), **options)
-    elif name in ("IndexReport", "index_report"):
-        tk.index_report(
+    elif name == "report_index":
+        tk.report_index(
             pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), now=when
         ).to_html()
     elif name in ("plot_vector_norms", "plot_vector_map"):

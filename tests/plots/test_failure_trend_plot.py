@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from toolkit import plot_failure_trend
 from toolkit.drawing.style import THEMES
 from toolkit.errors import InputError
+from toolkit.plots import plot_failure_trend
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 

@@ -197,12 +197,10 @@ def test_what_is_written_out_is_whole():
         assert width(shown) <= max(longest, 1.5)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in tk.__all__ if name.startswith("plot_")]
-)
+@pytest.mark.parametrize("name", tk.plots.__all__)
 def test_every_parameter_is_documented(name):
     """Also those whose description all plots share."""
-    plot = getattr(tk, name)
+    plot = getattr(tk.plots, name)
     parameters = inspect.getdoc(plot).partition(
         "Returns\n-------\nmatplotlib.axes.Axes\n"
     )[0]

@@ -110,9 +110,9 @@ def test_room_is_made_again_for_another_plot_and_shared_with_twins():
     """Axes that are cleared and drawn on again; Axes on top of them are where they are."""
     figure = Figure(figsize=(9, 5))
     ax = figure.add_subplot()
-    tk.plot_failure_trend(failures(), ax=ax)
+    tk.plots.plot_failure_trend(failures(), ax=ax)
     ax.clear()
-    tk.plot_failure_trend(failures(), by="workflow_url", layout="facets", ax=ax)
+    tk.plots.plot_failure_trend(failures(), by="workflow_url", layout="facets", ax=ax)
     assert is_whole(figure)
     assert np.allclose(ax.twinx().get_position().bounds, ax.get_position().bounds)
 
@@ -134,5 +134,5 @@ def test_a_layout_of_ones_own_stays(how):
     elif how == "another":
         figure.add_axes((0.7, 0.7, 0.2, 0.2))
     before = [other.get_position().bounds for other in figure.axes]
-    tk.plot_failure_trend(failures(), by="workflow_url", ax=ax)
+    tk.plots.plot_failure_trend(failures(), by="workflow_url", ax=ax)
     assert [other.get_position().bounds for other in figure.axes] == before

@@ -73,7 +73,9 @@ def test_every_plot_has_a_title(plot):
 @pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
 def test_a_common_prefix_is_shown_once(layout):
     """Workflows are named without their common address, which is above them."""
-    ax = tk.plot_failure_trend(burst(), by="workflow_url", layout=layout, ax=axes())
+    ax = tk.plots.plot_failure_trend(
+        burst(), by="workflow_url", layout=layout, ax=axes()
+    )
     legend = (
         ax.get_legend().get_texts() if layout == "stacked" else ax.get_yticklabels()
     )
@@ -102,7 +104,7 @@ def test_a_common_prefix_of_columns_is_shown_once():
         ("workflow_url", PREFIX),
         ("host", f"https:// and {PREFIX}"),
     ):
-        ax = tk.plot_failure_matrix(
+        ax = tk.plots.plot_failure_matrix(
             frame, rows=rows, columns="workflow_url", ax=axes(12)
         )
         shown = [label.get_text() for label in ax.get_xticklabels()]
@@ -114,14 +116,16 @@ def test_a_common_prefix_of_columns_is_shown_once():
 
 def test_a_burst_does_not_flatten_other_bars():
     """The axis is cut, says so, and the burst carries its count; without one nothing is cut."""
-    ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", ax=axes())
+    ax = tk.plots.plot_failure_trend(burst(), by="workflow_url", freq="1d", ax=axes())
     low, high = ax.get_ylim()
     assert (low, high) == (0, 22 * 1.25)
     assert texts(ax).startswith("failures (line: usual) (cut at 28")
     assert "\N{BLACK UP-POINTING TRIANGLE} 1,020" in [
         text.get_text() for text in ax.texts
     ]
-    plain = tk.plot_failure_trend(burst(1), by="workflow_url", freq="1d", ax=axes())
+    plain = tk.plots.plot_failure_trend(
+        burst(1), by="workflow_url", freq="1d", ax=axes()
+    )
     assert texts(plain) == "failures (line: usual)"
     assert not [
         text
@@ -133,7 +137,7 @@ def test_a_burst_does_not_flatten_other_bars():
 def test_a_line_that_is_not_seen_is_not_named():
     """Two failures days apart: usual is none at all, and the axis promises no line."""
     when = pd.to_datetime(["2026-03-01 10:00", "2026-03-04 12:30"], utc=True)
-    ax = tk.plot_failure_trend(
+    ax = tk.plots.plot_failure_trend(
         pd.DataFrame({"failed_at": when, "created_at": when}), ax=axes()
     )
     assert texts(ax) == "failures"
@@ -142,7 +146,7 @@ def test_a_line_that_is_not_seen_is_not_named():
 
 def test_facets_have_scales_of_their_own():
     """In each row the tallest bar, or all but the burst, has the full height; the scale is shown."""
-    ax = tk.plot_failure_trend(
+    ax = tk.plots.plot_failure_trend(
         burst(), by="workflow_url", freq="1d", layout="facets", ax=axes()
     )
     heights = [bars.heights for bars in ax.patches]
@@ -154,7 +158,9 @@ def test_facets_have_scales_of_their_own():
 def test_the_legend_leaves_the_plot_its_height():
     """Beside the bars where it fits; else above them, under a short title, and the bars keep their height."""
     for width, height, least in ((9, 3.6, 0.6), (14, 4, 0.6), (4, 3, 0.35)):
-        ax = tk.plot_failure_trend(burst(), by="workflow_url", ax=axes(width, height))
+        ax = tk.plots.plot_failure_trend(
+            burst(), by="workflow_url", ax=axes(width, height)
+        )
         ax.figure.draw_without_rendering()
         assert ax.get_position().height > least, (width, ax.get_position())
 
@@ -177,7 +183,7 @@ def test_colours_of_cells_go_from_the_background_to_the_other_end(theme):
 
 def test_most_of_a_ranked_picture_is_light():
     """Around a burst, cells of ordinary counts differ from each other and stay lighter than the burst."""
-    ax = tk.plot_failure_trend(
+    ax = tk.plots.plot_failure_trend(
         burst(), by="workflow_url", freq="1d", layout="ranked", ax=axes()
     )
     mesh = ax.collections[0]
@@ -194,7 +200,7 @@ def test_most_of_a_ranked_picture_is_light():
 @pytest.mark.parametrize("name", THEMES)
 def test_texts_in_cells_are_legible(name):
     """The count written in a cell has a contrast of 4.5 with the colour of the cell."""
-    ax = tk.plot_failure_matrix(burst(), ax=axes(), theme=name)
+    ax = tk.plots.plot_failure_matrix(burst(), ax=axes(), theme=name)
     mesh = ax.collections[0]
     colours = [to_hex(value) for value in mesh.to_rgba(mesh.get_array()).reshape(-1, 4)]
     inks = [text.get_color() for text in ax.texts if text.get_text()[0].isdigit()]
@@ -208,7 +214,7 @@ def test_texts_in_cells_are_legible(name):
 def test_shares_are_exact():
     """A share steps at each score, not at the edges of bins."""
     hits = pd.DataFrame({"query": 0, "score": [0.1, 0.25, 0.25, 0.9]})
-    ax = tk.plot_score_distribution(hits, kind="ecdf", bins=2, ax=axes())
+    ax = tk.plots.plot_score_distribution(hits, kind="ecdf", bins=2, ax=axes())
     assert ax.lines[0].get_xdata().tolist() == [0.1, 0.1, 0.25, 0.25, 0.9, 0.9]
     assert ax.lines[0].get_ydata().tolist() == [0, 0.25, 0.5, 0.75, 1, 1]
     assert ax.lines[0].get_drawstyle() == "steps-post"
@@ -230,15 +236,15 @@ def test_queries_are_named_by_their_text():
     ]
     expected = ["no route", "1", "twice (2)", "twice (3)"]
     assert [
-        text.get_text() for text in tk.plot_score_by_rank(hits, ax=axes()).texts
+        text.get_text() for text in tk.plots.plot_score_by_rank(hits, ax=axes()).texts
     ] == expected
-    rows = tk.plot_score_distribution(hits, ax=axes()).get_yticklabels()
+    rows = tk.plots.plot_score_distribution(hits, ax=axes()).get_yticklabels()
     assert [text.get_text() for text in rows] == [f"{name} (2)" for name in expected]
 
 
 def test_vectors_of_one_length_are_a_plot():
     """A bar is at their length, and the title says that it is the same for all."""
-    ax = tk.plot_vector_norms(
+    ax = tk.plots.plot_vector_norms(
         pd.DataFrame({"vector": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]}), ax=axes()
     )
     (bar,) = ax.patches
@@ -275,7 +281,9 @@ def test_long_names_stay_distinct(layout):
     frame = pd.DataFrame(
         {"failed_at": times, "created_at": times, "workflow_url": names}
     )
-    ax = tk.plot_failure_trend(frame, by="workflow_url", layout=layout, ax=axes(6.4))
+    ax = tk.plots.plot_failure_trend(
+        frame, by="workflow_url", layout=layout, ax=axes(6.4)
+    )
     legend = ax.get_legend()
     shown = [
         text.get_text()
@@ -283,7 +291,9 @@ def test_long_names_stay_distinct(layout):
     ]
     assert len(shown) > 3
     assert len(set(shown)) == len(shown)
-    matrix = tk.plot_failure_matrix(frame.assign(response_status=500), ax=axes(6.4))
+    matrix = tk.plots.plot_failure_matrix(
+        frame.assign(response_status=500), ax=axes(6.4)
+    )
     rows = [label.get_text() for label in matrix.get_yticklabels()]
     assert len(set(rows)) == len(rows) > 3
 
@@ -302,7 +312,7 @@ def test_names_of_columns_have_the_width_that_long_names_of_rows_leave(size):
     )
     figure = Figure(figsize=size, layout="constrained")
     position = figure.add_gridspec(left=0.05, right=0.99)[0]
-    ax = tk.plot_failure_matrix(
+    ax = tk.plots.plot_failure_matrix(
         frame, rows="error", columns="state", ax=figure.add_subplot(position)
     )
     wide = ax.get_window_extent().width
@@ -319,7 +329,10 @@ def test_half_of_immediate_failures_are_within_a_second():
     frame = pd.DataFrame(
         {"created_at": times, "failed_at": times + pd.Timedelta(milliseconds=200)}
     )
-    assert "half within 1 s" in tk.plot_time_to_failure(frame, ax=axes()).get_xlabel()
+    assert (
+        "half within 1 s"
+        in tk.plots.plot_time_to_failure(frame, ax=axes()).get_xlabel()
+    )
 
 
 @pytest.mark.parametrize("wide", [3.0, 6.4, 10.0])

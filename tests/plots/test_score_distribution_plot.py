@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from toolkit import (
+from toolkit.plots import (
     plot_score_by_rank,
     plot_score_comparison,
     plot_score_distribution,

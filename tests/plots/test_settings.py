@@ -18,9 +18,7 @@ import toolkit as tk
 from toolkit.drawing.style import drawing
 
 CHILD = Path(__file__).with_name("settings_process.py")
-DRAWING = sorted(
-    name for name in tk.__all__ if name.startswith("plot_") or "report" in name.lower()
-)
+DRAWING = sorted([*tk.plots.__all__, "report_failures", "report_index"])
 BACKENDS = ["module://matplotlib_inline.backend_inline", "Agg"]
 STYLES = [
     "dark_background", "fivethirtyeight", "seaborn-v0_8-poster",

@@ -20,7 +20,7 @@ def trend(counts, ax, **options):
     days = pd.date_range("2026-03-01", periods=len(counts), freq="D", tz="UTC")
     when = [day for day, count in zip(days, counts, strict=True) for _ in range(count)]
     frame = pd.DataFrame({"failed_at": when, "created_at": when})
-    return tk.plot_failure_trend(frame, freq="1d", ax=ax, **options)
+    return tk.plots.plot_failure_trend(frame, freq="1d", ax=ax, **options)
 
 
 def limits(ax):

@@ -59,28 +59,35 @@ def cells(ax):
 def test_every_failure_is_drawn_once(rows):
     """Bars and cells of every plot add up to the rows of the frame."""
     found, count = frame(rows), len(rows)
-    stacked = tk.plot_failure_trend(found, by="workflow_url", ax=axes())
+    stacked = tk.plots.plot_failure_trend(found, by="workflow_url", ax=axes())
     assert sum(bars.heights.sum() for bars in stacked.patches) == count
-    facets = tk.plot_failure_trend(found, by="workflow_url", layout="facets", ax=axes())
+    facets = tk.plots.plot_failure_trend(
+        found, by="workflow_url", layout="facets", ax=axes()
+    )
     heights = sum(bars.heights.sum() for bars in facets.patches)
-    ranked = tk.plot_failure_trend(found, by="workflow_url", layout="ranked", ax=axes())
+    ranked = tk.plots.plot_failure_trend(
+        found, by="workflow_url", layout="ranked", ax=axes()
+    )
     assert cells(ranked).sum() == count
     full = sum(np.minimum(row / readable_top(row), 1).sum() for row in cells(ranked))
     assert heights == pytest.approx(0.85 * full)
-    assert cells(tk.plot_failure_calendar(found, ax=axes())).sum() == count
-    assert cells(tk.plot_failure_matrix(found, ax=axes())).sum() == count
+    assert cells(tk.plots.plot_failure_calendar(found, ax=axes())).sum() == count
+    assert cells(tk.plots.plot_failure_matrix(found, ax=axes())).sum() == count
     assert (
         sum(
             bar.get_height()
-            for bar in tk.plot_time_to_failure(found, ax=axes()).patches
+            for bar in tk.plots.plot_time_to_failure(found, ax=axes()).patches
         )
         == count
     )
     assert (
-        sum(bar.get_height() for bar in tk.plot_retries_used(found, ax=axes()).patches)
+        sum(
+            bar.get_height()
+            for bar in tk.plots.plot_retries_used(found, ax=axes()).patches
+        )
         == count
     )
-    expiry = tk.plot_expiry(
+    expiry = tk.plots.plot_expiry(
         found, "40d", now=datetime(2026, 2, 2, tzinfo=UTC), ax=axes()
     )
     assert sum(bar.get_height() for bar in expiry.patches) == count
@@ -91,14 +98,14 @@ def test_the_calendar_is_local():
     found = frame(
         [(datetime(2026, 3, 1, 22, 30, tzinfo=UTC), "a", 500)] * 2
     )  # a Sunday
-    assert np.argwhere(cells(tk.plot_failure_calendar(found, ax=axes()))).tolist() == [
-        [6, 22]
-    ]
-    local = tk.plot_failure_calendar(found, tz="Europe/Istanbul", ax=axes())
+    assert np.argwhere(
+        cells(tk.plots.plot_failure_calendar(found, ax=axes()))
+    ).tolist() == [[6, 22]]
+    local = tk.plots.plot_failure_calendar(found, tz="Europe/Istanbul", ax=axes())
     assert np.argwhere(cells(local)).tolist() == [[0, 1]]
     assert "Europe/Istanbul" in local.get_xlabel()
     with pytest.raises(InputError, match="Europe/Istanbul"):
-        tk.plot_failure_calendar(found, tz="Nowhere", ax=axes())
+        tk.plots.plot_failure_calendar(found, tz="Nowhere", ax=axes())
 
 
 def test_rows_that_cannot_be_drawn_are_reported():
@@ -108,21 +115,22 @@ def test_rows_that_cannot_be_drawn_are_reported():
     found.loc[1, "max_retries"] = pd.NA
     assert (
         "1 failure without a usable time"
-        in tk.plot_failure_calendar(found, ax=axes()).get_xlabel()
+        in tk.plots.plot_failure_calendar(found, ax=axes()).get_xlabel()
     )
     assert (
         "1 failure without both times"
-        in tk.plot_time_to_failure(found, ax=axes()).get_xlabel()
+        in tk.plots.plot_time_to_failure(found, ax=axes()).get_xlabel()
     )
     assert (
-        "1 row without a number" in tk.plot_retries_used(found, ax=axes()).get_xlabel()
+        "1 row without a number"
+        in tk.plots.plot_retries_used(found, ax=axes()).get_xlabel()
     )
-    expiry = tk.plot_expiry(
+    expiry = tk.plots.plot_expiry(
         found, "7d", now=datetime(2026, 1, 8, 4, tzinfo=UTC), ax=axes()
     )
     assert "1 without a usable time" in expiry.get_xlabel()
     assert expiry.get_title("left") == "Failures by time of expiry, kept 7 d"
-    due = tk.plot_expiry(found, now=datetime(2026, 1, 9, tzinfo=UTC), ax=axes())
+    due = tk.plots.plot_expiry(found, now=datetime(2026, 1, 9, tzinfo=UTC), ax=axes())
     assert (
         due.texts[0].get_text()
         == "Nothing left to expire (2 due already, 1 without a usable time)"
@@ -132,7 +140,7 @@ def test_rows_that_cannot_be_drawn_are_reported():
 def test_callbacks_tell_used_up_retries_from_others():
     """Of callbacks, those with retries left are drawn on the others, with a legend."""
     callbacks = pd.DataFrame({"retried": [0, 3, 3, 1], "max_retries": [3, 3, 5, 1]})
-    ax = tk.plot_retries_used(callbacks, ax=axes())
+    ax = tk.plots.plot_retries_used(callbacks, ax=axes())
     heights = [[int(bar.get_height()) for bar in bars] for bars in ax.containers]
     assert heights == [[0, 1, 0, 1], [1, 0, 0, 1]]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [
@@ -151,18 +159,18 @@ def test_scores_by_rank_and_as_shares():
             "id": list("abcd"),
         }
     )
-    ax = tk.plot_score_by_rank(found, ax=axes())
+    ax = tk.plots.plot_score_by_rank(found, ax=axes())
     assert [line.get_ydata().tolist() for line in ax.lines[:2]] == [
         [0.9, 0.4],
         [0.8, 0.1],
     ]
     assert [text.get_text() for text in ax.texts] == ["0", "1"]
-    ax = tk.plot_score_distribution(found, kind="ecdf", bins=2, ax=axes())
+    ax = tk.plots.plot_score_distribution(found, kind="ecdf", bins=2, ax=axes())
     assert [line.get_ydata().tolist() for line in ax.lines[:2]] == [[0, 0.5, 1, 1]] * 2
     with pytest.raises(InputError, match="histogram"):
-        tk.plot_score_distribution(found, kind="pie", ax=axes())
+        tk.plots.plot_score_distribution(found, kind="pie", ax=axes())
     with pytest.raises(InputError, match="stacked"):
-        tk.plot_failure_trend(frame([]), layout="pie", ax=axes())
+        tk.plots.plot_failure_trend(frame([]), layout="pie", ax=axes())
 
 
 def test_names_at_line_ends_do_not_overlap():
@@ -178,7 +186,7 @@ def test_names_at_line_ends_do_not_overlap():
         )
         for q in range(8)
     )
-    ax = tk.plot_score_by_rank(found, ax=axes())
+    ax = tk.plots.plot_score_by_rank(found, ax=axes())
     ax.figure.draw_without_rendering()
     boxes = sorted(
         (text.get_window_extent() for text in ax.texts), key=lambda box: box.y0
@@ -195,7 +203,9 @@ def test_hits_of_one_configuration_alone_stand_on_its_margin():
     after = pd.DataFrame(
         {"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]}
     )
-    ax = tk.plot_score_comparison(before, after, names=("dense", "hybrid"), ax=axes())
+    ax = tk.plots.plot_score_comparison(
+        before, after, names=("dense", "hybrid"), ax=axes()
+    )
     points = [collection.get_offsets().tolist() for collection in ax.collections]
     assert points[0] == [[0.8, 0.7]]
     assert points[1][0][0] == 0.9

@@ -61,7 +61,7 @@ def _cells(_: Planted, frame: pd.DataFrame) -> str:
 
 @sink(*FRAMES)
 def _attributes(_: Planted, frame: pd.DataFrame) -> str:
-    receipt = tk.receipt(frame) if "receipt" in frame.attrs else ""
+    receipt = tk.get_receipt(frame) if "receipt" in frame.attrs else ""
     markup = getattr(receipt, "_repr_html_", str)()
     return f"{frame.attrs} {list(frame.columns)} {receipt!r} {receipt} {markup}"
 
@@ -112,7 +112,7 @@ def _pickle(_: Planted, frame: pd.DataFrame) -> str:
 @sink("failures", "vectors", "hits")
 def _workbook(given: Planted, frame: pd.DataFrame) -> str:
     path = given.folder / "frame.xlsx"
-    tk.to_excel(frame, path)
+    tk.export_excel(frame, path)
     with zipfile.ZipFile(path) as book:
         return "\n".join(book.read(name).decode() for name in book.namelist())
 
@@ -171,7 +171,12 @@ def _metadata_taken_apart(_: Planted, frame: pd.DataFrame) -> str:
 
 @sink("failures")
 def _counts(_: Planted, frame: pd.DataFrame) -> str:
-    counts = (tk.count_errors, tk.count_labels, tk.count_workflows, tk.count_states)
+    counts = (
+        tk.analysis.count_errors,
+        tk.analysis.count_labels,
+        tk.analysis.count_workflows,
+        tk.analysis.count_states,
+    )
     return "\n".join(pd.DataFrame(count(frame)).to_csv() for count in counts)
 
 
@@ -198,8 +203,8 @@ def _analyses(given: Planted, frame: pd.DataFrame) -> str:
     results = (
         tk.classify_failures(frame),
         tk.compare_failures(frame[:half], frame[half:]),
-        tk.similar_failures(frame[:half], frame[half:]),
-        tk.explain_change(frame[:half], frame[half:], attributes=attributes),
+        tk.find_similar_failures(frame[:half], frame[half:]),
+        tk.analysis.explain_change(frame[half:], frame[:half], attributes=attributes),
         tk.explain_spike(frame),
     )
     frames = (result.frame.to_csv() for result in results)
@@ -225,8 +230,8 @@ def _pictures_of_results(_: Planted, frame: pd.DataFrame) -> str:
         tk.group_failures(frame),
         tk.classify_failures(frame),
         tk.compare_failures(frame[:half], frame[half:]),
-        tk.explain_change(
-            frame[:half], frame[half:], attributes=["workflow_url", "label"]
+        tk.analysis.explain_change(
+            frame[half:], frame[:half], attributes=["workflow_url", "label"]
         ),
     ):
         axes = result.plot()
@@ -237,7 +242,7 @@ def _pictures_of_results(_: Planted, frame: pd.DataFrame) -> str:
 
 @sink(*FRAMES)
 def _summary(_: Planted, frame: pd.DataFrame) -> str:
-    summary = tk.summary(frame)
+    summary = tk.summarize(frame)
     return f"{summary!r} {summary} {summary._repr_html_()}"
 
 
@@ -257,7 +262,7 @@ def _redrive_panel(given: Planted, frame: pd.DataFrame) -> str:
 
 @sink("failures")
 def _report(given: Planted, frame: pd.DataFrame) -> str:
-    report = tk.failure_report(frame)
+    report = tk.report_failures(frame)
     saved = [
         report.save(given.folder / f"report.{kind}").read_text()
         for kind in ("html", "md", "json")
@@ -267,7 +272,7 @@ def _report(given: Planted, frame: pd.DataFrame) -> str:
 
 @sink("failures")
 def _browser(_: Planted, frame: pd.DataFrame) -> str:
-    browser = tk.FailureBrowser(frame)
+    browser = tk.FailurePanel(frame)
     browser.select_found()
     rows = json.dumps(browser.page(0, len(frame)))
     found = [rows, browser.selection_code(), repr(browser), _state(browser)]
@@ -286,33 +291,33 @@ def _details(given: Planted, frame: pd.DataFrame) -> str:
 
 @sink("failures")
 def _filter_panel(given: Planted, frame: pd.DataFrame) -> str:
-    return _state(tk.FailureFilterWidget(frame)) + _state(
-        tk.FailureFilterWidget(given.service)
+    return _state(tk.FailureFilterPanel(frame)) + _state(
+        tk.FailureFilterPanel(given.service)
     )
 
 
 @sink("vectors")
 def _metadata_panel(given: Planted, frame: pd.DataFrame) -> str:
-    return _state(tk.MetadataFilterWidget(frame)) + _state(
-        tk.MetadataFilterWidget(given.service)
+    return _state(tk.MetadataFilterPanel(frame)) + _state(
+        tk.MetadataFilterPanel(given.service)
     )
 
 
 @sink("vectors")
 def _similarity_panel(given: Planted, frame: pd.DataFrame) -> str:
-    return _state(tk.SimilarityQueryWidget(given.service, frame=frame))
+    return _state(tk.QueryPanel(given.service, frame=frame))
 
 
 @sink("failures")
 def _plots(_: Planted, frame: pd.DataFrame) -> str:
     plots: tuple[Callable[..., Any], ...] = (
-        lambda found: tk.plot_failure_trend(found, by="workflow_url"),
-        lambda found: tk.plot_failure_trend(found, by="label"),
-        tk.plot_failure_calendar,
-        lambda found: tk.plot_failure_matrix(
+        lambda found: tk.plots.plot_failure_trend(found, by="workflow_url"),
+        lambda found: tk.plots.plot_failure_trend(found, by="label"),
+        tk.plots.plot_failure_calendar,
+        lambda found: tk.plots.plot_failure_matrix(
             found, rows="workflow_url", columns="label"
         ),
-        lambda found: tk.plot_expiry(found, retention="7d"),
+        lambda found: tk.plots.plot_expiry(found, retention="7d"),
     )
     found = []
     for plot in plots:
@@ -330,14 +335,14 @@ def _plots(_: Planted, frame: pd.DataFrame) -> str:
 
 @sink("runs")
 def _run_log(_: Planted, frame: pd.DataFrame) -> str:
-    summed = tk.run_summary(frame)
-    drawn = (summed.plot(), tk.plot_success_rates(frame, top=8))
+    summed = tk.summarize_runs(frame)
+    drawn = (summed.plot(), tk.plots.plot_success_rates(frame, top=8))
     texts = [text.get_text() for axes in drawn for text in axes.figure.findobj(Text)]
     for axes in drawn:
         plt.close(axes.figure)
     frames = (
         summed.frame.to_csv(),
-        tk.run_rates(frame, freq="7d").to_csv(),
+        tk.analysis.run_rates(frame, freq="7d").to_csv(),
         tk.explode_steps(frame).to_csv(),
     )
     return "\n".join((repr(summed), summed._repr_html_(), *frames, *texts))
@@ -353,7 +358,7 @@ def _timeline(_: Planted, frame: pd.DataFrame) -> str:
         run = frame[start : start + 100].assign(
             workflow_run_id=frame["workflow_run_id"].iloc[start] or "w"
         )
-        axes = tk.plot_run_timeline(
+        axes = tk.plots.plot_run_timeline(
             run.assign(time=pd.Timestamp(start, tz="UTC")),
             steps=steps.assign(workflow_run_id="w"),
         )
@@ -385,7 +390,7 @@ def _command_query_as_as_json(given: Planted, frame: pd.DataFrame) -> str:
 
 @sink("namespaces")
 def _names(given: Planted, frame: pd.DataFrame) -> str:
-    return f"{tk.list_namespaces(given.service)} {tk.index_info(given.service)}"
+    return f"{tk.list_namespaces(given.service)} {tk.describe_index(given.service)}"
 
 
 def _command(given: Planted, *words: str) -> str:

@@ -60,9 +60,10 @@ SINKS: dict[str, Callable[[pd.DataFrame], str]] = {
     "details": lambda frame: "\n".join(
         detail_markup(row, REDACT) for row in frame.to_dict("records")
     ),
-    "report": lambda frame: tk.failure_report(frame, redactor=REDACT).to_html(),
+    "report": lambda frame: tk.report_failures(frame, redactor=REDACT).to_html(),
     "counts": lambda frame: (
-        tk.count_errors(frame).to_csv() + tk.count_states(frame).to_csv()
+        tk.analysis.count_errors(frame).to_csv()
+        + tk.analysis.count_states(frame).to_csv()
     ),
 }
 PAIRS = [

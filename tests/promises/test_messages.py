@@ -48,7 +48,7 @@ CALLS: dict[str, Callable[[tk.Service, str], Any]] = {
     "upsert_vectors": lambda service, text: tk.upsert_vectors(
         service, {"id": text, "data": text}
     ),
-    "index_info": lambda service, _: tk.index_info(service),
+    "describe_index": lambda service, _: tk.describe_index(service),
     "list_namespaces": lambda service, _: tk.list_namespaces(service),
     "query of a masked id": lambda service, text: tk.query(
         service, id=f"[masked len=1 tag=00000000]{text}"

@@ -66,7 +66,7 @@ class Clients:
         process.start()
         return process
 
-    def killed_with_copies(self, kills: Iterable[Kill]) -> tk.RedriveResult:
+    def killed_with_copies(self, kills: Iterable[Kill]) -> tk.results.RedriveResult:
         """Kill a client at each of these points; the next continues with a copy of the file alone."""
         machine = self.folder / "machine-0"
         for number, kill in enumerate(itertools.chain(kills, (None,))):
@@ -85,11 +85,11 @@ class Clients:
             machine = following
             if process.exitcode == 0:
                 break  # the plan has run to its end: later kills would meet clients without work
-        return tk.redrive_status(machine / LEDGER)
+        return tk.read_redrive_status(machine / LEDGER)
 
     def killed_with_two_ledgers(
         self, pauses: Iterable[float], seed: float
-    ) -> list[tk.RedriveResult]:
+    ) -> list[tk.results.RedriveResult]:
         """Run the plan with two ledgers at once, on one machine; kill either client after each pause."""
         chosen = random.Random(seed)
         machines = [self.folder / name for name in ("first", "second")]
@@ -111,12 +111,12 @@ class Clients:
         for process in running:
             process.join(600)
             assert process.exitcode == 0
-        return [tk.redrive_status(machine / LEDGER) for machine in machines]
+        return [tk.read_redrive_status(machine / LEDGER) for machine in machines]
 
     def _count(self, *, was_running: bool) -> None:
         self.kills["while it ran" if was_running else "after its end"] += 1
 
-    def wrong(self, results: Sequence[tk.RedriveResult]) -> dict[str, int]:
+    def wrong(self, results: Sequence[tk.results.RedriveResult]) -> dict[str, int]:
         """Return what was done twice, or is reported otherwise than it is; empty if all is right."""
         wrong: Counter[str] = Counter()
         listed = set(tk.load_failures(self.shop.service, progress=False)["dlq_id"])

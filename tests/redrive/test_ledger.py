@@ -152,7 +152,7 @@ def run(path: Path) -> None:
 
 def states(path: Path) -> list[tuple[str, str]]:
     """Return the state and reason of each entry."""
-    frame = tk.redrive_status(path).frame
+    frame = tk.read_redrive_status(path).frame
     return list(zip(frame["state"], frame["reason"].fillna(""), strict=True))
 
 
@@ -169,12 +169,12 @@ def test_a_ledger_of_the_first_version_is_read_and_converted(
     assert (killed / "old.sqlite").stat().st_size == PAGE
     files = files_of(killed)
     assert (
-        tk.redrive_status(killed / "old.sqlite")
+        tk.read_redrive_status(killed / "old.sqlite")
         .frame["state"]
         .value_counts()["started"]
         == 1
     )
-    assert len(tk.redrive_history(killed / "old.sqlite")) == 1
+    assert len(tk.read_redrive_history(killed / "old.sqlite")) == 1
     assert files_of(killed) == files
     with Ledger.running(killed / "old.sqlite") as ledger:
         ledger.add(plan)
@@ -182,7 +182,10 @@ def test_a_ledger_of_the_first_version_is_read_and_converted(
         ledger.skip(plan.hash, plan.acted.iloc[1].to_dict(), "gone")
         assert not (killed / "old.sqlite-wal").exists()
     counts = (
-        tk.redrive_status(killed / "old.sqlite").frame["state"].value_counts().to_dict()
+        tk.read_redrive_status(killed / "old.sqlite")
+        .frame["state"]
+        .value_counts()
+        .to_dict()
     )
     assert counts == {"succeeded": 1, "skipped": 1, "waiting": 28}
 
@@ -199,7 +202,12 @@ def test_files_of_other_programs_are_left_as_they_are(
     database.close()
     path.chmod(0o644)
     files = files_of(path.parent)
-    for call in (tk.redrive_status, tk.redrive_history, returned_entries, run):
+    for call in (
+        tk.read_redrive_status,
+        tk.read_redrive_history,
+        returned_entries,
+        run,
+    ):
         with pytest.raises(InputError, match="another program"):
             call(path)
     assert files_of(path.parent) == files
@@ -232,7 +240,7 @@ def test_reading_an_unfinished_redrive_changes_nothing(
     files = files_of(torn)
     try:
         assert (
-            tk.redrive_status(torn / path.name)
+            tk.read_redrive_status(torn / path.name)
             .frame["state"]
             .value_counts()["intended"]
             == 1
@@ -250,13 +258,13 @@ def test_an_empty_file_is_no_ledger_until_a_run(
     """Readers refuse it and leave it empty; a run begins its ledger there."""
     path = tmp_path / "empty.sqlite"
     path.touch()
-    for call in (tk.redrive_status, tk.redrive_history):
+    for call in (tk.read_redrive_status, tk.read_redrive_history):
         with pytest.raises(InputError, match="an empty file"):
             call(path)
     assert not path.stat().st_size
     with Ledger.running(path) as ledger:
         ledger.add(plan)
-    assert (tk.redrive_status(path).frame["state"] == "waiting").all()
+    assert (tk.read_redrive_status(path).frame["state"] == "waiting").all()
 
 
 DAMAGE = {
@@ -290,7 +298,7 @@ def test_a_damaged_ledger_is_a_clear_error(
     database = sqlite3.connect(path)
     database.executescript(DAMAGE[damage])
     database.close()
-    for call in (tk.redrive_status, tk.redrive_history):
+    for call in (tk.read_redrive_status, tk.read_redrive_history):
         with pytest.raises(InputError, match="opening the ledger"):
             call(path)
     with pytest.raises(InputError, match="opening the ledger"):
@@ -397,7 +405,7 @@ def test_another_plan_calls_a_function_again_once_the_outcome_is_known(
         tk.run_redrive(
             shop.service, plan, ledger=path, confirm=plan.confirmation, progress=False
         )
-        found.append(tk.redrive_status(path).frame)
+        found.append(tk.read_redrive_status(path).frame)
     assert [set(frame["state"]) for frame in found] == [
         {"failed again"},
         {"skipped"},

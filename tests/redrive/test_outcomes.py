@@ -43,11 +43,11 @@ def test_a_redrive_that_did_nothing_is_stopped_and_names_the_error(
     assert result.verdict.startswith(STOPPED)
     assert ERROR in result.last_error
     assert ERROR in result.frame.set_index("state").loc["stopped", "reason"].iloc[0]
-    status = tk.redrive_status(ledger)
+    status = tk.read_redrive_status(ledger)
     assert status.verdict == result.verdict
     (section,) = [
         one
-        for one in tk.failure_report(late, redrive=ledger).sections
+        for one in tk.report_failures(late, redrive=ledger).sections
         if one.name == "redrive"
     ]
     assert section.sentence == result.verdict
@@ -103,10 +103,11 @@ def test_a_run_that_is_waited_for_has_a_countdown(shop: Shop, ledger: Path) -> N
     running.start()
     until(
         lambda: (
-            ledger.exists() and "started" in set(tk.redrive_history(ledger)["state"])
+            ledger.exists()
+            and "started" in set(tk.read_redrive_history(ledger)["state"])
         )
     )
-    status = tk.redrive_status(ledger)
+    status = tk.read_redrive_status(ledger)
     assert status.verdict.startswith(
         "Not finished: 0 succeeded, 1 started, 1 not sent."
     )
@@ -115,7 +116,7 @@ def test_a_run_that_is_waited_for_has_a_countdown(shop: Shop, ledger: Path) -> N
     assert re.search(r"4 min \d+ s left|5 min left", status.verdict)
     shop.held["waited"].set()
     running.join(60)
-    done = tk.redrive_status(ledger)
+    done = tk.read_redrive_status(ledger)
     assert done.verdict == "Done: 2 succeeded."
     assert done.frame["reason"].isna().all()
 

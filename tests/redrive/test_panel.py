@@ -72,7 +72,7 @@ def test_stop_sends_nothing_more_and_says_what_is_open(
     panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
     write(panel.confirm, panel.value.confirmation)
     press(panel, "Run")
-    until(lambda: ledger.exists() and len(tk.redrive_history(ledger)))
+    until(lambda: ledger.exists() and len(tk.read_redrive_history(ledger)))
     waiting = r"0 of 8 · running for \d+ s · 1 started, 7 waiting · (9 min \d+ s|10 min) until the deadline"
     until(lambda: re.fullmatch(waiting, panel.message))
     for _ in range(2):  # a second press warns once more, and keeps the progress
@@ -202,7 +202,7 @@ def test_without_a_service_it_is_only_planned(shop: Shop, ledger: Path) -> None:
 def test_one_press_in_the_browser_plans_the_selection_or_the_group(shop: Shop) -> None:
     """The selected failures, or else those of the ticked groups; without either it says what to do."""
     failed = pd.concat([shop.fail(name, 2) for name in ("browsed-a", "browsed-b")])
-    browser = tk.FailureBrowser(failed, service=shop.service)
+    browser = tk.FailurePanel(failed, service=shop.service)
     browser.actions.receive({"press": "Plan a redrive", "fields": []})
     assert "tick a group" in browser.message
     browser.value = tk.FailureView(selected=failed["dlq_id"].tolist()[:3])

@@ -368,7 +368,7 @@ def test_a_ledger_with_an_older_plan_is_readable(
     """Status and history by the hash that it was run with; it cannot be run or saved again."""
     content, key = older(plan)
     ledger_of(ledger, content, key)
-    result = tk.redrive_status(ledger)
+    result = tk.read_redrive_status(ledger)
     states = result.frame.set_index("dlq_id")["state"]
     assert (result.plan.hash, states["d0"], states["d4"], states["d1"]) == (
         key,
@@ -376,7 +376,7 @@ def test_a_ledger_with_an_older_plan_is_readable(
         "waiting",
         "left",
     )
-    assert tk.redrive_history(ledger)["plan"].tolist() == [key]
+    assert tk.read_redrive_history(ledger)["plan"].tolist() == [key]
     for call in (
         lambda: tk.run_redrive(
             shop.service, result.plan, ledger=ledger, confirm=result.plan.confirmation
@@ -398,15 +398,15 @@ def test_a_hostile_plan_in_a_ledger_is_refused(
         WRONG[name](content)
         path = ledger_of(ledger.with_name(f"{key}.sqlite"), content, key)
         with pytest.raises(InputError, match="reading the plan"):
-            tk.redrive_status(path)
+            tk.read_redrive_status(path)
     typed = ledger_of(ledger.with_name("typed.sqlite"), content_of(plan), plan.hash)
     with closing(sqlite3.connect(typed)) as database, database:
         database.execute("UPDATE plans SET plan = 7")
     with pytest.raises(InputError, match="opening the ledger"):
-        tk.redrive_status(typed)
+        tk.read_redrive_status(typed)
     swapped = ledger_of(ledger, content_of(plan), "0" * 64)
     with pytest.raises(InputError, match="another plan"):
-        tk.redrive_status(swapped)
+        tk.read_redrive_status(swapped)
 
 
 def outcome(content: object) -> tk.RedrivePlan | str:

@@ -20,14 +20,14 @@ from toolkit.redrive.running import new_run_id
 from toolkit_service.demo.local_service import LocalService
 
 
-def states(result: tk.RedriveResult) -> dict[str, int]:
+def states(result: tk.results.RedriveResult) -> dict[str, int]:
     """How many entries have each state."""
     return result.frame["state"].value_counts().to_dict()
 
 
 def run(
     shop: Shop, plan: tk.RedrivePlan, ledger: Path, **options: object
-) -> tk.RedriveResult:
+) -> tk.results.RedriveResult:
     """Run a plan as its user does, without a bar."""
     return tk.run_redrive(
         shop.service,
@@ -80,7 +80,7 @@ def test_a_run_that_is_through_sends_nothing_more(shop: Shop, ledger: Path) -> N
     again = run(shop, plan, ledger)
     pd.testing.assert_frame_equal(first.frame, again.frame)
     assert shop.delivered == delivered
-    pd.testing.assert_frame_equal(tk.redrive_status(ledger).frame, again.frame)
+    pd.testing.assert_frame_equal(tk.read_redrive_status(ledger).frame, again.frame)
 
 
 def test_a_failure_of_another_kind_is_told_apart(shop: Shop, ledger: Path) -> None:
@@ -188,7 +188,7 @@ def test_an_entry_that_leaves_while_its_failure_function_runs_is_unknown(
         if (
             not removed
             and ledger.exists()
-            and "started" in set(tk.redrive_status(ledger).frame["state"])
+            and "started" in set(tk.read_redrive_status(ledger).frame["state"])
         ):
             removed.append(
                 shop.request("DELETE", f"/v2/workflows/dlq/{failed['dlq_id'].iloc[0]}")
@@ -314,7 +314,7 @@ def test_killed_at_any_moment_nothing_is_done_twice(
             except subprocess.TimeoutExpired:
                 process.kill()
                 kills += 1
-    result = tk.redrive_status(ledger)
+    result = tk.read_redrive_status(ledger)
     assert states(result) == {"succeeded": 40, "failed again": 1, "stopped": 19}
     assert kills >= 2
     runs = {
@@ -348,7 +348,7 @@ def test_one_process_runs_with_a_ledger(shop: Shop, ledger: Path) -> None:
 
     def progress(_done: int, _total: int | None) -> None:
         if not told:
-            told.append(tk.redrive_status(ledger).verdict)
+            told.append(tk.read_redrive_status(ledger).verdict)
             with pytest.raises(LedgerLockedError, match="another process"):
                 run(shop, plan, ledger)
 
@@ -370,14 +370,14 @@ def test_entries_that_come_back_are_linked_to_their_origin(
         )
         assert states(run(shop, plan, ledger)) == {"failed again": 1}
         failed = shop.failures("chain", 1)
-    history = tk.redrive_history(ledger)
+    history = tk.read_redrive_history(ledger)
     assert history["origin"].tolist() == [first, first]
     assert history["times"].tolist() == [1, 2]
     assert history["plan"].nunique() == 2
     left = tk.plan_redrive(failed, history=ledger)
     assert left.frame["reason"].tolist() == ["an earlier redrive brought it back"]
     with pytest.raises(InputError, match="It has"):
-        tk.redrive_status(ledger, plan="nothing")
+        tk.read_redrive_status(ledger, plan="nothing")
 
 
 def test_a_ledger_of_something_else_is_refused(shop: Shop, tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_a_ledger_of_something_else_is_refused(shop: Shop, tmp_path: Path) -> No
     other.write_text("not a database, but long enough to be read as one " * 30)
     for path in (other, tmp_path / "missing.sqlite"):
         with pytest.raises(InputError, match="ledger"):
-            tk.redrive_status(path)
+            tk.read_redrive_status(path)
     assert other.read_text().startswith("not a database")
 
 

@@ -17,7 +17,7 @@ from toolkit.analysis import error_signatures, recent_failures
 from toolkit.cli.command_line import main
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.failures.over_time import failure_trend
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 from toolkit.snapshots.manifest import read_manifest, write_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.tables.receipt import Syncs
@@ -68,7 +68,7 @@ def test_a_stopped_snapshot_tells_nothing_about_the_last_day(
     """Recent counts and changes are null, and the headline and the JSON have the age."""
     end = NOW - timedelta(days=14)
     frame = loaded(stream(end), end, every(3600, end))
-    found = failure_report(frame, **options | {"now": lambda: NOW})
+    found = report_failures(frame, **options | {"now": lambda: NOW})
     values = found.to_dict()
     assert found.verdict.startswith(
         "Out of date: the data end at 2026-02-24 12:00 UTC, 14 days before"
@@ -98,7 +98,7 @@ def test_a_stopped_snapshot_tells_nothing_about_the_last_day(
 def test_counts_end_when_the_data_end(options: dict[str, Any]) -> None:
     """Two hours after the latest sync, the last day is the one before the sync, and is named so."""
     end = NOW - 2 * HOUR
-    values = failure_report(
+    values = report_failures(
         loaded(stream(end), end, every(3600, end)), **options
     ).to_dict()
     assert values["data"]["state"] == "current"
@@ -136,12 +136,12 @@ def test_how_old_data_may_be(
     frame = loaded(
         stream(end, hours=60), end, None if syncs is None else every(syncs, end)
     )
-    found = failure_report(frame, max_age=max_age, **options | {"now": lambda: NOW})
+    found = report_failures(frame, max_age=max_age, **options | {"now": lambda: NOW})
     assert found.to_dict()["data"]["state"] == state
     assert (recent_failures(frame, lambda: NOW, max_age=max_age).failures is None) == (
         state != "current"
     )
-    counts = tk.count_workflows(frame, now=lambda: NOW, max_age=max_age)
+    counts = tk.analysis.count_workflows(frame, now=lambda: NOW, max_age=max_age)
     assert counts["recent"].isna().all() == (state != "current")
 
 
@@ -149,7 +149,7 @@ def test_a_look_back_is_not_a_wrong_clock(options: dict[str, Any]) -> None:
     """A report as of an earlier time is on data that are later."""
     frame = loaded(stream(NOW), NOW)
     assert (
-        failure_report(frame, **options | {"now": NOW - 5 * HOUR}).to_dict()["data"][
+        report_failures(frame, **options | {"now": NOW - 5 * HOUR}).to_dict()["data"][
             "state"
         ]
         == "current"
@@ -174,7 +174,7 @@ def test_what_was_first_seen_after_a_gap_is_new(options: dict[str, Any]) -> None
     )
     ids = error_signatures(["card declined", "no space left on device"])
     frame["signature"] = pd.Series([*ids[:1] * (len(rows) - 1), ids[1]], dtype="str")
-    change = failure_report(frame, **options).to_dict()["change"]
+    change = report_failures(frame, **options).to_dict()["change"]
     assert [change["titles"][group] for group in change["new_groups"]] == [
         "no space left on device"
     ]
@@ -186,10 +186,10 @@ def test_the_first_failures_of_a_quiet_queue_are_new(options: dict[str, Any]) ->
         [_row(NOW - HOUR * number / 10, "no space left") for number in range(1, 21)],
         NOW,
     )
-    change = failure_report(frame, **options).to_dict()["change"]
+    change = report_failures(frame, **options).to_dict()["change"]
     assert len(change["new_groups"]) == 1
     assert change["worse"] is True
-    nothing = failure_report(loaded([], NOW), **options).to_dict()["change"]
+    nothing = report_failures(loaded([], NOW), **options).to_dict()["change"]
     assert (nothing["new_groups"], nothing["worse"], nothing["failures"]) == (
         [],
         False,
@@ -288,7 +288,7 @@ def test_a_browser_warns_of_old_data() -> None:
     """A line above the table names the age, and there is none for data of today."""
     end = NOW - timedelta(days=3)
     frame = loaded(stream(end, hours=5), end)
-    old = tk.FailureBrowser(frame, now=NOW)
-    new = tk.FailureBrowser(frame, now=NOW, max_age="4d")
+    old = tk.FailurePanel(frame, now=NOW)
+    new = tk.FailurePanel(frame, now=NOW, max_age="4d")
     assert "3 days old" in old._counted.value
     assert "Out of date" not in new._counted.value

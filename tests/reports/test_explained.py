@@ -20,7 +20,7 @@ from tests.reports.conftest import failures
 from toolkit.analysis import failure_functions, sample_failures
 from toolkit.drawing.style import THEMES, drawing
 from toolkit.redrive.choices import recommended
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 from toolkit.reports.sections import ReportCode, ReportFigure, ReportText
 from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder
@@ -48,7 +48,9 @@ def sample():
 @pytest.fixture(scope="module")
 def report(sample):
     """A report on it."""
-    return failure_report(sample, now=NOW, retention="15d", redactor=Redactor(key=b"k"))
+    return report_failures(
+        sample, now=NOW, retention="15d", redactor=Redactor(key=b"k")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +202,7 @@ def test_a_quiet_history_makes_a_short_calm_report(seed):
     How often one is found in a quiet history is measured by tests/accuracy.
     """
     failures = history(seed, quiet=True).failures.reindex(columns=FAILURES.names)
-    quiet = failure_report(failures, now=END.to_pydatetime())
+    quiet = report_failures(failures, now=END.to_pydatetime())
     names = {one["name"] for one in quiet.to_dict()["sections"]}
     assert not names & {"why", "actions", "postmortem"}
     assert "explanation" not in quiet.verdict
@@ -263,7 +265,7 @@ def test_code_with_earlier_failures_runs_too(sample):
     """A report that compares prints code that compares."""
     when = sample["failed_at"].fillna(sample["created_at"])
     previous = sample[when < NOW - timedelta(hours=6)]
-    report = failure_report(
+    report = report_failures(
         sample[when > NOW - timedelta(days=9)], previous, now=NOW, retention="15d"
     )
     assert report.to_dict()["change"]["new_groups"] == list(
@@ -293,7 +295,7 @@ def test_suggested_actions_run_as_they_are_printed_and_do_what_they_recommend():
 
 def _run_actions(service: tk.Service) -> None:
     before = tk.load_failures(service, progress=False)
-    report = failure_report(before, redactor=service.redactor, retention="30d")
+    report = report_failures(before, redactor=service.redactor, retention="30d")
     actions = next(one for one in report.sections if one.name == "actions")
     texts = [part.text for part in actions.parts if isinstance(part, ReportText)]
     codes = [part.code for part in actions.parts if isinstance(part, ReportCode)]
@@ -327,7 +329,7 @@ def test_one_burst_does_not_flatten_the_figure():
          "workflow_url": "https://shop.example/pay"}
         for number, (when, text) in enumerate(told)
     ]  # fmt: skip
-    report = failure_report(frame_from_rows(rows, FAILURES), now=NOW)
+    report = report_failures(frame_from_rows(rows, FAILURES), now=NOW)
     (figure,) = [
         part
         for one in report.sections
@@ -359,7 +361,7 @@ def test_every_engine_has_the_same_explanations(sample, report, tmp_path):
         duckdb.connect().from_arrow(table),
     ]
     for other in others:
-        found = failure_report(
+        found = report_failures(
             other, now=NOW, retention="15d", redactor=Redactor(key=b"k")
         )
         for name in (
@@ -380,7 +382,7 @@ def test_of_many_failures_a_sample_is_looked_at_and_named(sample, monkeypatch):
     """Counts stay those of all; explanations say that they are of a sample, and their code draws it."""
     monkeypatch.setattr("toolkit.reports.evidence.MOST", 2_000)
     monkeypatch.setattr("toolkit.reports.explained_sections.MOST", 2_000)
-    report = failure_report(sample, now=NOW, retention="15d")
+    report = report_failures(sample, now=NOW, retention="15d")
     number = f"{len(sample_failures(sample, most=2_000)):,} failures"
     said = {one["name"]: one["sentence"] for one in report.to_dict()["sections"]}
     assert f"Estimated from a sample of {number}." in said["why"]
@@ -415,7 +417,7 @@ def test_no_secret_is_in_an_explanation():
          "labels": json.dumps([canary]), "label": canary, "url": f"https://shop.example/{canary}"}
         for number, when in enumerate(times)
     ]  # fmt: skip
-    report = failure_report(
+    report = report_failures(
         frame_from_rows(rows, FAILURES),
         now=NOW,
         redactor=Redactor(key=b"k", own=[Secret(canary)]),
@@ -447,7 +449,7 @@ def test_rows_chosen_of_a_load_are_compared_by_their_times(later):
     whole = failures(rows, ended_at=NOW.isoformat())
     earlier = whole[whole["failed_at"] < pd.Timestamp(NOW) - pd.Timedelta(hours=24)]
     again = failures(rows, ended_at=(NOW + later).isoformat())
-    sentence = section(failure_report(again, previous=earlier, now=NOW), "changed")[
+    sentence = section(report_failures(again, previous=earlier, now=NOW), "changed")[
         "sentence"
     ]
     assert sentence.startswith(

@@ -14,7 +14,7 @@ import toolkit as tk
 from tests.reports.conftest import failures
 from tests.reports.test_explained import records, section
 from toolkit.cli import main
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -65,7 +65,7 @@ def test_a_stock_that_grows_at_a_constant_rate_is_no_change(
 ) -> None:
     """Snapshots never drop rows: what counts is how many failures came, not how many there are."""
     later, earlier = with_earlier(at(every(24, NOW - 240 * HOUR, NOW)), NOW - 24 * HOUR)
-    report = failure_report(later, earlier, **options)
+    report = report_failures(later, earlier, **options)
     change = report.to_dict()["change"]
     assert (change["worse"], change["grown_groups"], change["new_groups"]) == (
         False,
@@ -89,7 +89,7 @@ def test_a_rise_of_one_group_is_worse(options: dict[str, Any]) -> None:
         [NOW - HOUR], "bad token"
     )
     later, earlier = with_earlier(rows, NOW - 24 * HOUR)
-    report = failure_report(later, earlier, **options)
+    report = report_failures(later, earlier, **options)
     change = report.to_dict()["change"]
     assert change["worse"] is True
     assert [change["titles"][group] for group in change["grown_groups"]] == ["no route"]
@@ -149,7 +149,7 @@ def test_the_change_is_counted_to_the_second(options: dict[str, Any]) -> None:
     edge = [
         now - 24 * HOUR + timedelta(seconds=second) for second in (-30, -7, 0, 7, 30)
     ]
-    report = failure_report(
+    report = report_failures(
         failures(at([*every(10, NOW - 90 * HOUR, NOW - 25 * HOUR), *edge, NOW])),
         **options | {"now": now},
     )
@@ -165,7 +165,7 @@ def test_loads_seconds_apart_are_compared(options: dict[str, Any]) -> None:
         [start + timedelta(seconds=12 + number) for number in range(9)], "no route"
     )
     later, earlier = with_earlier(rows, start + timedelta(seconds=10))
-    report = failure_report(later, earlier, **options)
+    report = report_failures(later, earlier, **options)
     assert report.to_dict()["change"]["failures"] == 9
     assert records(report, "changed")[0]["now"] == 9
     assert not report.to_dict()["change"]["worse"]
@@ -181,11 +181,11 @@ def test_entries_that_left_the_queue_are_gone_and_cannot_be_retried(
     later, earlier = with_earlier(rows, NOW - 24 * HOUR)
     gone = [row["dlq_id"] for row in (*rows[:21], rows[-1])]
     kept = in_queue(later, gone)
-    report = failure_report(kept, in_queue(earlier, []), **options)
+    report = report_failures(kept, in_queue(earlier, []), **options)
     comparison = report.to_dict()["comparison"]
     assert (comparison["new"], comparison["gone"]) == (20, 21)
     signed = tk.group_failures(kept).assign(kept)
-    counted = tk.count_expiring(signed, "7d", NOW, by="signature").drop(
+    counted = tk.analysis.count_expiring(signed, "7d", NOW, by="signature").drop(
         columns="next_at"
     )
     rows = records(report, "deadline")
@@ -218,7 +218,7 @@ def test_the_named_error_the_count_and_the_ids_are_of_the_same_failures(
         rows += at(
             [when], "TypeError: no currency" if number % 25 else "late", **shared
         )
-    report = failure_report(failures(rows), **options)
+    report = report_failures(failures(rows), **options)
     (row,) = records(report, "why")
     assert row["explanation"].startswith("1. mostly TypeError: no currency")
     assert row["failures"] == 1_000
@@ -256,7 +256,7 @@ def test_a_receipt_of_a_snapshot_says_what_its_load_read(
         server.json(json.dumps({"messages": rows}).encode())
         tk.sync_failures(server.service(), tmp_path / "kept", progress=False)
     frame = tk.read_snapshot(tmp_path / "kept")
-    receipt = tk.receipt(frame)
+    receipt = tk.get_receipt(frame)
     assert (len(frame), receipt.rows, receipt.frame_rows, receipt.complete) == (
         3,
         1,
@@ -267,9 +267,9 @@ def test_a_receipt_of_a_snapshot_says_what_its_load_read(
         receipt.verdict
         == "complete: 1 failure; this frame has 3 rows, not the 1 loaded"
     )
-    assert tk.summary(frame).complete is True
+    assert tk.summarize(frame).complete is True
     for source in (frame, tmp_path / "kept"):
-        assert failure_report(source, now=NOW).to_dict()["completeness"][
+        assert report_failures(source, now=NOW).to_dict()["completeness"][
             "sentence"
         ] == (
             "Complete: every entry present during the load was read (1 row). The report includes 2 from "

@@ -13,7 +13,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
 
@@ -43,7 +43,7 @@ def codes(found):
 
 def test_numbers_by_hand(make, rows, options):
     """Counts, shares, texts and expiries are those counted by hand."""
-    found = failure_report(make(rows), **options).to_dict()
+    found = report_failures(make(rows), **options).to_dict()
     assert found["overview"] == {
         "count": 12,
         "workflows": 2,
@@ -87,7 +87,7 @@ def test_numbers_by_hand(make, rows, options):
 
 def test_verdict(make, rows, options):
     """The verdict is one sentence with counts, window, the worst workflow, and expiry."""
-    report = failure_report(make(rows), retention="6d", **options)
+    report = report_failures(make(rows), retention="6d", **options)
     assert report.verdict == (
         "12 failures since 2026-03-03 00:00 UTC in 2 workflows between 2026-03-04 23:00 and 2026-03-10 11:00 "
         "UTC, 8 of them (67 %) in https://shop.example/pay; 2 expire within 24 hours."
@@ -103,7 +103,7 @@ def test_the_verdict_names_the_filter(make, rows, options):
     )
     scope = {"kind": "messages", "revealed": False} | chosen.scope()
     named = "of plain messages with label prod or eu and status 500 until 2026-03-10 12:00 UTC"
-    report = failure_report(make(rows, scope=scope), **options)
+    report = report_failures(make(rows, scope=scope), **options)
     assert report.verdict.startswith(f"12 failures {named} in 2 workflows between ")
     for form in (
         report.to_html(),
@@ -113,10 +113,10 @@ def test_the_verdict_names_the_filter(make, rows, options):
     ):
         assert named in form
     assert (
-        failure_report(make([], scope=scope), **options).verdict
+        report_failures(make([], scope=scope), **options).verdict
         == f"No failures {named}."
     )
-    everything = failure_report(
+    everything = report_failures(
         make(rows, scope={"kind": "workflows", "revealed": False}), **options
     )
     assert everything.verdict.startswith("12 failures in 2 workflows between ")
@@ -129,7 +129,7 @@ def test_what_is_new(make, rows, options):
     previous["dlq_id"] = pd.Series(
         [*[f"d{n}" for n in range(12) if n % 3 and n != 1], "old"], dtype="str"
     )
-    report = failure_report(make(rows), previous, **options)
+    report = report_failures(make(rows), previous, **options)
     found = report.to_dict()["comparison"]
     assert found == {
         "previous_count": 8, "new": 5, "gone": 1, "is_part": False, "new_workflows": ["https://shop.example/mail"],
@@ -138,13 +138,13 @@ def test_what_is_new(make, rows, options):
     assert "; 5 new compared with the earlier failures" in report.verdict
     assert (
         "; none new compared with the earlier failures"
-        in failure_report(make(rows), make(rows), **options).verdict
+        in report_failures(make(rows), make(rows), **options).verdict
     )
 
 
 def test_many_new_ids_are_capped_with_a_count(make, options):
     """At most 200 ids are listed, and the others are counted."""
-    report = failure_report(make([{}] * 450), make([]), **options)
+    report = report_failures(make([{}] * 450), make([]), **options)
     found = report.to_dict()["comparison"]
     assert (found["new"], len(found["ids"]), found["ids_left_out"]) == (450, 200, 250)
     assert "and 250 more" in report.to_markdown()
@@ -170,7 +170,7 @@ def test_completeness_is_reported(make, rows, options, receipt, state, said):
     frame = make(rows, **(receipt or {}))
     if receipt is None:
         frame.attrs.clear()
-    report = failure_report(frame, **options)
+    report = report_failures(frame, **options)
     found = report.to_dict()["completeness"]
     assert found["state"] == state
     assert said in found["sentence"]
@@ -201,7 +201,7 @@ def test_comparisons_that_may_mislead_say_so(make, rows, options, receipt, cauti
     previous = make(rows[:5], **(receipt or {}))
     if receipt is None:
         previous.attrs.clear()
-    report = failure_report(make(rows), previous, **options)
+    report = report_failures(make(rows), previous, **options)
     if caution is None:
         assert report.to_dict()["comparison"]["caution"] is None
         return
@@ -218,7 +218,7 @@ def test_code_asks_for_the_same(make, rows, options):
         "since": "2026-03-03T00:00:00.000Z",
         "label": ["eu", "us"],
     }
-    report = failure_report(
+    report = report_failures(
         make(rows, scope=scope, limit=50), retention=timedelta(days=3), **options
     )
     code = report.to_dict()["code"]
@@ -230,13 +230,13 @@ def test_code_asks_for_the_same(make, rows, options):
         "failures = tk.load_failures(service, chosen, kind='messages', limit=50)"
         in code
     )
-    assert "tk.failure_report(failures, retention='3d').save(" in code
+    assert "tk.report_failures(failures, retention='3d').save(" in code
     compile(code, "report", "exec")
 
 
 def test_every_code_uses_public_names(make, rows, options):
     """Code in a report runs unchanged, with `tk` and the frame alone."""
-    found = failure_report(make(rows), **options).to_dict()
+    found = report_failures(make(rows), **options).to_dict()
     *counting, making = codes(found)
     assert making == found["code"]
     for code in counting:
@@ -248,7 +248,7 @@ def test_every_code_uses_public_names(make, rows, options):
 
 def test_no_failures(make, options):
     """No failures is a normal report, in every form."""
-    report = failure_report(make([]), make([{}]), **options)
+    report = report_failures(make([]), make([{}]), **options)
     assert (
         report.verdict
         == "No failures since 2026-03-03 00:00 UTC; none new compared with the earlier failures."
@@ -260,7 +260,7 @@ def test_no_failures(make, options):
 
 def test_rows_without_anything(make, options):
     """Rows with nothing but an id are reported too, in every form."""
-    report = failure_report(make([{}, {}, {}]), **options)
+    report = report_failures(make([{}, {}, {}]), **options)
     assert report.verdict == "3 failures since 2026-03-03 00:00 UTC."
     assert "3 failures without a usable time, in no chart." in report.to_html()
     assert "(none)" in report.to_markdown()
@@ -268,7 +268,7 @@ def test_rows_without_anything(make, options):
 
 def test_values_are_json_and_a_copy(make, rows, options):
     """The findings are plain JSON values, and changing them does not change the report."""
-    report = failure_report(make(rows), make(rows[:3]), **options)
+    report = report_failures(make(rows), make(rows[:3]), **options)
     found = report.to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     found["overview"]["count"] = 0
@@ -279,9 +279,9 @@ def test_frames_are_not_changed(make, rows, options):
     """The caller's frames are not changed; an Arrow table has the same numbers."""
     frame, previous = make(rows), make(rows[:3])
     before = frame.copy(deep=True)
-    report = failure_report(frame, previous, **options)
+    report = report_failures(frame, previous, **options)
     pd.testing.assert_frame_equal(frame, before)
-    from_arrow = failure_report(
+    from_arrow = report_failures(
         to_table(frame, FAILURES), previous, **options
     ).to_dict()
     assert parts(from_arrow, "where") == parts(report.to_dict(), "where") != []
@@ -291,28 +291,28 @@ def test_frames_are_not_changed(make, rows, options):
 def test_bad_options_are_refused(make, options, bad):
     """A retention or a time that cannot be read is an error."""
     with pytest.raises(InputError, match="expected"):
-        failure_report(make([]), **(options | bad))
+        report_failures(make([]), **(options | bad))
 
 
 def test_a_time_without_a_zone_is_utc(make, rows, options):
     """As everywhere in the toolkit, a time without a zone counts as UTC."""
     naive = options | {"now": options["now"].replace(tzinfo=None)}
     assert (
-        failure_report(make(rows), **naive).to_dict()
-        == failure_report(make(rows), **options).to_dict()
+        report_failures(make(rows), **naive).to_dict()
+        == report_failures(make(rows), **options).to_dict()
     )
 
 
 def test_a_frame_of_something_else_is_refused(options):
     """A frame without the columns of failures is an error that names them."""
     with pytest.raises(InputError, match="failed_at"):
-        failure_report(pd.DataFrame({"id": [1]}), **options)
+        report_failures(pd.DataFrame({"id": [1]}), **options)
 
 
 def test_now_defaults_to_the_clock():
     """Without `now`, the clock is read."""
     made = datetime.fromisoformat(
-        failure_report(frame_from_rows([], FAILURES)).to_dict()["generated_at"]
+        report_failures(frame_from_rows([], FAILURES)).to_dict()["generated_at"]
     )
     assert abs(datetime.now(UTC) - made) < timedelta(minutes=1)
 
@@ -324,8 +324,8 @@ def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, opt
         ["2026-03-01"] + [None] * (len(frame) - 1), utc=True
     )
     gone = frame["dlq_id"][0]
-    found = failure_report(frame, **options).to_dict()
-    whole = failure_report(make(rows), **options).to_dict()
+    found = report_failures(frame, **options).to_dict()
+    whole = report_failures(make(rows), **options).to_dict()
     assert (found["overview"]["count"], found["overview"]["gone"]) == (len(frame), 1)
     assert "1 from earlier loads" in found["completeness"]["sentence"]
     assert sum(row["failures"] for row in records(found, "expiry", 1)) == len(frame) - 1
@@ -336,7 +336,7 @@ def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, opt
 def test_the_four_numbers_and_their_changes(make, rows, options):
     """Totals, the last day against the one before, and expiry; changes are null where unknown."""
     wide = {"scope": {"since": "2026-03-01T00:00:00.000Z"}}
-    found = failure_report(make(rows, **wide), **options).to_dict()
+    found = report_failures(make(rows, **wide), **options).to_dict()
     numbers = [
         (number["name"], number["value"], number["change"])
         for number in found["numbers"]
@@ -352,13 +352,13 @@ def test_the_four_numbers_and_their_changes(make, rows, options):
         "workflow": "https://shop.example/pay", "failures": 8, "last 24 h": 1, "before": 1, "share": 0.666667,
     }  # fmt: skip
     earlier = make(rows[:3], started_at="2026-03-10T11:58:00+00:00")
-    compared = failure_report(make(rows), earlier, **options).to_dict()
+    compared = report_failures(make(rows), earlier, **options).to_dict()
     assert compared["numbers"][0]["change"] == 9
     assert (
         compared["numbers"][0]["note"]
         == "9 new and 0 gone compared with the earlier failures"
     )
-    part = failure_report(
+    part = report_failures(
         make(rows), make(rows[:3]), **options
     ).to_dict()  # of the same load
     assert (part["comparison"]["is_part"], part["numbers"][0]["change"]) == (True, None)
@@ -385,7 +385,7 @@ def test_a_change_is_unknown_where_the_day_before_is_not_covered(
     The tile names a usual number only if the headline compares with it.
     """
     rows = rows[:count]
-    found = failure_report(
+    found = report_failures(
         make(rows, **receipt), retention=retention, **options
     ).to_dict()
     assert found["recent"]["failures_before"] is None
@@ -396,7 +396,7 @@ def test_a_change_is_unknown_where_the_day_before_is_not_covered(
     assert records(found, "worst")[0]["before"] is None
     assert (
         "up"
-        not in failure_report(
+        not in report_failures(
             make(rows, **receipt), retention=retention, **options
         ).to_markdown()[:600]
     )
@@ -410,13 +410,13 @@ def test_the_json_twin_follows_its_schema(make, rows, options):
     )
     validator = jsonschema.Draft202012Validator(schema)
     for made in (
-        failure_report(make(rows), make(rows[:3]), **options),
-        failure_report(make(rows), **options),
-        failure_report(make([]), **options),
-        failure_report(frame_from_rows([{"dlq_id": "a"}], FAILURES), **options),
+        report_failures(make(rows), make(rows[:3]), **options),
+        report_failures(make(rows), **options),
+        report_failures(make([]), **options),
+        report_failures(frame_from_rows([{"dlq_id": "a"}], FAILURES), **options),
     ):
         assert [error.message for error in validator.iter_errors(made.to_dict())] == []
-    broken = failure_report(make(rows), **options).to_dict() | {
+    broken = report_failures(make(rows), **options).to_dict() | {
         "verdict": 3,
         "surprise": 1,
     }
@@ -430,7 +430,7 @@ def test_states_beyond_the_cap_are_counted(make, rows, options):
         {**rows[0], "failure_function_state": f"STATE_{number}"}
         for number in range(400)
     ]
-    report = failure_report(
+    report = report_failures(
         make([*many, {**rows[0], "failure_function_state": None}]), **options
     )
     found = report.to_dict()

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader
 from markdown_it import MarkdownIt
 
 from toolkit.errors import InputError, ToolkitError
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 from toolkit.reports.markdown_form import escape_markdown
 from toolkit.reports.sections import ReportColumn
 from toolkit.secrets.redaction import Redactor, Secret, visible
@@ -120,7 +120,7 @@ def hostile(make, payload):
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_hostile_texts_are_inert_in_html(make, options, payload):
     """In every text column, receipt and title a payload adds no element or attribute, and is seen as text."""
-    report = failure_report(
+    report = report_failures(
         hostile(make, payload), make([], source=payload), title=payload, **options
     )
     for markup in (report.to_html(), report._repr_html_()):
@@ -166,7 +166,7 @@ def test_a_hundred_payloads_are_inert(make, options):
             }
             for number, payload in enumerate(payloads[start : start + 15])
         ]
-        markup = failure_report(make(rows), **options).to_html()
+        markup = report_failures(make(rows), **options).to_html()
         page = Page(markup)
         assert {tag for tag, _ in page.found} <= ELEMENTS
         assert {
@@ -186,10 +186,10 @@ def test_a_hundred_payloads_are_inert(make, options):
 def test_hostile_texts_are_inert_in_markdown(make, options, payload):
     """In Markdown, as a parser reads it, a payload adds no element but code, and its text is seen."""
     frame = hostile(make, payload)
-    text = failure_report(
+    text = report_failures(
         frame, make([], source=payload), title=payload, **options
     ).to_markdown()
-    plain = failure_report(
+    plain = report_failures(
         hostile(make, "plain"), make([], source="plain"), title="plain", **options
     ).to_markdown()
     page, expected = (
@@ -281,7 +281,7 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
         source=f"https://{CANARY}@queue.example",
         scope={"label": [CANARY], CANARY: 1},
     )
-    report = failure_report(
+    report = report_failures(
         frame, make([]), title=CANARY, **(options | {"redactor": own})
     )
     for name in ("report.html", "report.md", "report.json"):
@@ -308,7 +308,7 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
 @pytest.mark.slow
 def test_the_page_loads_and_runs_nothing(make, rows, options):
     """The page has a policy that forbids everything but its own style, and no address to load from."""
-    markup = failure_report(make(rows), **options).to_html()
+    markup = report_failures(make(rows), **options).to_html()
     page = Page(markup)
     policy = next(
         attributes for tag, attributes in page.found if attributes.get("http-equiv")
@@ -324,7 +324,7 @@ def test_the_page_loads_and_runs_nothing(make, rows, options):
 
 def test_structure_for_readers_of_all_kinds(make, rows, options):
     """One main heading, headings in order, tables with captions and scoped headers, named figures."""
-    page = Page(failure_report(make(rows), make(rows[:2]), **options).to_html())
+    page = Page(report_failures(make(rows), make(rows[:2]), **options).to_html())
     tags = [tag for tag, _ in page.found]
     assert page.found[0] == ("html", {"lang": "en"})
     assert page.headings[0] == 1
@@ -342,7 +342,7 @@ def test_structure_for_readers_of_all_kinds(make, rows, options):
 @pytest.mark.slow
 def test_order_of_the_sections(make, rows, options):
     """The verdict is first, then times, workflows and errors, the code last."""
-    markup = failure_report(make(rows), make(rows[:2]), **options).to_html()
+    markup = report_failures(make(rows), make(rows[:2]), **options).to_html()
     assert re.findall("<h2>(.*?)</h2>", markup) == [
         "When", "What expires", "Until when it can be retried", "Who is affected", "Worst workflows",
         "What changed", "Groups of failures", "Classes", "Seen before", "Where it fails", "At which hours",
@@ -389,7 +389,7 @@ def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
     for name in ("a.html", "a.md", "a.json"):
         for folder in ("first", "second"):
             (tmp_path / folder).mkdir(exist_ok=True)
-            failure_report(make(rows), make(rows[:3]), **options).save(
+            report_failures(make(rows), make(rows[:3]), **options).save(
                 tmp_path / folder / name
             )
         first, second = (
@@ -398,7 +398,7 @@ def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
         assert first == second
     assert (
         json.loads((tmp_path / "first/a.json").read_text())
-        == failure_report(make(rows), make(rows[:3]), **options).to_dict()
+        == report_failures(make(rows), make(rows[:3]), **options).to_dict()
     )
 
 
@@ -408,7 +408,7 @@ def test_files_are_private_and_replaced_whole(make, rows, options, tmp_path):
     victim.write_text("untouched")
     target = tmp_path / "report.html"
     target.symlink_to(victim)
-    assert failure_report(make(rows), **options).save(str(target)) == target
+    assert report_failures(make(rows), **options).save(str(target)) == target
     assert victim.read_text() == "untouched"
     assert not target.is_symlink()
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
@@ -417,7 +417,7 @@ def test_files_are_private_and_replaced_whole(make, rows, options, tmp_path):
 
 def test_what_cannot_be_saved(make, options, tmp_path):
     """Other suffixes, missing folders and a folder in the way are typed errors, and leave nothing behind."""
-    report = failure_report(make([]), **options)
+    report = report_failures(make([]), **options)
     for name in ("report.docx", "report"):
         with pytest.raises(
             InputError, match=r"\.html, \.md, \.json, \.eml, \.txt or \.pdf"
@@ -435,7 +435,7 @@ def test_what_cannot_be_saved(make, options, tmp_path):
 def test_two_reports_in_one_notebook_do_not_share_ids(make, rows, options):
     """Different reports have different ids, so that their drawings do not mix on one page."""
     first, second = (
-        failure_report(make(rows[:count]), **options)._repr_html_() for count in (5, 9)
+        report_failures(make(rows[:count]), **options)._repr_html_() for count in (5, 9)
     )
     ids = [
         {attributes["id"] for _, attributes in Page(markup).found if "id" in attributes}

@@ -38,7 +38,7 @@ def states():
 @pytest.fixture(scope="module")
 def report(states):
     """The report on it."""
-    return tk.index_report(states[1], previous=states[0], **OPTIONS)
+    return tk.report_index(states[1], previous=states[0], **OPTIONS)
 
 
 def parts(report, kind):
@@ -72,7 +72,7 @@ def test_the_verdict_and_the_first_steps(report):
 
 def test_a_healthy_index_needs_nothing():
     """The verdict says so, and there is no step."""
-    report = tk.index_report(to_frame(healthy_rows(400, seed=1)), **OPTIONS)
+    report = tk.report_index(to_frame(healthy_rows(400, seed=1)), **OPTIONS)
     assert report.verdict.startswith("Healthy. Nothing wrong was found in 400 rows")
     assert report.sections[0].sentence == "Nothing: no defect was found."
     said = {section.name: section.sentence for section in report.sections}
@@ -87,7 +87,7 @@ def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
     vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
     changed = vectors.copy()
     changed.loc[changed.index[:3], "data"] = "as it was"
-    report = tk.index_report(service, vectors, previous=changed, sample=40, **OPTIONS)
+    report = tk.report_index(service, vectors, previous=changed, sample=40, **OPTIONS)
     share = next(
         one for one in report.numbers if one["name"] == "% of neighbours returned"
     )
@@ -136,7 +136,7 @@ def test_numbers_of_the_head_are_true_of_dimensions_too():
     matrix = np.random.default_rng(0).normal(size=(400, 16)).astype("float32")
     matrix[:, 3] = 0
     matrix[5] = np.nan
-    report = tk.index_report(matrix, **OPTIONS)
+    report = tk.report_index(matrix, **OPTIONS)
     head = {number["name"]: number["note"] for number in report.numbers}
     assert head["kinds of defect"] == "1 error, 1 warning"
     assert parts(report, ReportTable)[0].columns[3].name == "count"
@@ -148,7 +148,7 @@ def test_code_loads_what_the_report_is_of(sample_service, tmp_path):
 
     def loading(*given, **options):
         return parts(
-            tk.index_report(*given, sample=10, **options, **OPTIONS), ReportCode
+            tk.report_index(*given, sample=10, **options, **OPTIONS), ReportCode
         )[-1].code
 
     path = str(tmp_path / "index")
@@ -227,7 +227,7 @@ def test_all_forms_say_the_same(report, tmp_path):
 def test_the_same_input_gives_the_same_bytes(states):
     """Nothing depends on the order of sets or on the clock."""
     one, two = (
-        tk.index_report(states[1], previous=states[0], **OPTIONS) for _ in range(2)
+        tk.report_index(states[1], previous=states[0], **OPTIONS) for _ in range(2)
     )
     assert one.to_json() == two.to_json()
     assert one.to_html() == two.to_html()
@@ -244,10 +244,10 @@ def test_the_json_form_follows_its_schema(report, states, sample_service):
     mixed, _ = ill_frame(120, seed=3, defects={"several dimensions": 4})
     for made in (
         report,
-        tk.index_report(to_frame(healthy_rows(400, seed=1)), **OPTIONS),
-        tk.index_report(states[0].iloc[:0], **OPTIONS),
-        tk.index_report(mixed, **OPTIONS),
-        tk.index_report(sample_service, sample=10, **OPTIONS),
+        tk.report_index(to_frame(healthy_rows(400, seed=1)), **OPTIONS),
+        tk.report_index(states[0].iloc[:0], **OPTIONS),
+        tk.report_index(mixed, **OPTIONS),
+        tk.report_index(sample_service, sample=10, **OPTIONS),
     ):
         assert [
             error.message for error in validator.iter_errors(json.loads(made.to_json()))
@@ -268,7 +268,7 @@ def test_the_map_is_a_section(states):
         [states[1], states[1].head(60).assign(namespace="other")], ignore_index=True
     )
     section = next(
-        one for one in tk.index_report(two, **OPTIONS).sections if one.name == "map"
+        one for one in tk.report_index(two, **OPTIONS).sections if one.name == "map"
     )
     assert section.sentence.startswith(
         "456 vectors; 4 without a usable vector left out, by PCA"
@@ -282,7 +282,7 @@ def test_the_map_is_a_section(states):
     assert legend[1] == "other (60)"
     mixed, _ = ill_frame(120, seed=3, defects={"several dimensions": 4})
     section = next(
-        one for one in tk.index_report(mixed, **OPTIONS).sections if one.name == "map"
+        one for one in tk.report_index(mixed, **OPTIONS).sections if one.name == "map"
     )
     assert (
         section.sentence
@@ -301,7 +301,7 @@ def test_secrets_and_markup_are_text(states):
     rows = states[1].head(60).copy()
     rows["id"] = [f"{SECRET} {number % 30}{HOSTILE}" for number in range(60)]
     rows["namespace"] = np.where(np.arange(60) % 2, f"{SECRET}{HOSTILE}", "b")
-    report = tk.index_report(
+    report = tk.report_index(
         rows, previous=rows.assign(data="other"), title=f"{SECRET}{HOSTILE}", **OPTIONS
     )
     for form in (
@@ -325,7 +325,7 @@ def test_secrets_and_markup_are_text(states):
 )  # fmt: skip
 def test_hostile_vectors_are_reported_on(vectors):
     """An answer in every form, whatever they are."""
-    report = tk.index_report(vectors, **OPTIONS)
+    report = tk.report_index(vectors, **OPTIONS)
     assert report.verdict
     assert "What to do first" in report.to_html()
     assert re.search(r"## Health", report.to_markdown())
@@ -334,15 +334,15 @@ def test_hostile_vectors_are_reported_on(vectors):
 def test_what_is_no_index_is_an_error():
     """Frames without vectors, and options that cannot be read."""
     with pytest.raises(InputError, match="vector"):
-        tk.index_report(pd.DataFrame({"id": ["a"]}))
+        tk.report_index(pd.DataFrame({"id": ["a"]}))
     with pytest.raises(InputError, match="title"):
-        tk.index_report(np.ones((3, 3)), title=5)
+        tk.report_index(np.ones((3, 3)), title=5)
 
 
 def test_a_part_of_a_load_is_said(sample_service):
     """In the words of the summary: how many of the rows loaded, and that the load was complete."""
     vectors = tk.load_vectors(sample_service, namespace="runbooks", progress=False)
-    made = tk.index_report(vectors.head(1), **OPTIONS).to_dict()
+    made = tk.report_index(vectors.head(1), **OPTIONS).to_dict()
     said = "The vectors are 1 of the 1,000 rows of the load, which was complete."
     assert made["notices"] == [{"text": said, "good": False}]
     assert made["numbers"][0]["name"] == "vector"
@@ -351,9 +351,9 @@ def test_a_part_of_a_load_is_said(sample_service):
 def test_without_vectors_nothing_is_called_healthy():
     """No rows, or rows whose vectors were not loaded: the verdict says that they were not judged."""
     frame = to_frame(healthy_rows(40, seed=1))
-    empty = tk.index_report(frame.head(0), **OPTIONS)
+    empty = tk.report_index(frame.head(0), **OPTIONS)
     assert empty.verdict == "Not judged. There are no rows to judge."
-    unloaded = tk.index_report(frame.assign(vector=None), **OPTIONS)
+    unloaded = tk.report_index(frame.assign(vector=None), **OPTIONS)
     assert unloaded.verdict.startswith(
         "Not judged. Nothing wrong was found in 40 rows in 1 namespace, by"
     )

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from tests.reports.conftest import NOW, failures, ordinary
 from toolkit.errors import InputError
-from toolkit.reports import failure_report, index_report
+from toolkit.reports import report_failures, report_index
 from toolkit.reports.email_form import MOST_BYTES
 from toolkit.reports.page import Report
 from toolkit.reports.sections import Notice, Section, table
@@ -41,7 +41,7 @@ def report():
         "workflow_url": "https://shop.example/<b>new",
     }
     options = {"now": NOW, "redactor": Redactor(key=b"example")}
-    return failure_report(
+    return report_failures(
         failures(rows), title=f"Nightly\r\nBcc: x@evil.example {HOSTILE}", **options
     )
 
@@ -161,14 +161,14 @@ def test_the_short_form_names_what_is_new_growing_and_expiring(report, markdown)
 def test_a_doubt_comes_first_in_the_short_form():
     """An incomplete load is named before anything that it may hide."""
     made = failures(ordinary(4), complete=False, reasons=("the load was interrupted",))
-    text = failure_report(made, now=NOW, redactor=Redactor(key=b"example")).to_short()
+    text = report_failures(made, now=NOW, redactor=Redactor(key=b"example")).to_short()
     assert text.index("Caution: Not complete") < text.index("New:")
 
 
 def test_the_age_of_the_data_is_in_both_forms():
     """Data that end five days before the report are named first, and nothing is called new or growing."""
     options = {"now": NOW + timedelta(days=5), "redactor": Redactor(key=b"example")}
-    made = failure_report(failures(ordinary(1)), **options)
+    made = report_failures(failures(ordinary(1)), **options)
     short, mail = made.to_short(), made.to_email()
     assert short.splitlines()[1].startswith("Out of date: ")
     assert (
@@ -182,7 +182,7 @@ def test_the_age_of_the_data_is_in_both_forms():
 
 def test_the_short_form_of_an_index_report_has_its_numbers():
     """A report on vectors is sent in the same way."""
-    lines = index_report(np.eye(12, 4) + 1, now=NOW).to_short().splitlines()
+    lines = report_index(np.eye(12, 4) + 1, now=NOW).to_short().splitlines()
     assert [line for line in lines if line.startswith("Numbers: 12 vectors")]
     assert [line for line in lines if line.startswith("First: ")]
 

@@ -15,7 +15,7 @@ import pytest
 
 import toolkit as tk
 from tests.accuracy.histories import history
-from toolkit.reports import FailureReport, failure_report
+from toolkit.reports import FailureReport, report_failures
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import frame_from_rows, to_frame
@@ -331,7 +331,7 @@ def loaded(frame: pd.DataFrame, when: datetime) -> pd.DataFrame:
 @pytest.mark.slow
 def test_numbers_of_the_sample_agree(sample: pd.DataFrame) -> None:
     """At least ten facts are stated by several places, and none is stated differently."""
-    found = check(failure_report(sample, retention="15d", **OPTIONS))
+    found = check(report_failures(sample, retention="15d", **OPTIONS))
     assert len([fact for fact, places in found.stated.items() if len(places) > 1]) >= 10
     assert len(found.stated["groups compared"]) == 3
 
@@ -349,7 +349,7 @@ def test_numbers_of_a_snapshot_with_an_earlier_one_agree(
     for name, frame in parts.items():
         tk.write_snapshot(frame, tmp_path / name)
     old, new = (tk.read_snapshot(tmp_path / name) for name in parts)
-    report = failure_report(new, old, retention="15d", **OPTIONS)
+    report = report_failures(new, old, retention="15d", **OPTIONS)
     found = check(report)
     assert found.stated["growth"]["tile"] == len(new) - len(old)
     assert len(found.stated["new entries"]) == 4
@@ -366,9 +366,9 @@ def generated(seed: int) -> pd.DataFrame:
 def test_numbers_of_generated_histories_agree(seed: int) -> None:
     """With other groups, workflows and rates, compared with nothing and with their earlier half."""
     frame = loaded(generated(seed), NOW)
-    check(failure_report(frame, retention="30d", **OPTIONS))
+    check(report_failures(frame, retention="30d", **OPTIONS))
     older = frame[frame["failed_at"] < NOW - DAY]
-    report = failure_report(frame, older, retention="30d", **OPTIONS)
+    report = report_failures(frame, older, retention="30d", **OPTIONS)
     check(report)
     assert (
         report.numbers[0]["change"] is None
@@ -390,7 +390,7 @@ def test_a_period_is_worse_only_if_all_failures_are_more() -> None:
         "response_body": bodies, "response_body_base64": None,
     })  # fmt: skip
     frame = frame_from_rows(rows.to_dict("records"), FAILURES)
-    report = failure_report(loaded(frame, NOW), retention="30d", **OPTIONS)
+    report = report_failures(loaded(frame, NOW), retention="30d", **OPTIONS)
     change = report.to_dict()["change"]
     assert (change["worse"], len(change["grown_groups"])) == (True, 1)
     assert "no clear change in all, but 1 group grew" in report.verdict
@@ -416,7 +416,7 @@ def test_a_tile_states_a_change_only_if_the_headline_does(
         "response_body": "busy", "response_body_base64": None,
     })  # fmt: skip
     frame = frame_from_rows(rows.to_dict("records"), FAILURES)
-    report = failure_report(loaded(frame, NOW), retention="30d", **OPTIONS)
+    report = report_failures(loaded(frame, NOW), retention="30d", **OPTIONS)
     check(report)
     period = report.numbers[1]
     assert (expected in report.verdict) is (expected == "worse than before")

@@ -73,7 +73,7 @@ def ledger(frame: pd.DataFrame, tmp_path: Path) -> Path:
     return path
 
 
-def tables(report: tk.FailureReport) -> dict[str, list[dict[str, object]]]:
+def tables(report: tk.results.FailureReport) -> dict[str, list[dict[str, object]]]:
     """The tables of the section by caption, as records."""
     (section,) = [
         section
@@ -91,7 +91,7 @@ def tables(report: tk.FailureReport) -> dict[str, list[dict[str, object]]]:
 
 def test_what_succeeded_came_back_and_was_left(frame, ledger, options):
     """Each with how many, by group; what came back with its signature and an id, what was left with why."""
-    report = tk.failure_report(frame, redrive=ledger, **options)
+    report = tk.report_failures(frame, redrive=ledger, **options)
     done, back, left = tables(report).values()
     assert [(row["outcome"], row["entries"]) for row in done] == [
         ("succeeded", 4),
@@ -112,7 +112,9 @@ def test_what_succeeded_came_back_and_was_left(frame, ledger, options):
 @pytest.mark.slow
 def test_every_form_shows_it_and_no_secret(frame, ledger, options):
     """HTML with a figure, Markdown and JSON; texts of data are escaped, and masked."""
-    report = tk.failure_report(frame, redrive=tk.redrive_status(ledger), **options)
+    report = tk.report_failures(
+        frame, redrive=tk.read_redrive_status(ledger), **options
+    )
     html, markdown, text = report.to_html(), report.to_markdown(), report.to_json()
     for form in (html, markdown, text):
         assert "What came back, and with which signature" in form
@@ -120,16 +122,16 @@ def test_every_form_shows_it_and_no_secret(frame, ledger, options):
         assert SECRET not in form
     assert "Outcomes of the redrive" in html
     assert "<b>disk</b>" not in html
-    assert tk.failure_report(frame, redrive=ledger, **options).to_html() == html
+    assert tk.report_failures(frame, redrive=ledger, **options).to_html() == html
 
 
 def test_without_failures_it_is_shown_too(frame, ledger, options):
     """When all have succeeded the queue is empty, and the report still says what was done."""
-    report = tk.failure_report(frame.iloc[:0], redrive=ledger, **options)
+    report = tk.report_failures(frame.iloc[:0], redrive=ledger, **options)
     assert len(tables(report)) == 3
     assert "redrive" not in [
         part["name"]
-        for part in tk.failure_report(frame, **options).to_dict()["sections"]
+        for part in tk.report_failures(frame, **options).to_dict()["sections"]
     ]
 
 
@@ -139,7 +141,7 @@ def test_a_plan_of_nothing_has_a_sentence(frame, tmp_path, options):
     opened = Ledger(tmp_path / "empty.sqlite", make=True)
     opened.add(plan)
     opened.close()
-    report = tk.failure_report(frame, redrive=tmp_path / "empty.sqlite", **options)
+    report = tk.report_failures(frame, redrive=tmp_path / "empty.sqlite", **options)
     (section,) = [section for section in report.sections if section.name == "redrive"]
     assert section.sentence == "Nothing to do: the plan has no entries."
     assert tables(report) == {}
@@ -149,4 +151,4 @@ def test_a_plan_of_nothing_has_a_sentence(frame, tmp_path, options):
 def test_another_value_is_refused(frame, options):
     """With an error that names the argument."""
     with pytest.raises(InputError, match="redrive"):
-        tk.failure_report(frame, redrive=7, **options)  # type: ignore[arg-type]
+        tk.report_failures(frame, redrive=7, **options)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import pytest
 import toolkit as tk
 from tests.reports.conftest import failures
 from toolkit.analysis import find_incidents
-from toolkit.reports import failure_report
+from toolkit.reports import report_failures
 from toolkit.reports.sections import ReportCode
 from toolkit.tables.frames import to_table
 from toolkit.tables.schemas import FAILURES
@@ -45,7 +45,7 @@ def told(*parts, seed=1):
 
 def reported(frame, **options):
     """A report on it, at the end of the history."""
-    return failure_report(frame, now=NOW, retention="30d", **options)
+    return report_failures(frame, now=NOW, retention="30d", **options)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_each_form_says_only_what_it_has(many):
     )
     assert "(drawn in" not in report.to_html()
     assert re.search(r"The code selects (all )?300 failures", page)
-    due = failure_report(many, now=NOW, retention="14d")
+    due = report_failures(many, now=NOW, retention="14d")
     rows = r"^\| (?:within 6 hours|in 6 to 24 hours) \| (\d+) \|"
     counts = [int(count) for count in re.findall(rows, due.to_markdown(), re.MULTILINE)]
     assert len(counts) == 2

@@ -57,7 +57,7 @@ def test_a_service_responds_and_ends_with_its_block(sample_service):
     assert gone(url)
     service.close()
     started = time.monotonic()
-    for ask in (tk.load_failures, tk.load_vectors, tk.index_info):
+    for ask in (tk.load_failures, tk.load_vectors, tk.describe_index):
         with pytest.raises(
             LocalServiceError, match=r"was closed; .* tk\.connect\('local'\)"
         ):

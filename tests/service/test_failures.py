@@ -20,7 +20,7 @@ ACTIONS = (
     tk.delete_failures,
     tk.resume_failures,
     tk.restart_failures,
-    tk.rerun_failure_function,
+    tk.rerun_failure_functions,
 )
 FRAME = pd.DataFrame({"workflow_url": ["u", "u", "u"], "dlq_id": ["a", "b", "a"]})
 
@@ -161,7 +161,7 @@ def test_a_later_batch_that_fails_says_what_was_done_before(server):
 
 
 @pytest.mark.parametrize(
-    "act", [tk.resume_failures, tk.restart_failures, tk.rerun_failure_function]
+    "act", [tk.resume_failures, tk.restart_failures, tk.rerun_failure_functions]
 )
 def test_a_run_that_fails_halfway_says_what_was_done_and_what_is_unknown(server, act):
     """The note names what was done, whether the one that failed may have been, and how many are left."""

@@ -336,7 +336,7 @@ def test_an_integer_may_be_written_with_a_decimal_point(server):
     server.json(
         b'{"result": {"dimension": 256.0, "denseIndex": null, "namespaces": null}}'
     )
-    info = tk.index_info(server.service())
+    info = tk.describe_index(server.service())
     assert (info.dimension, info.kind, info.vector_count, info.namespaces) == (
         256,
         "DENSE",

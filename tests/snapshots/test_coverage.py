@@ -83,7 +83,7 @@ def test_a_pause_longer_than_the_retention_is_a_gap(
     assert again.receipt.gaps == (gap,)
     assert OVERDUE not in again.receipt.verdict
     for stored in (
-        tk.receipt(tk.read_snapshot(path)),
+        tk.get_receipt(tk.read_snapshot(path)),
         tk.verify_snapshot(path).receipt,
     ):
         assert stored is not None
@@ -206,11 +206,13 @@ def test_a_snapshot_stores_the_retention_that_a_sync_was_told(
     _synced(made, store, row, retention=_days(3))
     for _ in range(2):
         frame = tk.read_snapshot(path)
-        assert tk.receipt(frame).retention == _days(3)
-        assert tk.failure_report(frame).to_dict()["expiry"]["retention"] == "3d"
-        assert tk.expiring(frame)["hours_left"].iloc[0] == pytest.approx(48, abs=0.1)
+        assert tk.get_receipt(frame).retention == _days(3)
+        assert tk.report_failures(frame).to_dict()["expiry"]["retention"] == "3d"
+        assert tk.find_expiring(frame)["hours_left"].iloc[0] == pytest.approx(
+            48, abs=0.1
+        )
         assert tk.plan_redrive(frame).options["retention"] == "3d"
-        assert tk.retry_outcomes(frame).frame["expires_at"].notna().all()
+        assert tk.find_retry_outcomes(frame).frame["expires_at"].notna().all()
         _synced(made, store, row)
     _last_complete(path, _days(8))
     assert [
@@ -218,7 +220,7 @@ def test_a_snapshot_stores_the_retention_that_a_sync_was_told(
         for gap in _synced(made, store, _failed(made, "b", _days(1))).receipt.gaps
     ] == [True]
     assert (
-        tk.failure_report(tk.read_snapshot(path), retention="5d").to_dict()["expiry"][
+        tk.report_failures(tk.read_snapshot(path), retention="5d").to_dict()["expiry"][
             "retention"
         ]
         == "5d"
@@ -236,7 +238,9 @@ def test_a_sync_that_is_told_nothing_stores_the_variable(
     _synced(made, store, row)
     monkeypatch.delenv("TOOLKIT_RETENTION")
     assert (
-        tk.failure_report(tk.read_snapshot(str(store))).to_dict()["expiry"]["retention"]
+        tk.report_failures(tk.read_snapshot(str(store))).to_dict()["expiry"][
+            "retention"
+        ]
         == "30d"
     )
 
@@ -265,16 +269,16 @@ def test_a_report_finds_the_gaps_of_the_retention_that_it_is_told(
         _last_complete(path, _days(pause))
         _synced(made, store, _failed(made, name, _days(1)))
     stored = tk.read_snapshot(path)
-    assert [round(_length(gap)) for gap in tk.receipt(stored).gaps] == [5, 2]
+    assert [round(_length(gap)) for gap in tk.get_receipt(stored).gaps] == [5, 2]
     for failures in (stored, tk.scan_snapshot(path)):
-        report = tk.failure_report(failures, retention=retention).to_dict()
+        report = tk.report_failures(failures, retention=retention).to_dict()
         lengths = [_length(Gap(**gap)) for gap in report["completeness"]["gaps"]]
         assert lengths == pytest.approx(gaps, abs=0.01)
         assert all(gap["is_certain"] for gap in report["completeness"]["gaps"])
         assert (OVERDUE in report["completeness"]["sentence"].lower()) is bool(
             gaps and retention != "6d"
         )
-    assert [round(_length(gap)) for gap in tk.receipt(stored).gaps] == [5, 2]
+    assert [round(_length(gap)) for gap in tk.get_receipt(stored).gaps] == [5, 2]
 
 
 def test_pauses_are_kept_once_and_carried_by_every_sync(
@@ -290,7 +294,7 @@ def test_pauses_are_kept_once_and_carried_by_every_sync(
     load.state.unsettled.append("entries changed while they were read")
     assert sync_load(load, store).receipt.pauses == (pause,)
     assert _synced(made, store, row).receipt.pauses == (pause,)
-    assert tk.receipt(tk.read_snapshot(path)).pauses == (pause,)
+    assert tk.get_receipt(tk.read_snapshot(path)).pauses == (pause,)
     assert [len(receipt["pauses"]) for receipt in _manifest(store).receipts] == [
         0,
         0,

@@ -52,7 +52,7 @@ def test_syncs_of_a_service_report_what_happened(server: Any, tmp_path: Path) ->
         for frame in (second.added, second.changed, second.gone)
     ]
     assert found == [["d"], ["c"], ["a"]]
-    assert tk.receipt(second.gone) == replace(second.receipt, frame_rows=1)
+    assert tk.get_receipt(second.gone) == replace(second.receipt, frame_rows=1)
     kept = tk.read_snapshot(tmp_path / "kept").set_index("dlq_id")
     assert kept["response_status"]["c"] == 503
     assert sorted(kept.index) == ["a", "b", "c", "d"]

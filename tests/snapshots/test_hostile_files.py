@@ -216,7 +216,7 @@ def test_a_snapshot_cannot_put_code_into_a_report(copy: Path, value: Any) -> Non
     """A limit that is Python code is refused where it is read, and an invalid filter before it is printed."""
     _rewrite(copy, lambda manifest: manifest["receipts"][-1].update({"limit": value}))
     with pytest.raises(SnapshotDamagedError):
-        tk.failure_report(tk.read_snapshot(copy))
+        tk.report_failures(tk.read_snapshot(copy))
 
 
 @pytest.mark.parametrize(
@@ -228,10 +228,10 @@ def test_a_filter_from_a_receipt_is_printed_as_values(
 ) -> None:
     """The code of a report has the calls that it has without the filter, and one for the filter; or none."""
     frame = tk.read_snapshot(copy)
-    plain = tk.failure_report(frame).to_dict()["code"]
+    plain = tk.report_failures(frame).to_dict()["code"]
     frame.attrs["receipt"]["scope"][part] = value
     try:
-        code = tk.failure_report(frame).to_dict()["code"]
+        code = tk.report_failures(frame).to_dict()["code"]
     except InputError:
         return
     assert _calls(code) - _calls(plain) == 1
@@ -277,10 +277,10 @@ def test_masks_in_code_end_where_their_text_ends() -> None:
         assert _calls(shown) == 1, (first, second)
         evaluated = eval(shown, {"tk": tk})  # noqa: S307 - that it can be run is what is shown
         assert evaluated.workflow_url == (redactor.text(first),)
-        panel = tk.FailureFilterWidget(
+        panel = tk.FailureFilterPanel(
             pd.DataFrame({"workflow_url": [first]}), value=chosen
         )
-        assert repr(panel) == f"FailureFilterWidget({shown})"
+        assert repr(panel) == f"FailureFilterPanel({shown})"
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,9 @@ def test_a_report_on_a_snapshot_is_that_on_its_frame(sync, store, made, form):
     sync(_entries(made, *BODIES))
     given = store.path if form == "path" else tk.scan_snapshot(store.path)
     now = pd.Timestamp("2026-03-02", tz="UTC")
-    expected = tk.failure_report(tk.read_snapshot(store.path), now=now).to_dict()
-    assert tk.failure_report(given, now=now).to_dict() == expected
-    assert tk.summary(given).lines == tk.summary(tk.read_snapshot(store.path)).lines
+    expected = tk.report_failures(tk.read_snapshot(store.path), now=now).to_dict()
+    assert tk.report_failures(given, now=now).to_dict() == expected
+    assert tk.summarize(given).lines == tk.summarize(tk.read_snapshot(store.path)).lines
 
 
 def test_a_part_without_rows_is_analysed(sync, store, made):
@@ -112,11 +112,11 @@ def test_a_part_without_rows_is_analysed(sync, store, made):
     sync(_entries(made, *BODIES))
     frame = tk.read_snapshot(store.path)
     none = frame[frame["dlq_id"] == "nope"]
-    assert tk.count_errors(none).empty
+    assert tk.analysis.count_errors(none).empty
     assert tk.group_failures(none).frame.empty
     assert tk.classify_failures(none).frame.empty
     assert set(tk.compare_failures(none, frame).frame["change"]) == {"new"}
-    assert tk.failure_report(frame, previous=none).to_markdown()
+    assert tk.report_failures(frame, previous=none).to_markdown()
 
 
 def _written(made, path, *bodies):

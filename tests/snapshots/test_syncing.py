@@ -32,7 +32,7 @@ from toolkit.snapshots.manifest import SCHEMA_VERSION
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import to_frame
-from toolkit.tables.receipt import receipt
+from toolkit.tables.receipt import get_receipt
 
 Sync = Callable[..., Changes]
 
@@ -64,7 +64,7 @@ def test_a_first_sync_adds_everything(
     )
     assert frame["first_seen_at"].tolist() == [pd.Timestamp("2026-03-01T12:00Z")] * 3
     assert frame["gone_before"].isna().all()
-    assert receipt(frame).complete
+    assert get_receipt(frame).complete
     pd.testing.assert_frame_equal(changes.added, frame)
 
 

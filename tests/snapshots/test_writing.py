@@ -29,7 +29,7 @@ from toolkit.snapshots import (
 from toolkit.snapshots.data_files import Part
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.frames import frame_from_rows, to_frame, to_table
-from toolkit.tables.receipt import Receipt, receipt
+from toolkit.tables.receipt import Receipt, get_receipt
 from toolkit.tables.schemas import (
     FAILURES,
     HEADERS_EXPLODED,
@@ -171,7 +171,7 @@ def test_of_the_attrs_only_the_receipt_is_kept(
     frame.attrs["token"] = "canary-token-of-the-test"
     frame.attrs["receipt"]["token"] = "canary-token-of-the-test"
     write_snapshot(frame, tmp_path)
-    assert receipt(read_snapshot(tmp_path)) == _receipt(rows=1)
+    assert get_receipt(read_snapshot(tmp_path)) == _receipt(rows=1)
     for path in tmp_path.rglob("*"):
         assert b"canary" not in path.read_bytes()
 

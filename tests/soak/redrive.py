@@ -280,8 +280,8 @@ class Soak:
                 return
 
     @property
-    def _status(self) -> tk.RedriveResult:
-        return tk.redrive_status(self.folder / "ledger.sqlite")
+    def _status(self) -> tk.results.RedriveResult:
+        return tk.read_redrive_status(self.folder / "ledger.sqlite")
 
     @property
     def _under_way(self) -> int:
@@ -313,7 +313,7 @@ class Soak:
 
     def _compare(self, plan: tk.RedrivePlan, outside: set[str]) -> int:
         """Ledger and service, entry by entry."""
-        result = tk.redrive_status(self.folder / "ledger.sqlite")
+        result = tk.read_redrive_status(self.folder / "ledger.sqlite")
         say(result.verdict)
         in_dlq = set(tk.load_failures(self.service, progress=False)["dlq_id"])
         log = tk.load_runs(self.service, progress=False).set_index("workflow_run_id")

@@ -126,8 +126,8 @@ def frames(local_indexes, tmp_path_factory) -> Frames:
     )
     changed = pd.concat([failures] * 20, ignore_index=True)
     explained = explain_change(
-        changed.iloc[::3].head(30),
         changed,
+        changed.iloc[::3].head(30),
         attributes=["response_status", "workflow_url"],
     )
     times = pd.date_range("2026-03-01", periods=200, freq="61min", tz="UTC")
@@ -310,7 +310,7 @@ def _insert(frame: pd.DataFrame) -> None:
 
 def _excel(frame: pd.DataFrame) -> None:
     buffer = Path(_excel.folder) / "frame.xlsx"  # type: ignore[attr-defined]
-    tk.to_excel(frame, buffer)
+    tk.export_excel(frame, buffer)
     read = pd.read_excel(buffer)
     assert list(read.columns) == [str(name) for name in frame.columns]
     assert len(read) == len(frame)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.analysis import summary
+from toolkit import summarize
 from toolkit.errors import InputError
 from toolkit.service.settings import connect
-from toolkit.tables.receipt import Receipt, receipt
+from toolkit.tables.receipt import Receipt, get_receipt
 
 
 def made(**changed) -> Receipt:
@@ -131,11 +131,11 @@ def test_a_frame_has_its_receipt_also_when_sliced():
     """It travels as plain data in attrs; a frame without one is an error that says what to do."""
     frame = pd.DataFrame({"a": [1, 2, 3]})
     frame.attrs["receipt"] = made(rows=3).to_dict()
-    assert receipt(frame) == made(rows=3)
-    assert receipt(frame[frame["a"] > 1].head(1)) == made(rows=3, frame_rows=1)
+    assert get_receipt(frame) == made(rows=3)
+    assert get_receipt(frame[frame["a"] > 1].head(1)) == made(rows=3, frame_rows=1)
     for bare in (pd.DataFrame(), pd.concat([frame, pd.DataFrame({"a": [1]})])):
         with pytest.raises(InputError, match="loader"):
-            receipt(bare)
+            get_receipt(bare)
 
 
 def test_a_derived_frame_is_not_reported_as_complete():
@@ -145,21 +145,21 @@ def test_a_derived_frame_is_not_reported_as_complete():
     )
     frame.attrs["receipt"] = made().to_dict()
     assert (
-        receipt(frame.copy())
-        == receipt(frame.sort_values("n"))
-        == receipt(frame[["n"]])
+        get_receipt(frame.copy())
+        == get_receipt(frame.sort_values("n"))
+        == get_receipt(frame[["n"]])
         == made()
     )
     some = frame[frame["n"] < 10]
     assert (
-        receipt(some).verdict
+        get_receipt(some).verdict
         == "complete: 1,200 failures; this frame has 10 of the 1,200 rows loaded"
     )
-    told = summary(some)
+    told = summarize(some)
     assert told.complete is None
     assert "10 of the 1,200 rows of the load, which was complete" in repr(told)
-    assert summary(frame).complete is True
-    assert receipt(pd.concat([frame, frame])).verdict.endswith(
+    assert summarize(frame).complete is True
+    assert get_receipt(pd.concat([frame, frame])).verdict.endswith(
         "this frame has 2,400 rows, not the 1,200 loaded"
     )
 
@@ -170,8 +170,8 @@ def test_frames_of_one_load_keep_its_receipt_and_frames_of_two_have_none():
     frame.attrs["receipt"] = made(rows=2).to_dict()
     other = frame.copy()
     other.attrs["receipt"] = made(rows=2, source="https://other.example").to_dict()
-    assert receipt(pd.concat([frame.head(1), frame.tail(1)])) == made(rows=2)
-    assert receipt(frame.merge(frame.copy(), on="dlq_id")) == made(rows=2)
+    assert get_receipt(pd.concat([frame.head(1), frame.tail(1)])) == made(rows=2)
+    assert get_receipt(frame.merge(frame.copy(), on="dlq_id")) == made(rows=2)
     for derived in (
         pd.concat([frame, other]),
         frame.merge(other, on="dlq_id"),
@@ -179,7 +179,7 @@ def test_frames_of_one_load_keep_its_receipt_and_frames_of_two_have_none():
         frame.groupby("dlq_id").size().to_frame(),
     ):
         with pytest.raises(InputError, match="several loads"):
-            receipt(derived)
+            get_receipt(derived)
 
 
 def test_no_text_of_a_receipt_shows_a_token_of_this_process():

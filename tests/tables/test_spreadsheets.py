@@ -39,7 +39,7 @@ def test_text_like_a_formula_stays_text(tmp_path):
         "plain",
     ]
     frame = pd.DataFrame({"=head": texts})
-    tk.to_excel(frame, tmp_path / "a.xlsx")
+    tk.export_excel(frame, tmp_path / "a.xlsx")
     found = [row[0] for row in cells(tmp_path / "a.xlsx")]
     assert {cell.data_type for cell in found} == {"s"}
     assert [cell.value for cell in found] == [
@@ -66,7 +66,7 @@ def test_values_that_excel_cannot_hold_are_written_visibly(tmp_path):
             "text": ["bell\x07", None],
         }
     )
-    tk.to_excel(frame, tmp_path / "a.xlsx")
+    tk.export_excel(frame, tmp_path / "a.xlsx")
     first, second = ([cell.value for cell in row] for row in cells(tmp_path / "a.xlsx"))
     assert first == [
         str(2**53 + 1),
@@ -82,7 +82,7 @@ def test_truncated_texts_are_named(tmp_path):
     """A text longer than a cell is truncated with a warning, and a sheet says which and how long it was."""
     frame = pd.DataFrame({"id": ["a", "b"], "body": ["x" * 32_767, "y" * 40_000]})
     with pytest.warns(UnexpectedResultWarning, match="body in row 3"):
-        tk.to_excel(frame, tmp_path / "a.xlsx")
+        tk.export_excel(frame, tmp_path / "a.xlsx")
     values = [[cell.value for cell in row] for row in cells(tmp_path / "a.xlsx")]
     assert values[0][1] == "x" * 32_767
     assert values[1][1] == "y" * 32_766 + "…"
@@ -100,9 +100,9 @@ def test_a_workbook_that_is_not_written_leaves_nothing_open(tmp_path):
         pytest.raises(UnexpectedResultWarning),
         warnings.catch_warnings(action="error"),
     ):
-        tk.to_excel(frame, tmp_path / "a.xlsx")
+        tk.export_excel(frame, tmp_path / "a.xlsx")
     with pytest.raises(InputError, match=r"a.xlsx.*: .* a file in an existing folder"):
-        tk.to_excel(frame[:0], tmp_path / "missing" / "a.xlsx")
+        tk.export_excel(frame[:0], tmp_path / "missing" / "a.xlsx")
     gc.collect()  # pytest makes an error of what complains here
     assert list(tmp_path.iterdir()) == []
 
@@ -111,7 +111,7 @@ def test_without_openpyxl_the_error_names_the_command(tmp_path, monkeypatch):
     """Without the extra the error says what to install, and no file is left."""
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(SettingsError, match="pip install"):
-        tk.to_excel(pd.DataFrame({"a": [1]}), tmp_path / "a.xlsx")
+        tk.export_excel(pd.DataFrame({"a": [1]}), tmp_path / "a.xlsx")
     assert not list(tmp_path.iterdir())
 
 
@@ -172,7 +172,7 @@ def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
         {"=name": FORMULAS, "n": range(len(FORMULAS)), "x": [-1.5] * len(FORMULAS)}
     )
     before = frame.copy(deep=True)
-    tk.to_csv(frame, tmp_path / "a.csv")
+    tk.export_csv(frame, tmp_path / "a.csv")
     pd.testing.assert_frame_equal(frame, before)
     found = pd.read_csv(tmp_path / "a.csv", keep_default_na=False)
     assert list(found.columns) == ["'=name", "n", "x"]
@@ -180,7 +180,7 @@ def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
     read = [text.replace("'", "") for text in found["'=name"]]
     assert read == [text.replace("\r", "\n").replace("'", "") for text in FORMULAS]
     assert (found["n"].tolist(), found["x"][0]) == (list(range(len(FORMULAS))), -1.5)
-    tk.to_csv(pd.DataFrame({"a": PLAIN}), tmp_path / "b.csv")
+    tk.export_csv(pd.DataFrame({"a": PLAIN}), tmp_path / "b.csv")
     assert pd.read_csv(tmp_path / "b.csv", keep_default_na=False)["a"].tolist() == PLAIN
 
 
@@ -195,7 +195,7 @@ def test_no_cell_is_a_formula_whichever_separator_is_expected(tmp_path, separato
     frame = pd.DataFrame(
         {"a": "x", texts[0]: texts, "lists": [[text] for text in texts]}
     )
-    tk.to_csv(frame, tmp_path / "a.csv")
+    tk.export_csv(frame, tmp_path / "a.csv")
     with (tmp_path / "a.csv").open(encoding="utf-8-sig", newline="") as file:
         found = [cell for row in csv.reader(file, delimiter=separator) for cell in row]
     assert len(found) > len(texts)
@@ -227,7 +227,7 @@ def test_no_kind_of_column_holds_a_formula(tmp_path, column):
     """Of texts by whichever type, and of objects that are written as texts; of names in levels as well."""
     frame = pd.DataFrame({"a": column, "b": [-1]})
     frame.columns = pd.MultiIndex.from_tuples([("=a", "=b"), ("c", "d")])
-    tk.to_csv(frame, tmp_path / "a.csv")
+    tk.export_csv(frame, tmp_path / "a.csv")
     found = pd.read_csv(tmp_path / "a.csv")
     assert found.to_numpy().tolist() == [["'=1", -1]]
     assert found.columns.tolist() == ["('=a', '=b')", "('c', 'd')"]
@@ -241,19 +241,19 @@ def test_a_csv_file_of_failures_reads_back(tmp_path):
     ]
     frame = frame_from_rows(rows, FAILURES)
     path = tmp_path / "a.csv"
-    tk.to_csv(frame, path)
+    tk.export_csv(frame, path)
     found = pd.read_csv(path)
     assert list(found.columns) == list(frame.columns)
     assert found["dlq_id"].tolist() == ["a", "'-b"]
     assert found["response_body"].tolist() == ['{"error": "=1"}', "'@x"]
     assert path.read_bytes().startswith("\ufeff".encode())
     assert path.stat().st_mode & 0o777 == 0o600
-    tk.to_csv(frame[:0], path)
+    tk.export_csv(frame[:0], path)
     assert list(pd.read_csv(path).columns) == list(frame.columns)
     vectors = pd.DataFrame({"v": pd.array([[1, 2], None], dtype="vector[float32, 2]")})
-    tk.to_csv(vectors, path)
+    tk.export_csv(vectors, path)
     assert pd.read_csv(path)["v"].tolist()[0] == "[1.0,2.0]"
     with pytest.raises(InputError, match="folder"):
-        tk.to_csv(frame, tmp_path / "missing" / "a.csv")
+        tk.export_csv(frame, tmp_path / "missing" / "a.csv")
     with pytest.raises(InputError, match="path"):
-        tk.to_csv(frame, "")
+        tk.export_csv(frame, "")

@@ -367,7 +367,7 @@ def test_a_terminal_gets_the_lines_to_export(tmp_path):
             for line in shown.replace("\r", "").splitlines()
             if line.startswith("export ")
         ]
-        calls = "print(len(tk.load_failures(s)), tk.index_info(s).vector_count)"
+        calls = "print(len(tk.load_failures(s)), tk.describe_index(s).vector_count)"
         program = f"import toolkit as tk; s = tk.connect(); {calls}"
         script = "\n".join(
             [*lines, f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}"]

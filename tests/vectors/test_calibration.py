@@ -67,7 +67,7 @@ def test_labels_without_a_namespace_are_of_the_only_one():
         row["namespace"] = "docs"
     found = tk.calibrate_threshold(to_frame(rows), labelled(3000), precision=0.8)
     assert found.frame[["namespace", "labels"]].to_numpy().tolist() == [["docs", 3000]]
-    report = tk.index_report(to_frame(rows), labels=labelled(300), precision=0.6)
+    report = tk.report_index(to_frame(rows), labels=labelled(300), precision=0.6)
     assert "labelled scores are matches" in next(
         section.sentence for section in report.sections if section.name == "scores"
     )

@@ -75,7 +75,7 @@ def stored(services) -> tk.Service:
     return services["both"]
 
 
-def ndcg(found: tk.FusionComparison) -> pd.DataFrame:
+def ndcg(found: tk.results.FusionComparison) -> pd.DataFrame:
     return found.differences[found.differences["measure"] == "ndcg"].set_index(
         ["fusion", "leg"]
     )

@@ -18,7 +18,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 import toolkit as tk
-from toolkit import VectorMap
+from toolkit import VectorMapPanel
 from toolkit.analysis import drift, fuse, recall, score_summary, threshold_for_precision
 from toolkit.errors import ToolkitError
 
@@ -153,7 +153,7 @@ def shown(result: Any) -> None:
     figure.canvas.draw()
 
 
-def reported(report: tk.IndexReport) -> None:
+def reported(report: tk.results.IndexReport) -> None:
     """All forms of a report but the PDF."""
     assert all([report.to_html(), report.to_markdown(), json.loads(report.to_json())])
 
@@ -180,15 +180,15 @@ OF_FRAMES: dict[str, Callable[[Any], Any]] = OF_ANY | {
         vectors, "tsne", sample=50
     ),
     "clusters": lambda vectors: tk.project_vectors(vectors).clusters(3),
-    "plot_vector_map": lambda vectors: tk.plot_vector_map(
+    "plot_vector_map": lambda vectors: tk.plots.plot_vector_map(
         vectors, color="a"
     ).figure.canvas.draw(),
-    "plot_vector_norms": lambda vectors: tk.plot_vector_norms(
+    "plot_vector_norms": lambda vectors: tk.plots.plot_vector_norms(
         vectors
     ).figure.canvas.draw(),
-    "VectorMap": lambda vectors: VectorMap(vectors).frame,
-    "index_report": lambda vectors: reported(
-        tk.index_report(vectors, previous=vectors)
+    "VectorMapPanel": lambda vectors: VectorMapPanel(vectors).frame,
+    "report_index": lambda vectors: reported(
+        tk.report_index(vectors, previous=vectors)
     ),
     "drift": lambda vectors: drift(tk.as_matrix(vectors), tk.as_matrix(ORDINARY)),
 }
@@ -339,8 +339,8 @@ OF_VALUES: dict[str, Callable[[Any], Any]] = {
     "audit_vectors": tk.audit_vectors,
     "project_vectors": tk.project_vectors,
     "compare_vectors": lambda value: tk.compare_vectors(value, ORDINARY),
-    "VectorMap": VectorMap,
-    "index_report": tk.index_report,
+    "VectorMapPanel": VectorMapPanel,
+    "report_index": tk.report_index,
 }
 
 
@@ -386,6 +386,6 @@ def test_hits_with_odd_scores_have_a_result_or_a_clear_error(what):
             lambda labels=labels: shown(tk.calibrate_threshold(ORDINARY, labels)),
         )
         bounded(
-            "index_report",
-            lambda labels=labels: reported(tk.index_report(ORDINARY, labels=labels)),
+            "report_index",
+            lambda labels=labels: reported(tk.report_index(ORDINARY, labels=labels)),
         )

@@ -35,7 +35,7 @@ def test_vectors_are_fetched_from_the_namespace_of_their_row(service):
     assert fetched["data"].tolist()[:2] == ["p of named y", "q of "]
     assert fetched[["namespace", "id"]].equals(rows.astype("str"))
     assert fetched["vector_problem"].isna().tolist() == [True, True, False, True]
-    assert tk.receipt(fetched).scope["namespaces"] == ["named y", "", "named x"]
+    assert tk.get_receipt(fetched).scope["namespaces"] == ["named y", "", "named x"]
 
 
 def test_a_namespace_that_is_passed_goes_before_those_of_the_rows(service):

@@ -123,7 +123,7 @@ def test_a_sample_is_of_usable_vectors_and_is_said(frame):
     assert set(projection.frame["namespace"]) == {""}
     assert projection.frame["id"].is_monotonic_increasing
     assert projection.verdict.startswith("50 of 400 vectors, drawn at random, by PCA")
-    assert "50 of 400" in tk.plot_vector_map(
+    assert "50 of 400" in tk.plots.plot_vector_map(
         projection, ax=axes()
     ).get_xlabel().replace("\n", " ")
     with pytest.raises(InputError, match="Did you mean 'other'"):
@@ -235,7 +235,7 @@ def test_points_are_coloured_by_category_by_number_and_by_metadata(frame):
     assert sum(counts) == 400
     secret = frame.assign(key="Bearer abcdefghijklmnopqrstuvwxyz0123456789")
     legend = (
-        tk.plot_vector_map(secret, color="key", ax=axes())
+        tk.plots.plot_vector_map(secret, color="key", ax=axes())
         .get_legend()
         .get_texts()[0]
         .get_text()

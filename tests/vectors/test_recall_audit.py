@@ -154,14 +154,14 @@ def test_one_namespace_is_loaded_by_name(services):
     assert tk.calibrate_threshold(service, namespace="small").frame[
         "namespace"
     ].tolist() == ["small"]
-    report = tk.index_report(service, namespace=["small"], sample=10)
+    report = tk.report_index(service, namespace=["small"], sample=10)
     assert "namespace=['small']" in report.sections[-1].parts[0].code
     with pytest.warns(
         UnexpectedResultWarning, match="no namespace 'smalll'. Did you mean 'small'"
     ):
         assert "not known" in tk.audit_recall(service, namespace="smalll").verdict
     vectors = tk.load_vectors(service, namespace="small", progress=False)
-    for call in (tk.calibrate_threshold, tk.index_report):
+    for call in (tk.calibrate_threshold, tk.report_index):
         with pytest.raises(InputError, match=r"loaded earlier.*load_vectors"):
             call(vectors, namespace="small")
 
@@ -190,7 +190,7 @@ def test_queries_without_a_namespace_are_of_the_only_one(services):
         InputError, match=r"reading queries: got 'smalls'.*Did you mean 'small'"
     ):
         tk.audit_recall(service, vectors, queries=named)
-    report = tk.index_report(service, small, queries=matrix[:5])
+    report = tk.report_index(service, small, queries=matrix[:5])
     assert "neighbours of 5 queries" in report.verdict
 
 

@@ -138,7 +138,7 @@ def test_a_namespace_is_reset_and_stays(service):
     ):
         tk.reset_namespace(service, SPACES[1])
     assert tk.reset_namespace(service, SPACES[1], confirm=True) == 10
-    assert tk.index_info(service).namespaces == {"": 10, "first": 10, SPACES[1]: 0}
+    assert tk.describe_index(service).namespaces == {"": 10, "first": 10, SPACES[1]: 0}
     with pytest.raises(InputError, match="all 10 vectors of the default namespace"):
         tk.reset_namespace(service, "")
 

@@ -107,7 +107,7 @@ def test_a_killed_restore_continues_where_it_was(local_indexes, tmp_path):
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    partial = tk.index_info(service).namespaces["killed"]
+    partial = tk.describe_index(service).namespaces["killed"]
     assert 2000 <= partial < ROWS
     # what is stored already is not stored again: this row stays changed, and the comparison says so
     tk.update_vectors(
@@ -156,7 +156,7 @@ def test_two_kernels_restore_one_snapshot(local_indexes, tmp_path):
         subprocess.Popen([*command, "1000000"], env=environment) for _ in range(2)
     ]
     assert [process.wait(120) for process in processes] == [0, 0]
-    assert tk.index_info(service).namespaces["twice at once"] == ROWS
+    assert tk.describe_index(service).namespaces["twice at once"] == ROWS
     assert not (tmp_path / "checkpoint").exists()
 
 

@@ -145,7 +145,7 @@ def test_texts_alone_are_embedded_by_the_index(embedding):
         {"id": ["a", "b", "c"], "data": texts, "namespace": ["x", "y", "x"]}
     )
     assert tk.upsert_vectors(embedding, frame) == 3
-    assert tk.index_info(embedding).namespaces == {"": 0, "x": 2, "y": 1}
+    assert tk.describe_index(embedding).namespaces == {"": 0, "x": 2, "y": 1}
     hits = tk.query_text(embedding, texts[0], namespace="x", include_data=True, top_k=1)
     assert hits[["id", "data"]].to_numpy().tolist() == [["a", texts[0]]]
     check_round_trip(embedding, ["x", "y"])

@@ -78,7 +78,7 @@ def test_a_stopped_load_keeps_every_row_it_read(sample_service):
     assert len(partial) == job.progress.done
     assert 1000 <= len(partial) < 5000
     assert partial["dlq_id"].is_unique
-    assert (tk.receipt(partial).complete, tk.receipt(partial).rows) == (
+    assert (tk.get_receipt(partial).complete, tk.get_receipt(partial).rows) == (
         False,
         len(partial),
     )
@@ -89,7 +89,7 @@ def test_a_load_that_is_not_stopped_is_whole(server):
     pages(server, 3)
     told = []
     frame = Job(told.append, clock=count().__next__).read(reading(server.service()))
-    assert (len(frame), tk.receipt(frame).complete) == (6, True)
+    assert (len(frame), tk.get_receipt(frame).complete) == (6, True)
     assert told[-1].done == 6
 
 
@@ -108,7 +108,7 @@ def test_a_load_that_waits_for_its_first_rows_says_how_long(server):
     pages(server, 1, before=seen)
 
     async def main():
-        panel = tk.FailureFilterWidget(server.service())
+        panel = tk.FailureFilterPanel(server.service())
         panel._status.observe(lambda _: said.append(panel.message), "value")
         panel.actions.press("Load")
         for _ in iter(lambda: panel._job, None):
@@ -164,16 +164,16 @@ def test_a_call_runs_beside_the_loop_and_its_result_on_it(fails):
     ("make", "start", "said"),
     [
         (
-            tk.FailureFilterWidget,
+            tk.FailureFilterPanel,
             "Load",
             "Cancelled: {n:,} failures read, not all; panel.frame() has them.",
         ),
         (
-            tk.MetadataFilterWidget,
+            tk.MetadataFilterPanel,
             "Load",
             "Cancelled: {n:,} matching vectors read, not all; panel.frame()",
         ),
-        (tk.MetadataFilterWidget, "Find fields", "Fields are those of "),
+        (tk.MetadataFilterPanel, "Find fields", "Fields are those of "),
     ],
 )
 def test_a_load_that_was_cancelled_is_no_problem(sample_service, make, start, said):

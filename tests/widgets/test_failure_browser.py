@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from tests.widgets.payloads import PAYLOADS
-from toolkit import FailureBrowser, FailureFilterWidget, FailureView
+from toolkit import FailureFilterPanel, FailurePanel, FailureView
 from toolkit.errors import InputError
 from toolkit.filters.failure import FailureFilter
 from toolkit.secrets.redaction import Redactor, visible
@@ -62,7 +62,7 @@ def test_a_view_that_cannot_be_is_refused(parts):
 @pytest.fixture
 def browser(failures):
     """A browser of a dozen failures."""
-    return FailureBrowser(failures, redactor=REDACT)
+    return FailurePanel(failures, redactor=REDACT)
 
 
 def test_search_order_and_selection_are_the_value(browser):
@@ -107,7 +107,7 @@ def test_every_column_sorts_with_missing_values_last(make, column, ascending):
         *rows,
         {"dlq_id": "small", column: smaller.get(column, "a")},
     ]
-    browser = FailureBrowser(
+    browser = FailurePanel(
         make(rows), value=FailureView(sort_by=column, ascending=ascending)
     )
     expected = ["small", "d1", "d2"] if ascending else ["d1", "d2", "small"]
@@ -131,7 +131,7 @@ def test_the_search_finds_what_python_finds(search, bodies):
             for word in words
         )
     ]
-    assert FailureBrowser(
+    assert FailurePanel(
         frame, value=FailureView(search=search), redactor=REDACT
     ).found()["dlq_id"].tolist() == (expected)
 
@@ -166,7 +166,7 @@ def test_the_search_covers_every_column(browser, search, found):
 def test_the_statuses_of_the_sample_are_found(sample_service):
     """A status finds the failures that have it, not an order of this number; in quotes it is text."""
     failures = tk.load_failures(sample_service, progress=False)
-    browser = FailureBrowser(failures, value=FailureView(search="429"))
+    browser = FailurePanel(failures, value=FailureView(search="429"))
     assert (browser.found()["response_status"] == 429).all()
     assert len(browser.found()) == (failures["response_status"] == 429).sum() > 600
     assert "429 as status" in browser._counted.value
@@ -188,7 +188,7 @@ def test_a_failure_without_a_time_is_sorted_by_that_of_its_message(make):
          "created_at": pd.Timestamp("2025-01-01", tz="UTC")},
         {"dlq_id": "d"},
     ]  # fmt: skip
-    browser = FailureBrowser(make(rows))
+    browser = FailurePanel(make(rows))
     assert browser.found()["dlq_id"].tolist() == ["a", "b", "c", "d"]
     assert [cells[1] for cells in browser.page(0, 4)] == [
         "2026-01-03 00:00:00", "≥ 2026-01-02 05:06:07", "2026-01-01 00:00:00", "",
@@ -207,7 +207,7 @@ def test_a_failure_in_whole_seconds_is_not_later_than_it_was():
 def test_an_exception_is_shown_by_its_own_name(make):
     """The packages before it would fill the column."""
     body = "java.net.SocketTimeoutException: Read timed out\n\tat a.b(C.java:1)"
-    browser = FailureBrowser(make([{"dlq_id": "a", "response_body": body}]))
+    browser = FailurePanel(make([{"dlq_id": "a", "response_body": body}]))
     assert browser.page(0, 1)[0][4] == "SocketTimeoutException: Read timed out"
 
 
@@ -221,7 +221,7 @@ def test_an_exception_is_shown_by_its_own_name(make):
 )
 def test_a_single_workflow_is_shown_by_its_end(make, url, shown):
     """Its beginning, which other workflows share, would fill the column."""
-    browser = FailureBrowser(
+    browser = FailurePanel(
         make(
             [{"dlq_id": "a", "workflow_url": url}, {"dlq_id": "b", "workflow_url": url}]
         )
@@ -235,9 +235,7 @@ def test_plain_messages_are_told_apart_by_their_address(make):
     rows = [
         {"dlq_id": name, "url": f"{base}{name}"} for name in ("pay", "mail", "ship")
     ]
-    browser = FailureBrowser(
-        make(rows), value=FailureView(sort_by="url", ascending=True)
-    )
+    browser = FailurePanel(make(rows), value=FailureView(sort_by="url", ascending=True))
     assert {
         "name": "url",
         "label": "Address",
@@ -300,7 +298,7 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
 def test_long_code_is_shown_in_part_and_copied_whole(make, seen):
     """What is shown is Python too, and says how much is left out; another selection takes it away."""
     frame = make([{"dlq_id": f"d{number}"} for number in range(1_000)])
-    browser = FailureBrowser(frame)
+    browser = FailurePanel(frame)
     sent = []
     browser.table.send = sent.append
     browser.select_found()
@@ -331,7 +329,7 @@ def grid(browser, **content):
 
 def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
     """Scrolling, selecting, sorting and opening are messages, and change value and detail."""
-    browser = FailureBrowser(failures, redactor=REDACT)
+    browser = FailurePanel(failures, redactor=REDACT)
     sent = []
     browser.table.send = sent.append
     grid(browser, kind="rows", **{"from": 2, "to": 4})
@@ -373,7 +371,7 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
 )
 def test_malformed_messages_change_nothing(failures, content):
     """Messages that the table would never send are ignored."""
-    browser = FailureBrowser(failures, redactor=REDACT)
+    browser = FailurePanel(failures, redactor=REDACT)
     before = (browser.value, browser.detail.value)
     grid(browser, **content)
     assert (browser.value, browser.detail.value) == before
@@ -403,7 +401,7 @@ def test_hostile_texts_are_seen_as_text(make, seen):
         hostile(payload) | {"dlq_id": f"{place} {payload}"}
         for place, payload in enumerate(PAYLOADS)
     ]
-    browser = FailureBrowser(make(rows), redactor=REDACT)
+    browser = FailurePanel(make(rows), redactor=REDACT)
     for payload, row in zip(PAYLOADS, rows, strict=True):
         browser.show_failure(row["dlq_id"])
         page = seen(browser.detail.value)
@@ -425,13 +423,13 @@ def test_hostile_texts_are_inert_in_static_forms(make, seen):
     """Static forms and the choices of a filter have no elements from data."""
     frame = make([hostile(payload) | {"dlq_id": payload} for payload in PAYLOADS])
     for start in range(0, len(frame), 10):
-        forms = FailureBrowser(
+        forms = FailurePanel(
             frame.iloc[start : start + 10], redactor=REDACT
         )._repr_mimebundle_()
         page = seen(forms["text/html"])
         assert page.tags <= ELEMENTS | {"strong"}
         assert page.attributes == set()
-    panel = FailureFilterWidget(frame, value=FailureFilter(label=PAYLOADS))
+    panel = FailureFilterPanel(frame, value=FailureFilter(label=PAYLOADS))
     markup, left = "", [panel]
     while left:
         found = left.pop()
@@ -447,7 +445,7 @@ def test_hostile_texts_are_inert_in_static_forms(make, seen):
 
 def test_secrets_are_masked_in_the_detail(failures):
     """Headers outside the allow-list are masked whole; so are passwords in bodies, and likely secrets."""
-    browser = FailureBrowser(failures, redactor=REDACT)
+    browser = FailurePanel(failures, redactor=REDACT)
     shown = browser.detail.value
     assert "hunter2" not in shown
     assert "s3cr3t-of-the-test" not in shown
@@ -472,7 +470,7 @@ def test_unusual_ids_and_times_of_a_frame_are_shown(failures):
             pd.to_datetime(["1500-01-01", "9999-12-31"], utc=True).as_unit("ms")
         ),
     )
-    browser = FailureBrowser(odd)
+    browser = FailurePanel(odd)
     for found in ("['a']", "b"):
         browser.show_failure(found)
         assert "UTC" in browser.detail.value
@@ -481,9 +479,7 @@ def test_unusual_ids_and_times_of_a_frame_are_shown(failures):
 def test_a_sparse_column_is_shown(failures):
     """A sparse column stays sparse when it is mapped, and Arrow reads none."""
     labels = pd.Series([1.5, None]).astype("Sparse[float]")
-    browser = FailureBrowser(
-        failures.head(2).drop(columns="labels").assign(label=labels)
-    )
+    browser = FailurePanel(failures.head(2).drop(columns="labels").assign(label=labels))
     assert "1.5" in str(browser.page(0, 2))
 
 
@@ -503,7 +499,7 @@ def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
         )
         if name == "response_body":  # what went wrong is read from the bodies
             frame = frame.drop(columns="error")
-        browser = FailureBrowser(frame, value=FailureView(search="dlq"))
+        browser = FailurePanel(frame, value=FailureView(search="dlq"))
         assert len(browser.found()) >= len(ids)
         browser.value = FailureView(sort_by=name if name in SORTABLE else "failed_at")
         assert len(browser.found()) == len(frame)
@@ -514,15 +510,13 @@ def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
 
 def test_a_body_that_is_no_base64_is_shown_as_it_is(failures):
     """In the column of bodies that are not UTF-8."""
-    browser = FailureBrowser(
-        failures.head(1).assign(body=None, body_base64="no base64!")
-    )
+    browser = FailurePanel(failures.head(1).assign(body=None, body_base64="no base64!"))
     assert "no base64!" in browser.detail.value
 
 
 def test_missing_parts_are_named(make):
     """A row with only an id has a detail; bytes that are not text are shown in hexadecimal."""
-    markup = FailureBrowser(make([{"dlq_id": "only"}]), redactor=REDACT).detail.value
+    markup = FailurePanel(make([{"dlq_id": "only"}]), redactor=REDACT).detail.value
     assert "none, or no state yet" in markup
     raw = detail_markup(
         {
@@ -537,24 +531,24 @@ def test_missing_parts_are_named(make):
 
 def test_an_empty_frame_is_a_table_of_nothing(failures):
     """An empty frame is a normal case; other frames are refused."""
-    browser = FailureBrowser(failures.head(0))
+    browser = FailurePanel(failures.head(0))
     assert "0 of 0 failures" in browser._counted.value
     browser.select_found()
     assert len(browser.frame()) == 0
     for other in (failures.drop(columns="dlq_id"), [1], None):
         with pytest.raises(InputError):
-            FailureBrowser(other)
+            FailurePanel(other)
     with pytest.raises(InputError, match="'gone'"):
-        FailureBrowser(failures).show_failure("gone")
+        FailurePanel(failures).show_failure("gone")
 
 
 def test_a_key_keeps_the_view(failures, request):
     """Running the cell again keeps search, order and selection."""
     key = request.node.name
-    FailureBrowser(failures, key=key).value = FailureView(
+    FailurePanel(failures, key=key).value = FailureView(
         search="pay", selected=["dlq_1"]
     )
-    again = FailureBrowser(failures, key=key)
+    again = FailurePanel(failures, key=key)
     assert again.value == FailureView(search="pay", selected=["dlq_1"])
     assert again.frame()["dlq_id"].tolist() == ["dlq_1"]
 
@@ -573,7 +567,7 @@ def message(widget, content):
 
 def test_a_selection_is_of_the_rows_that_were_seen(failures):
     """Rows selected while a search or sort was on its way to the page are those that were shown."""
-    browser = FailureBrowser(failures, redactor=REDACT)
+    browser = FailurePanel(failures, redactor=REDACT)
     seen = browser.found()["dlq_id"].tolist()
     before = browser.table.order
     message(
@@ -604,7 +598,7 @@ def test_a_selection_is_of_the_rows_that_were_seen(failures):
 
 def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
     """Nothing else is selected instead, and the panel says to select again."""
-    browser = FailureBrowser(failures, redactor=REDACT)
+    browser = FailurePanel(failures, redactor=REDACT)
     before = browser.table.order
     for _ in range(20):
         message(browser.table, {"kind": "sort", "name": "workflow_url"})
@@ -623,7 +617,7 @@ def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
         "toolkit.widgets.failure_browser._ORDERS", 1_000
     )  # the page is notified of none of them
     count = 120
-    browser = FailureBrowser(
+    browser = FailurePanel(
         make([{"dlq_id": f"id-{number}"} for number in range(count)]), redactor=REDACT
     )
     order, ids = browser.table.order, browser.found()["dlq_id"].tolist()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import toolkit as tk
 from tests.filters.strategies import failure_filters
 from tests.widgets.page import send, tick, write
-from toolkit import FailureFilterWidget
+from toolkit import FailureFilterPanel
 from toolkit.base.times import milliseconds
 from toolkit.errors import BadRequestError, InputError
 from toolkit.filters.failure import FailureFilter
@@ -29,7 +29,7 @@ NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 def widget(source, **options):
     """A widget with a fixed clock."""
-    return FailureFilterWidget(source, clock=lambda: NOW, **options)
+    return FailureFilterPanel(source, clock=lambda: NOW, **options)
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_a_key_keeps_value_and_result_when_the_cell_runs_again(failures, request
 def test_invalid_sources_and_values_are_refused(failures, source, options):
     """Other kinds of sources and values raise errors with the expected ones."""
     with pytest.raises(InputError, match="expected a"):
-        FailureFilterWidget(failures if source == "frame" else source, **options)
+        FailureFilterPanel(failures if source == "frame" else source, **options)
     with pytest.raises(InputError, match="expected a FailureFilter"):
         widget(failures).value = {"label": "a"}
 
@@ -303,7 +303,7 @@ def test_a_page_without_widgets_shows_text_and_a_table(failures, seen):
     )
     forms = panel._repr_mimebundle_()
     assert forms["text/plain"].startswith(
-        "FailureFilterWidget(tk.FailureFilter(workflow_url="
+        "FailureFilterPanel(tk.FailureFilter(workflow_url="
     )
     page = seen(forms["text/html"])
     assert page.tags <= {
@@ -404,7 +404,7 @@ def test_the_code_for_messages_loads_messages(server):
         b'{"messages": [{"dlqId": "a", "responseStatus": 500, "createdAt": 1}]}'
     )
     service = server.service()
-    panel = FailureFilterWidget(
+    panel = FailureFilterPanel(
         service, value=FailureFilter(caller_ip="192.0.2.1"), kind="messages"
     )
     panel.run()
@@ -415,4 +415,4 @@ def test_the_code_for_messages_loads_messages(server):
     assert [(request.path, request.query) for request in server.requests] == asked
     assert asked[0][0] == "/v2/dlq"
     assert "kind=&#39;messages&#39;)" in panel._code.value
-    assert FailureFilterWidget(service).to_code() == "tk.FailureFilter()"
+    assert FailureFilterPanel(service).to_code() == "tk.FailureFilter()"

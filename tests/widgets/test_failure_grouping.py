@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit import FailureBrowser, FailureView
+from toolkit import FailurePanel, FailureView
 from toolkit.errors import InputError
 
 BODIES = [
@@ -40,7 +40,7 @@ def many(make):
 @pytest.fixture
 def browser(many):
     """A browser that has read its groups."""
-    browser = FailureBrowser(many)
+    browser = FailurePanel(many)
     browser.groups()
     browser._show_groups()
     return browser
@@ -65,12 +65,12 @@ def brush(browser, *ends):
 
 def test_a_list_without_groups_says_that_they_are_being_read(many):
     """Until they were read; after an error, the panel shows that instead."""
-    browser = FailureBrowser(many)
+    browser = FailurePanel(many)
     assert browser.group_list.remark == "Reading the failures to group them …"
     browser.groups()
     browser._show_groups()
     assert browser.group_list.remark == ""
-    browser = FailureBrowser(many)
+    browser = FailurePanel(many)
     browser._groups_failed(InputError("grouping", got="nothing", expected="something"))
     assert (browser.group_list.remark, "grouping" in browser.message) == ("", True)
 
@@ -104,7 +104,7 @@ def test_a_group_opens_into_its_failures(browser, many):
     assert [sum(part["counts"]) for part in browser.trend.series] == [10]
     tick(browser, groups[3])
     assert set(browser.found()["response_body"]) == {BODIES[2], BODIES[3]}
-    again = FailureBrowser(many, value=eval(browser.value.to_code()))  # noqa: S307 - our own code
+    again = FailurePanel(many, value=eval(browser.value.to_code()))  # noqa: S307 - our own code
     pd.testing.assert_frame_equal(again.found(), browser.found())
     browser.group_actions.press("All groups")
     assert len(browser.found()) == 75
@@ -198,7 +198,7 @@ def test_what_others_wrote_into_the_file_stays(browser, many, tmp_path):
         f'name {groups[0]} "Currency"  # since March', f"pin {groups[3]}",
         f"merge {groups[1]} into {groups[0]}",
     ]  # fmt: skip
-    again = FailureBrowser(many, rules=path)
+    again = FailurePanel(many, rules=path)
     pd.testing.assert_frame_equal(again.groups().frame, browser.groups().frame)
 
 
@@ -243,7 +243,7 @@ def test_a_file_that_is_no_rules_file_is_refused(browser, many, tmp_path, text):
     assert len(browser.groups().frame) == 3
     assert path.read_text() == text
     with pytest.raises(InputError, match="line 1"):
-        FailureBrowser(many, rules=path)
+        FailurePanel(many, rules=path)
 
 
 def test_a_failure_stays_in_sight_when_it_is_split_off(browser):
@@ -270,7 +270,7 @@ def test_nothing_to_merge_split_or_undo_is_said(browser, make):
     assert "no value" in browser.message
     browser.group_actions.press("Undo")
     assert "Nothing to undo" in browser.message
-    empty = FailureBrowser(make([]))
+    empty = FailurePanel(make([]))
     empty.group_actions.press("More like this")
     assert "No failure is shown" in empty.message
     assert len(empty.groups().frame) == 0
@@ -311,7 +311,7 @@ def test_a_secret_does_not_get_into_a_rule(make, tmp_path):
         "failed_at": pd.Timestamp(START),
     }
     path = tmp_path / "rules.txt"
-    browser = FailureBrowser(
+    browser = FailurePanel(
         make([row | {"dlq_id": "a"}, row | {"dlq_id": "b", "label": "y"}]), rules=path
     )
     browser.show_failure("a")
@@ -324,11 +324,11 @@ def test_a_secret_does_not_get_into_a_rule(make, tmp_path):
 
 def test_a_frame_without_bodies_has_no_groups():
     """Rows can still be searched and sorted."""
-    browser = FailureBrowser(pd.DataFrame({"dlq_id": ["a"], "label": ["x"]}))
+    browser = FailurePanel(pd.DataFrame({"dlq_id": ["a"], "label": ["x"]}))
     assert browser.group_list not in browser.children
     assert len(browser.found()) == 1
     with pytest.raises(InputError):
-        FailureBrowser(pd.DataFrame({"dlq_id": ["a"]}), rules=7)
+        FailurePanel(pd.DataFrame({"dlq_id": ["a"]}), rules=7)
 
 
 def test_a_burst_is_cut(make):
@@ -341,7 +341,7 @@ def test_a_burst_is_cut(make):
         }
         for number, hour in enumerate([*range(20), *[20] * 50])
     ]
-    browser = FailureBrowser(make(rows))
+    browser = FailurePanel(make(rows))
     browser.groups()
     browser._show_groups()
     assert browser.trend.limit < max(browser.trend.counts) == 50

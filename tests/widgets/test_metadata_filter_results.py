@@ -9,7 +9,7 @@ import threading
 import pandas as pd
 import pytest
 
-from toolkit import MetadataFilterWidget, SimilarityQueryWidget
+from toolkit import MetadataFilterPanel, QueryPanel
 from toolkit.errors import (
     BadRequestError,
     FilterSyntaxError,
@@ -43,7 +43,7 @@ def reading(monkeypatch, vectors):
                 raise gives
             return gives
 
-        monkeypatch.setattr(MetadataFilterWidget, "_vectors", read)
+        monkeypatch.setattr(MetadataFilterPanel, "_vectors", read)
 
     return give
 
@@ -55,7 +55,7 @@ def cities(panel):
 
 def test_looking_at_a_frame_keeps_all_of_it(vectors):
     """Fields are learned from the whole frame, and rows that do not match now can match later."""
-    panel = MetadataFilterWidget(vectors, value="city = 'Izmir'")
+    panel = MetadataFilterPanel(vectors, value="city = 'Izmir'")
     panel.look()
     assert cities(panel) == {"Izmir", "Oslo", "Bergen"}
     panel.value = ""
@@ -64,7 +64,7 @@ def test_looking_at_a_frame_keeps_all_of_it(vectors):
 
 def test_finding_fields_keeps_a_frame_that_was_passed(vectors, server, reading):
     """Fields are learned from some vectors of the service; the count stays that of the given frame."""
-    panel = MetadataFilterWidget(server.service(), frame=vectors)
+    panel = MetadataFilterPanel(server.service(), frame=vectors)
     reading(vectors.head(1))
     panel.look()
     assert panel.matching() == "4 of 4 loaded vectors match"
@@ -74,7 +74,7 @@ def test_finding_fields_keeps_a_frame_that_was_passed(vectors, server, reading):
 def test_a_load_is_known_unfiltered(vectors, server, reading):
     """After a load its vectors are counted by any filter, and their fields are offered."""
     reading()
-    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
+    panel = MetadataFilterPanel(server.service(), value="city = 'Izmir'")
     assert panel.run()["id"].tolist() == ["a"]
     assert panel.matching() == "1 of 4 loaded vectors match"
     assert cities(panel) == {"Izmir", "Oslo", "Bergen"}
@@ -87,7 +87,7 @@ def test_a_load_is_known_unfiltered(vectors, server, reading):
 def test_only_some_of_many_are_counted(vectors, monkeypatch):
     """Every filter reads the vectors again: of many, only the first are counted, and the text says so."""
     monkeypatch.setattr("toolkit.widgets.metadata_filter.COUNTED", 3)
-    panel = MetadataFilterWidget(vectors, value="city = 'Oslo'")
+    panel = MetadataFilterPanel(vectors, value="city = 'Oslo'")
     assert panel.matching() == "2 of the first 3 loaded vectors match"
     panel.value = "city = 'Bergen'"
     assert panel.frame()["id"].tolist() == ["d"]
@@ -98,7 +98,7 @@ def test_a_load_that_ends_early_is_known_and_its_matches_are_the_result(
 ):
     """Vectors read before a load ended are kept unfiltered, the matching ones are the result."""
     reading(IncompleteLoadError("loading vectors", partial=vectors, got="a stop"))
-    panel = MetadataFilterWidget(server.service(), value="city = 'Oslo'")
+    panel = MetadataFilterPanel(server.service(), value="city = 'Oslo'")
     with pytest.raises(IncompleteLoadError) as caught:
         panel.run()
     assert (
@@ -113,7 +113,7 @@ def test_a_load_that_ends_early_is_known_and_its_matches_are_the_result(
 def test_what_is_read_for_its_fields_is_no_result(vectors, server, reading):
     """Fields are found in a read that ends early, with a message; the result is unchanged."""
     reading(IncompleteLoadError("loading vectors", partial=vectors, got="a stop"))
-    panel = MetadataFilterWidget(server.service())
+    panel = MetadataFilterPanel(server.service())
     with pytest.raises(IncompleteLoadError):
         panel.look()
     assert len(panel.frame()) == 0
@@ -123,7 +123,7 @@ def test_what_is_read_for_its_fields_is_no_result(vectors, server, reading):
 
 def test_a_look_that_fails_is_shown(server):
     """The error of reading fields is in the panel, too."""
-    panel = MetadataFilterWidget(server.service())
+    panel = MetadataFilterPanel(server.service())
     server.always(b'{"error": "index is asleep", "status": 400}', 400)
     with pytest.raises(BadRequestError) as caught:
         panel.look()
@@ -141,8 +141,8 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(
         assert go.wait(30)
         return vectors
 
-    monkeypatch.setattr(MetadataFilterWidget, "_vectors", read)
-    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
+    monkeypatch.setattr(MetadataFilterPanel, "_vectors", read)
+    panel = MetadataFilterPanel(server.service(), value="city = 'Izmir'")
 
     async def main():
         panel._start_run()
@@ -169,10 +169,10 @@ def test_a_kept_result_keeps_its_remark_and_its_vectors(
     """After the cell is run again, the result is still marked as of another filter, and counts work."""
     reading()
     key = request.node.name
-    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'", key=key)
+    panel = MetadataFilterPanel(server.service(), value="city = 'Izmir'", key=key)
     panel.run()
     panel.value = "city = 'Oslo'"
-    again = MetadataFilterWidget(server.service(), value="city = 'Izmir'", key=key)
+    again = MetadataFilterPanel(server.service(), value="city = 'Izmir'", key=key)
     assert (again.value, again.message) == ("city = 'Oslo'", EARLIER)
     assert again.frame()["id"].tolist() == ["a"]
     assert again.matching() == "2 of 4 loaded vectors match"
@@ -182,14 +182,14 @@ def test_a_wrong_value_leaves_what_is_kept(vectors, server, request):
     """A value that is refused does not replace the kept one."""
     key = request.node.name
     query = VectorQuery(data="x")
-    SimilarityQueryWidget(server.service(), key=key).value = query
+    QueryPanel(server.service(), key=key).value = query
     with pytest.raises(InputError):
-        SimilarityQueryWidget(server.service(), key=key, value="bad")
-    assert SimilarityQueryWidget(server.service(), key=key).value == query
-    MetadataFilterWidget(vectors, key=key).value = "city = 'Oslo'"
+        QueryPanel(server.service(), key=key, value="bad")
+    assert QueryPanel(server.service(), key=key).value == query
+    MetadataFilterPanel(vectors, key=key).value = "city = 'Oslo'"
     with pytest.raises(FilterSyntaxError):
-        MetadataFilterWidget(vectors, key=key, value="city =")
-    assert MetadataFilterWidget(vectors, key=key).value == "city = 'Oslo'"
+        MetadataFilterPanel(vectors, key=key, value="city =")
+    assert MetadataFilterPanel(vectors, key=key).value == "city = 'Oslo'"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_values_under_secret_names_are_not_offered(row):
     frame = pd.DataFrame(
         {"id": ["a"], "metadata": [json.dumps(row | {"city": "Oslo"})]}
     )
-    panel = MetadataFilterWidget(frame)
+    panel = MetadataFilterPanel(frame)
     state, left = json.dumps(panel._repr_mimebundle_()), [panel]
     while left:
         found = left.pop()
@@ -234,7 +234,7 @@ def test_metadata_that_is_no_json_is_named(text, vectors):
     frame = pd.DataFrame({"id": ["a", "b"], "metadata": ["{}", text]})
     for look in (
         metadata_fields,
-        MetadataFilterWidget,
+        MetadataFilterPanel,
         lambda found: match_metadata(found, "a = 1"),
     ):
         with pytest.raises(InputError, match=r"row 1 \(from 0\)"):
@@ -246,14 +246,14 @@ def test_metadata_that_is_no_json_is_named(text, vectors):
 def test_a_frame_of_another_kind_is_refused(server):
     """The frame beside a service must be one."""
     with pytest.raises(InputError, match="a frame"):
-        MetadataFilterWidget(server.service(), frame=[1])
+        MetadataFilterPanel(server.service(), frame=[1])
 
 
 @pytest.mark.parametrize("content", [[], None, "x", 7])
 def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
     """Every control ignores messages that the page never sends, without an error in the log."""
     entry = TextField("Name", lambda: None, complete=lambda *_: (), follows=True)
-    line = MetadataFilterWidget(vectors).editor.text
+    line = MetadataFilterPanel(vectors).editor.text
     for control in (entry, Dropdown("Name", lambda: None, ["a", "b"]), line):
         control._handle_custom_msg(content, [])
         assert control.seq == 0
@@ -277,7 +277,7 @@ def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
 
 def test_a_choice_of_the_page_counts_by_its_name(vectors):
     """The operator is sent by its name, for any list."""
-    panel = MetadataFilterWidget(vectors, value="city = 'a'")
+    panel = MetadataFilterPanel(vectors, value="city = 'a'")
     operator = panel.editor.rows.parts[0].operator
     operator._handle_custom_msg({"seq": 1, "value": "CONTAINS"}, [])
     assert (panel.value, operator.seq, operator.options[0]) == (
@@ -289,7 +289,7 @@ def test_a_choice_of_the_page_counts_by_its_name(vectors):
 
 def test_a_result_says_when_its_filter_has_changed(vectors, server, monkeypatch):
     """A filter that changes during a load is not that of the result."""
-    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
+    panel = MetadataFilterPanel(server.service(), value="city = 'Izmir'")
 
     def read(*_):
         panel.value = "city = 'Oslo'"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.filters.strategies import metadata_conditions, metadata_filters
 from tests.widgets.page import choose, offered, write
 from tests.widgets.payloads import PAYLOADS
-from toolkit import MetadataFilterWidget
+from toolkit import MetadataFilterPanel
 from toolkit.errors import (
     BadRequestError,
     FilterSyntaxError,
@@ -88,7 +88,7 @@ def vectors():
 @pytest.fixture
 def panel(vectors):
     """A widget on a frame."""
-    return MetadataFilterWidget(vectors)
+    return MetadataFilterPanel(vectors)
 
 
 def row(panel, number=0):
@@ -166,7 +166,7 @@ def test_spacing_and_case_of_a_text_stay(panel):
 
 def test_rows_make_the_text_and_the_frame(vectors):
     """Conditions and a group made with the controls are the text, and the rows that match."""
-    panel = MetadataFilterWidget(vectors)
+    panel = MetadataFilterPanel(vectors)
     seen = []
     panel.observe(lambda change: seen.append(change["new"]), "value")
     fill(row(panel), "city", "=", "Izmir")
@@ -194,7 +194,7 @@ def test_rows_make_the_text_and_the_frame(vectors):
 
 def test_typed_text_makes_the_rows(vectors):
     """Text that parses is shown as rows; unchanged rows are reused."""
-    panel = MetadataFilterWidget(vectors)
+    panel = MetadataFilterPanel(vectors)
     line = panel.editor.text
     write(line, "city = 'Izmir' OR tags[#-1] IN ('eu', 'it''s')")
     assert panel.editor.rows.joined is Or
@@ -241,7 +241,7 @@ def test_an_unfinished_text_is_no_mistake_until_enter(panel):
 
 def test_a_row_explains_its_mistake(vectors):
     """An invalid field or value is explained at its control; an unfinished row is left out."""
-    panel = MetadataFilterWidget(vectors)
+    panel = MetadataFilterPanel(vectors)
     fill(row(panel), "two words", "=", "1")
     assert "names joined by dots" in row(panel).field.problem
     assert panel.value == ""
@@ -263,7 +263,7 @@ def test_a_row_explains_its_mistake(vectors):
 
 def test_operators_and_values_fit_the_field(vectors):
     """A field offers its frequent values and the operators of its kind; so do items of arrays."""
-    panel = MetadataFilterWidget(vectors)
+    panel = MetadataFilterPanel(vectors)
     part = row(panel)
     assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(
         offered(part.field, "")
@@ -286,7 +286,7 @@ def test_operators_and_values_fit_the_field(vectors):
 
 def test_an_item_among_several_is_completed(vectors):
     """After IN, the item at the caret is completed and the others stay."""
-    panel = MetadataFilterWidget(vectors)
+    panel = MetadataFilterPanel(vectors)
     fill(row(panel), "city", "IN", "Oslo")
     value = row(panel).value
     assert offered(value, "Oslo, iz") == ["Izmir"]
@@ -307,14 +307,14 @@ def test_an_item_among_several_is_completed(vectors):
 )
 def test_malformed_messages_change_nothing(vectors, content):
     """Messages that the page would never send are ignored."""
-    field = row(MetadataFilterWidget(vectors)).field
+    field = row(MetadataFilterPanel(vectors)).field
     field._handle_custom_msg(content, [])
     assert (field.value, field.seq, field.offers) == ("", 0, [])
 
 
 def test_a_message_of_enter_carries_its_text(vectors):
     """Enter carries the text that it ends; a field has its value when it is entered or left."""
-    panel = MetadataFilterWidget(vectors)
+    panel = MetadataFilterPanel(vectors)
     line = panel.editor.text
     line._handle_custom_msg(
         {"event": "submit", "seq": 1, "text": "city =", "head": "city ="}, []
@@ -336,7 +336,7 @@ def test_a_message_of_enter_carries_its_text(vectors):
 
 def test_rows_and_groups_are_numbered_in_order(vectors):
     """Labels number the rows in the order of the page, also after some were removed."""
-    panel = MetadataFilterWidget(
+    panel = MetadataFilterPanel(
         vectors, value="city = 'a' AND (year = 1 OR year = 2) AND tags CONTAINS 'x'"
     )
     first, group, last = panel.editor.rows.parts
@@ -399,7 +399,7 @@ def test_hostile_texts_are_seen_as_text(seen):
         frame = pd.DataFrame(
             {"id": some, "namespace": some, "metadata": [*map(json.dumps, rows)]}
         )
-        panel = MetadataFilterWidget(frame, namespace=some[0])
+        panel = MetadataFilterPanel(frame, namespace=some[0])
         shown = ""
         for payload in some:
             panel.value = Comparison("it", "=", payload)
@@ -435,7 +435,7 @@ def test_hostile_texts_are_seen_as_text(seen):
 
 def test_a_filter_of_many_conditions_is_text_alone(vectors):
     """A filter with too many conditions for controls is shown as text alone, and is not changed."""
-    panel = MetadataFilterWidget(vectors)
+    panel = MetadataFilterPanel(vectors)
     panel.value = " OR ".join(f"year = {number}" for number in range(60))
     assert panel.editor.rows.layout.display == "none"
     assert "60 conditions" in panel.editor._many.value
@@ -446,7 +446,7 @@ def test_a_filter_of_many_conditions_is_text_alone(vectors):
 
 def test_no_request_is_sent_before_a_button_is_pressed(sample_service):
     """A widget on a service sends no request until its button is pressed; then Load finds every match."""
-    panel = MetadataFilterWidget(sample_service)
+    panel = MetadataFilterPanel(sample_service)
     panel.value = "topic = 'encodings' AND tags CONTAINS 'eu'"
     assert len(panel.frame()) == 0
     assert "metadata" in panel.frame().columns
@@ -464,7 +464,7 @@ def test_no_request_is_sent_before_a_button_is_pressed(sample_service):
 
 def test_making_a_widget_asks_nothing(server):
     """Making, showing and changing a widget on a service, and reading its frame, sends no request."""
-    panel = MetadataFilterWidget(server.service(), value="a = 1")
+    panel = MetadataFilterPanel(server.service(), value="a = 1")
     panel.value = "a = 2"
     panel.frame()
     panel._repr_mimebundle_()
@@ -478,7 +478,7 @@ def test_making_a_widget_asks_nothing(server):
 
 def test_a_stopped_load_keeps_the_matches_it_read(vectors, server, monkeypatch):
     """The rows that were read before a load was stopped are matched too."""
-    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
+    panel = MetadataFilterPanel(server.service(), value="city = 'Izmir'")
 
     def stopped(*_):
         raise IncompleteLoadError("loading vectors", partial=vectors, got="a stop")
@@ -493,7 +493,7 @@ def test_secrets_in_metadata_are_not_offered(vectors):
     """A value that would be masked is neither offered nor shown."""
     secret = "Bearer abcdefghijklmnop.qrstuvwx"
     frame = vectors.assign(metadata=json.dumps({"auth": secret, "city": "<img src=x>"}))
-    panel = MetadataFilterWidget(frame)
+    panel = MetadataFilterPanel(frame)
     state, left = "", [panel]
     while left:
         found = left.pop()
@@ -520,28 +520,27 @@ def test_secrets_in_metadata_are_not_offered(vectors):
 def test_the_fields_are_counted_that_a_filter_can_name(metadata, said):
     """A name with a space is none of the filter language."""
     frame = pd.DataFrame({"id": list("ab")[: len(metadata)], "metadata": metadata})
-    assert said in MetadataFilterWidget(frame).editor._found.value
+    assert said in MetadataFilterPanel(frame).editor._found.value
 
 
 def test_a_key_keeps_the_filter_when_the_cell_runs_again(vectors, request):
     """The second widget of a key continues where the first was, unless the cell passes another value."""
     key = request.node.name
-    MetadataFilterWidget(vectors, key=key).value = "year = 1"
-    assert MetadataFilterWidget(vectors, key=key).value == "year = 1"
-    assert MetadataFilterWidget(vectors).value == ""
+    MetadataFilterPanel(vectors, key=key).value = "year = 1"
+    assert MetadataFilterPanel(vectors, key=key).value == "year = 1"
+    assert MetadataFilterPanel(vectors).value == ""
     assert (
-        MetadataFilterWidget(vectors, key=key, value=parse("year=2")).value
-        == "year = 2"
+        MetadataFilterPanel(vectors, key=key, value=parse("year=2")).value == "year = 2"
     )
 
 
 def test_invalid_sources_and_filters_are_refused(vectors):
     """Other sources, other values, and text that does not parse raise errors; the value stays."""
     with pytest.raises(InputError, match="expected a Service"):
-        MetadataFilterWidget(7)
+        MetadataFilterPanel(7)
     with pytest.raises(InputError, match="include_metadata=True"):
-        MetadataFilterWidget(vectors[["id"]])
-    panel = MetadataFilterWidget(vectors, value="year = 1")
+        MetadataFilterPanel(vectors[["id"]])
+    panel = MetadataFilterPanel(vectors, value="year = 1")
     with pytest.raises(InputError, match="expected text or a MetadataFilter"):
         panel.value = 7
     with pytest.raises(FilterSyntaxError):
@@ -551,7 +550,7 @@ def test_invalid_sources_and_filters_are_refused(vectors):
 
 def test_removed_rows_are_closed(vectors):
     """Widgets of removed rows are closed, so that neither page nor kernel keeps them."""
-    panel = MetadataFilterWidget(vectors, value="year = 1 AND city = 'a'")
+    panel = MetadataFilterPanel(vectors, value="year = 1 AND city = 'a'")
     gone = row(panel, 1).field
     panel.value = "year = 1"
     assert gone.comm is None

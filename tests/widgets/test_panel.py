@@ -12,7 +12,7 @@ import traitlets
 from nbconvert import HTMLExporter
 
 import toolkit as tk
-from toolkit import FailureBrowser, FailureFilterWidget
+from toolkit import FailureFilterPanel, FailurePanel
 from toolkit.errors import IncompleteLoadError, InputError, ServiceError
 from toolkit.filters.failure import FailureFilter
 from toolkit.tables.frames import frame_from_rows
@@ -188,7 +188,7 @@ def test_code_finds_a_frame_by_its_name_in_the_notebook(
         "toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names)
     )
     names["tk"] = tk
-    browser = FailureBrowser(failures, value=tk.FailureView(selected=["dlq_3"]))
+    browser = FailurePanel(failures, value=tk.FailureView(selected=["dlq_3"]))
     exec(browser.selection_code(), names)  # noqa: S102 - our own code
     assert names["selected"]["dlq_id"].tolist() == ["dlq_3"]
     assert "failures[" not in browser.selection_code()
@@ -197,10 +197,10 @@ def test_code_finds_a_frame_by_its_name_in_the_notebook(
     assert "m[m['dlq_id'].isin(" in plan
     assert "failures[" not in plan
     assert (
-        tk.VectorMap(vectors, value=["a"]).to_code()
+        tk.VectorMapPanel(vectors, value=["a"]).to_code()
         == "v[v['id'].isin([\n    'a',\n])]"
     )
-    other = FailureBrowser(failures.head(2))
+    other = FailurePanel(failures.head(2))
     assert other.selection_code().startswith(
         "# failures: the frame this panel was made with\n"
     )
@@ -211,9 +211,9 @@ def test_code_finds_a_frame_by_its_name_in_the_notebook(
 def test_a_converted_notebook_shows_rows(server, failures, kind):
     """Where nbconvert has no widget state, the page has the first rows as an escaped table."""
     shown = failures.assign(workflow_url="<b>here</b>")
-    panel = FailureBrowser(shown)
+    panel = FailurePanel(shown)
     if kind == "filter":
-        panel = FailureFilterWidget(
+        panel = FailureFilterPanel(
             server.service(), frame=shown, value=FailureFilter(label="prod")
         )
     output = nbformat.v4.new_output("display_data", data=panel._repr_mimebundle_())

@@ -10,7 +10,7 @@ import pytest
 
 import toolkit as tk
 from tests.widgets.conftest import ordinary
-from toolkit import FailureBrowser, FailureFilterWidget
+from toolkit import FailureFilterPanel, FailurePanel
 from toolkit.base.time_zones import VARIABLE, time_zone, zones_of_times
 from toolkit.cli import main
 from toolkit.errors import InputError
@@ -40,7 +40,7 @@ def test_the_browser_shows_and_searches_times_of_the_zone(
     failures: pd.DataFrame,
 ) -> None:
     """Heading, cells, timeline, search and groups; what is returned stays in UTC."""
-    browser = FailureBrowser(failures, redactor=REDACT, tz=BERLIN)
+    browser = FailurePanel(failures, redactor=REDACT, tz=BERLIN)
     assert browser.table.columns[0]["label"] == f"Failed at ({BERLIN})"
     assert browser.page(0, 1)[0][1] == "2026-03-10 13:00:00"
     assert "2026-03-10 13:00:00 CET" in browser.detail.value
@@ -60,7 +60,7 @@ def test_the_filter_panel_reads_and_shows_times_of_the_zone(
     failures: pd.DataFrame,
 ) -> None:
     """Field and label have the zone; the filter that they mean is in UTC."""
-    panel = FailureFilterWidget(
+    panel = FailureFilterPanel(
         failures, tz=BERLIN, clock=lambda: datetime(2026, 3, 10, 12, tzinfo=UTC)
     )
     assert panel.since.label == f"From ({BERLIN})"
@@ -80,7 +80,7 @@ def test_bars_of_a_filter_panel_are_days_of_the_zone() -> None:
         }
         for number, row in enumerate(ordinary())
     ]
-    panel = FailureFilterWidget(pd.DataFrame(rows), tz=BERLIN)
+    panel = FailureFilterPanel(pd.DataFrame(rows), tz=BERLIN)
     starts = [
         pd.Timestamp(start, unit="ms", tz="UTC").tz_convert(BERLIN)
         for start in panel.brush.starts
@@ -98,8 +98,8 @@ def test_without_a_zone_the_variable_is_taken(
         FailureRows(failures, REDACT).columns["failed_at"]
         == "Failed at (Asia/Kathmandu)"
     )
-    assert FailureFilterWidget(failures).since.label.endswith("(Asia/Kathmandu)")
-    for panel in (FailureBrowser, FailureFilterWidget):
+    assert FailureFilterPanel(failures).since.label.endswith("(Asia/Kathmandu)")
+    for panel in (FailurePanel, FailureFilterPanel):
         with pytest.raises(InputError, match="Europe/Atlantis"):
             panel(failures, tz="Europe/Atlantis")
 

@@ -13,7 +13,7 @@ import pytest
 from tests.widgets import page
 from tests.widgets.page import write
 from tests.widgets.responses import hits, last_request
-from toolkit import SimilarityQueryWidget
+from toolkit import QueryPanel
 from toolkit.errors import AuthenticationError, InputError, UnprocessableError
 from toolkit.filters.query import VectorQuery
 
@@ -23,7 +23,7 @@ TOKEN = "vector-token-of-the-test"
 @pytest.fixture
 def panel(server, vectors):
     """A panel on a service without responses."""
-    return SimilarityQueryWidget(server.service(), frame=vectors)
+    return QueryPanel(server.service(), frame=vectors)
 
 
 def state_of(panel):
@@ -50,7 +50,7 @@ def until_free(panel, act):
 @pytest.mark.parametrize("mistake", ["topK", "vector"])
 def test_a_hit_is_not_queried_by_while_there_is_a_mistake(server, vectors, mistake):
     """Nor is the older query sent, and the panel says so."""
-    panel = SimilarityQueryWidget(
+    panel = QueryPanel(
         server.service(), value=VectorQuery(data="old", namespace="docs"), frame=vectors
     )
     server.json(hits("a", "c"))
@@ -71,7 +71,7 @@ def test_a_hit_is_not_queried_by_while_there_is_a_mistake(server, vectors, mista
 
 def test_asking_beside_a_mistake_says_so(server):
     """The value is sent, and the panel says that the marked fields were not part of it."""
-    panel = SimilarityQueryWidget(
+    panel = QueryPanel(
         server.service(), value=VectorQuery(data="old", filter="city = ")
     )
     server.always(hits("a"))
@@ -103,7 +103,7 @@ def test_a_mistake_stays_marked_until_it_is_mended(panel):
 
 def test_quick_choices_arrive_before_ask(server):
     """A choice arrives by its name in a message, in the order of choosing."""
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    panel = QueryPanel(server.service(), value=VectorQuery(data="x"))
     chosen = panel.options.scoring["query_mode"]
     for seq, word in enumerate(("HYBRID", "SPARSE"), 1):
         chosen._handle_custom_msg({"seq": seq, "value": word}, [])
@@ -114,7 +114,7 @@ def test_quick_choices_arrive_before_ask(server):
 
 def test_enter_asks_by_what_was_typed(server):
     """Enter in a field is Ask, with the other fields' values sent with it; not with a mistake in it."""
-    panel = SimilarityQueryWidget(server.service())
+    panel = QueryPanel(server.service())
     server.always(hits("a"))
     top_k = [
         panel.options.top_k.key,
@@ -130,7 +130,7 @@ def test_enter_asks_by_what_was_typed(server):
     enter(panel.source.vector, "[1,")
     assert panel.message == "No query was sent: first correct the fields marked above."
     assert len(server.requests) == 1
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="a cat"))
+    panel = QueryPanel(server.service(), value=VectorQuery(data="a cat"))
     until_free(panel, lambda: page.enter(panel.options.top_k, "3"))
     assert last_request(server)["topK"] == 3
     until_free(panel, lambda: page.enter(panel.options.namespace, "pets"))
@@ -143,7 +143,7 @@ def test_enter_asks_by_what_was_typed(server):
 
 def test_errors_are_raised_and_shown_in_the_panel(server):
     """An index that refuses, and an index of a hit that does not exist."""
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    panel = QueryPanel(server.service(), value=VectorQuery(data="x"))
     server.json(b'{"error": "no such token"}', 401)
     with pytest.raises(AuthenticationError) as caught:
         panel.look()
@@ -171,7 +171,7 @@ def test_none_sends_nothing_even_with_an_unfetched_id(panel, server):
 
 def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
     """Its result would replace this one later."""
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    panel = QueryPanel(server.service(), value=VectorQuery(data="x"))
     server.always(hits("a"))
 
     def both_ways():
@@ -195,7 +195,7 @@ def test_commas_stand_between_thousands(server, typed, place):
             "vector": [[1.0, float(n)] for n in range(1_001)],
         }
     )
-    panel = SimilarityQueryWidget(server.service(), frame=frame)
+    panel = QueryPanel(server.service(), frame=frame)
     write(panel.source.row, typed)
     write(panel.options.top_k, typed)
     assert (panel.value is None) == (place is None)
@@ -215,7 +215,7 @@ def test_commas_stand_between_thousands(server, typed, place):
 )  # fmt: skip
 def test_malformed_messages_send_nothing(server, content):
     """Messages that the table would never send are ignored."""
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    panel = QueryPanel(server.service(), value=VectorQuery(data="x"))
     server.json(hits("a", "b"))
     panel.run()
     panel.results.table.receive(content)
@@ -248,7 +248,7 @@ def test_cancel_drops_a_slow_response(server):
         return hits("late")
 
     server.responding(slowly)
-    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    panel = QueryPanel(server.service(), value=VectorQuery(data="x"))
 
     async def main():
         panel.actions.press("Ask")
@@ -268,9 +268,7 @@ def test_cancel_drops_a_slow_response(server):
 
 def test_secrets_in_hits_are_masked(server):
     """Secrets are masked in the table, in the static form and in the state of the page."""
-    panel = SimilarityQueryWidget(
-        server.service(), value=VectorQuery(data="x", include_data=True)
-    )
+    panel = QueryPanel(server.service(), value=VectorQuery(data="x", include_data=True))
     server.json(hits("a", data="x " * 60 + "Bearer abcdef0123456789abcdef"))
     panel.run()
     state = state_of(panel)
@@ -281,7 +279,7 @@ def test_secrets_in_hits_are_masked(server):
 def test_secrets_under_names_that_say_so_are_masked(server):
     """Metadata and data that are JSON are masked in table and static form; other JSON is unchanged."""
     query = VectorQuery(data="x", include_data=True, include_metadata=True)
-    panel = SimilarityQueryWidget(server.service(), value=query)
+    panel = QueryPanel(server.service(), value=query)
     secret = {"user": {"password": "hunter2-xyz"}, "city": "Izmir"}
     rows = [
         {"id": "a", "score": 0.9, "metadata": secret},
@@ -301,7 +299,7 @@ def test_secrets_under_names_that_say_so_are_masked(server):
 def test_an_own_token_is_masked_before_it_is_cut(server, cut):
     """Wherever a text is truncated: the question, mistakes, and what differs from the pinned result."""
     long = "x" * cut + " " + TOKEN
-    panel = SimilarityQueryWidget(server.service(), frame=pd.DataFrame({"id": ["a"]}))
+    panel = QueryPanel(server.service(), frame=pd.DataFrame({"id": ["a"]}))
     told = []
     for field, typed in (
         (panel.source.vector, f"{'x' * cut}{TOKEN}"),
@@ -327,7 +325,7 @@ def test_an_own_token_is_masked_before_it_is_cut(server, cut):
 def test_an_own_token_that_the_service_sends_does_not_reach_the_page(server):
     """Neither as the id of a hit to query by, nor as a namespace of the frame or of the index."""
     frame = pd.DataFrame({"namespace": f"of {TOKEN}", "id": ["a"]})
-    panel = SimilarityQueryWidget(server.service(), frame=frame)
+    panel = QueryPanel(server.service(), frame=frame)
     assert panel.options.namespace.value == ""
     names = {
         "": {"vectorCount": 1},

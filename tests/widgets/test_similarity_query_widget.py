@@ -16,7 +16,7 @@ import toolkit as tk
 from tests.widgets.page import choose, tick, write
 from tests.widgets.payloads import PAYLOADS
 from tests.widgets.responses import hits, last_request
-from toolkit import SimilarityQueryWidget
+from toolkit import QueryPanel
 from toolkit.analysis import score_moves
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
@@ -71,7 +71,7 @@ def queries(draw: st.DrawFn) -> VectorQuery:
 @pytest.fixture
 def panel(server, vectors):
     """A panel on a service without responses."""
-    return SimilarityQueryWidget(server.service(), frame=vectors)
+    return QueryPanel(server.service(), frame=vectors)
 
 
 @settings(
@@ -184,7 +184,7 @@ def test_an_id_that_is_not_in_the_frame_is_fetched_by_the_query(panel, server):
 
 def test_options_are_the_value(server):
     """Lists, ticks, numbers and the filter are the value; the mode is dropped with the text."""
-    panel = SimilarityQueryWidget(server.service())
+    panel = QueryPanel(server.service())
     write(panel.source.text, "a cat")
     write(panel.options.top_k, "1,000")
     choose(panel.options.scoring["query_mode"], "SPARSE")
@@ -254,7 +254,7 @@ def test_a_question_that_does_not_fit_the_index_is_explained(
 )
 def test_only_what_fits_the_index_is_offered(server, kind, shown):
     """After reading the index; chosen options stay visible, with a remark."""
-    panel = SimilarityQueryWidget(server.service())
+    panel = QueryPanel(server.service())
     info = {
         "indexType": kind,
         "dimension": 2,
@@ -280,7 +280,7 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
     asked_for = VectorQuery(
         data="certificate", namespace="runbooks", top_k=5, include_data=True
     )
-    panel = SimilarityQueryWidget(sample_service, value=asked_for)
+    panel = QueryPanel(sample_service, value=asked_for)
     assert len(panel.frame()) == 0
     assert panel.frame().columns.tolist() == ["query", "rank", "id", "score"]
     frame = panel.run()
@@ -300,7 +300,7 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
 
 def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
     """A message from the table asks by the hit's own vector; words describe rank changes."""
-    panel = SimilarityQueryWidget(
+    panel = QueryPanel(
         server.service(), value=VectorQuery(data="x", query_mode="DENSE")
     )
     panel.value = VectorQuery(data="x", query_mode="DENSE", include_vectors=True)
@@ -342,16 +342,14 @@ def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
 def test_a_key_keeps_query_and_hits(server, request):
     """The second panel of a key shows what the first had; another value passed by the cell wins."""
     key = request.node.name
-    first = SimilarityQueryWidget(server.service(), key=key)
+    first = QueryPanel(server.service(), key=key)
     first.value = VectorQuery(data="x")
     server.json(hits("a"))
     first.run()
-    second = SimilarityQueryWidget(server.service(), key=key)
+    second = QueryPanel(server.service(), key=key)
     assert second.value == VectorQuery(data="x")
     assert [row.id for row in second.results.table.hits] == ["a"]
-    third = SimilarityQueryWidget(
-        server.service(), key=key, value=VectorQuery(data="y")
-    )
+    third = QueryPanel(server.service(), key=key, value=VectorQuery(data="y"))
     assert third.value == VectorQuery(data="y")
     assert len(server.requests) == 1
 
@@ -365,11 +363,11 @@ def test_only_services_queries_and_frames_of_vectors_fit(server, vectors):
         {"frame": vectors.drop(columns="id")},
     ):
         with pytest.raises(InputError):
-            SimilarityQueryWidget(service, **wrong)
+            QueryPanel(service, **wrong)
     with pytest.raises(InputError):
-        SimilarityQueryWidget(vectors)
+        QueryPanel(vectors)
     with pytest.raises(InputError):
-        SimilarityQueryWidget(service).value = {"data": "x"}
+        QueryPanel(service).value = {"data": "x"}
 
 
 def test_hostile_texts_are_seen_as_text(server, seen):
@@ -386,7 +384,7 @@ def test_hostile_texts_are_seen_as_text(server, seen):
         namespace=PAYLOADS[1],
         filter=PAYLOADS[2],
     )
-    panel = SimilarityQueryWidget(server.service(), value=everything)
+    panel = QueryPanel(server.service(), value=everything)
     server.always(json.dumps({"result": rows}).encode())
     panel.run()
     panel.pin()
@@ -503,7 +501,7 @@ def test_the_field_of_metadata_that_says_most_is_shown(metadata, shown):
 
 def test_hits_show_their_text_without_a_tick(sample_service):
     """Data and metadata are requested for the table; value, code and frame hold the requested columns."""
-    panel = SimilarityQueryWidget(
+    panel = QueryPanel(
         sample_service, value=VectorQuery(data="certificate", namespace="runbooks")
     )
     frame = panel.run()
@@ -525,7 +523,7 @@ def test_hits_show_their_text_without_a_tick(sample_service):
 
 def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
     """Before the index is read they are hidden; chosen from Python, they are visible."""
-    panel = SimilarityQueryWidget(server.service())
+    panel = QueryPanel(server.service())
     seen = {
         name
         for name, choice in panel.options.scoring.items()
@@ -564,9 +562,7 @@ def test_bars_have_the_length_of_their_score(scores, caption, shares):
 
 def test_a_long_result_is_shown_in_part(server):
     """Two hundred rows are in the page; the frame has all."""
-    panel = SimilarityQueryWidget(
-        server.service(), value=VectorQuery(data="x", top_k=300)
-    )
+    panel = QueryPanel(server.service(), value=VectorQuery(data="x", top_k=300))
     server.json(hits(*map(str, range(300))))
     assert len(panel.run()) == 300
     assert len(panel.results.table.hits) == 200

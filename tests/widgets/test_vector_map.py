@@ -22,7 +22,7 @@ def frame():
 @pytest.fixture
 def panel(frame):
     """The map of it."""
-    return tk.VectorMap(frame)
+    return tk.VectorMapPanel(frame)
 
 
 def act(panel, **content):
@@ -106,7 +106,7 @@ def test_ids_of_several_namespaces_stay_apart(frame):
     both = pd.concat(
         [frame.head(30), frame.head(30).assign(namespace="other")], ignore_index=True
     )
-    panel = tk.VectorMap(both, value=[("other", "doc-00003")])
+    panel = tk.VectorMapPanel(both, value=[("other", "doc-00003")])
     assert panel.selected["namespace"].tolist() == ["other"]
     assert eval(panel.to_code(), {"vectors": both})["namespace"].tolist() == ["other"]  # noqa: S307
     panel.value = ["doc-00003"]
@@ -120,7 +120,7 @@ def test_colours_are_categories_numbers_clusters_or_scores(panel, frame):
     panel.projection.frame["kind"] = "topic " + panel.projection.values("topic").astype(
         "str"
     )
-    other = tk.VectorMap(panel.projection, color="kind")
+    other = tk.VectorMapPanel(panel.projection, color="kind")
     codes = np.frombuffer(other.canvas.colours, "u1")
     assert len(other.canvas.legend) == 9
     assert codes.max() == 8
@@ -135,24 +135,26 @@ def test_colours_are_categories_numbers_clusters_or_scores(panel, frame):
     choose(panel.colour, "cluster (k-means)")
     assert not panel.canvas.scaled
     assert len(panel.canvas.legend) == 8
-    assert tk.VectorMap(frame, color="lang").canvas.legend == ["en (300)"]
+    assert tk.VectorMapPanel(frame, color="lang").canvas.legend == ["en (300)"]
     with pytest.raises(InputError, match="color"):
-        tk.VectorMap(frame, color="no such")
+        tk.VectorMapPanel(frame, color="no such")
 
 
 def test_no_value_and_an_empty_one_have_names(frame):
     """They are no entry without a name, and no value has no colour of its own."""
     frame = frame.head(6).assign(kind=["", "", "", None, None, "a"])
-    canvas = tk.VectorMap(frame, color="kind").canvas
+    canvas = tk.VectorMapPanel(frame, color="kind").canvas
     assert canvas.legend == ["(empty) (3)", "(none) (2)", "a (1)"]
     assert canvas.none == 1
     assert list(canvas.colours) == [0, 0, 0, 255, 255, 2]
-    assert tk.VectorMap(frame.dropna(subset="kind"), color="kind").canvas.none == -1
+    assert (
+        tk.VectorMapPanel(frame.dropna(subset="kind"), color="kind").canvas.none == -1
+    )
 
 
 def test_a_map_of_nothing_says_so(frame):
     """A sentence, as of the plot, where the canvas would be empty."""
-    panel = tk.VectorMap(frame.head(0))
+    panel = tk.VectorMapPanel(frame.head(0))
     assert "No usable vectors: 0 vectors." in panel._trust.value
     assert panel.canvas not in panel.children
     assert panel.selected.empty
@@ -166,7 +168,7 @@ def test_what_is_said_of_a_point_is_masked_text(frame):
         ]
         * 20
     )
-    panel = tk.VectorMap(hostile)
+    panel = tk.VectorMapPanel(hostile)
     sent = []
     panel.canvas.send = lambda content, buffers=None: sent.append(content)
     act(panel, kind="point", position=4)
@@ -200,8 +202,8 @@ def test_messages_that_the_page_would_not_send_change_nothing(panel, content):
 def test_hits_are_marked_and_points_are_queried_from(sample_service):
     """A result of the linked panel is on the map; choosing a point runs a query by its id there."""
     vectors = tk.load_vectors(sample_service, namespace="runbooks", progress=False)
-    query = tk.SimilarityQueryWidget(sample_service, frame=vectors)
-    panel = tk.VectorMap(vectors, query=query)
+    query = tk.QueryPanel(sample_service, frame=vectors)
+    panel = tk.VectorMapPanel(vectors, query=query)
     query.value = tk.VectorQuery(
         data="the certificate has expired", namespace="runbooks", top_k=5
     )
@@ -228,9 +230,9 @@ def test_hits_are_marked_and_points_are_queried_from(sample_service):
 
 def test_few_points_and_none_are_maps_too():
     """Nothing to draw, one point, vectors without metadata."""
-    empty = tk.VectorMap(np.zeros((0, 3)))
+    empty = tk.VectorMapPanel(np.zeros((0, 3)))
     assert empty.run().empty
-    one = tk.VectorMap(np.ones((1, 3)), value=["0"])
+    one = tk.VectorMapPanel(np.ones((1, 3)), value=["0"])
     assert one.selection == ["0"]
     assert "1 vector" in repr(one.projection)
     with pytest.raises(InputError, match="metadata"):
@@ -239,9 +241,9 @@ def test_few_points_and_none_are_maps_too():
 
 def test_the_value_survives_the_cell(frame):
     """With a key, the selection is there again; another value of the cell wins."""
-    first = tk.VectorMap(frame, key="map-of-the-test")
+    first = tk.VectorMapPanel(frame, key="map-of-the-test")
     first.value = ["doc-00001"]
-    assert tk.VectorMap(frame, key="map-of-the-test").selection == ["doc-00001"]
-    assert tk.VectorMap(
+    assert tk.VectorMapPanel(frame, key="map-of-the-test").selection == ["doc-00001"]
+    assert tk.VectorMapPanel(
         frame, value=["doc-00002"], key="map-of-the-test"
     ).selection == ["doc-00002"]

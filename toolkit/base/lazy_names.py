@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def lazy_names(
-    package: str, modules: tuple[str, ...] = ()
+    package: str, modules: tuple[str, ...] = (), old_names: Mapping[str, str] = _NONE
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package, made from ``__init__.pyi``.
 
     `modules` are public modules of the package, for example ``toolkit.errors``. If a name is missing in the
     package and one of them has it, the error message names that module.
+
+    `old_names` are earlier names and the full names that replace them. They are not listed anywhere. If you
+    use one, you get the new value and a `DeprecationWarning` that names it.
 
     If a public function and a module of the package have the same name, the package must import the function
     itself. Otherwise, importing the module would replace the function.
@@ -34,6 +41,8 @@ def lazy_names(
                 homes[str(name.asname)] = str(node.module), name.name
 
     def load(name: str) -> Any:
+        if name in old_names:
+            return _renamed(f"{package}.{name}", old_names[name])
         if name not in homes:
             close = get_close_matches(name, homes, n=1)
             hint = ""
@@ -45,6 +54,8 @@ def lazy_names(
                         hint = f". It is {other}.{name}"
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         home, attribute = homes[name]
+        if home == package:  # "from toolkit import results as results"
+            return import_module(f"{package}.{name}")
         value = getattr(import_module(home), attribute)
         # Python calls `__getattr__` only for missing attributes, so the second use of the name is fast
         setattr(module, name, value)
@@ -65,3 +76,10 @@ def lazy_names(
         return sorted({*homes, *children, *special})
 
     return sorted(homes), load, listed_names
+
+
+def _renamed(old: str, new: str) -> Any:
+    """Return the value of a new name, and warn that the old name was used."""
+    module, _, name = new.rpartition(".")
+    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)
+    return getattr(import_module(module), name)

@@ -78,8 +78,8 @@ def variable(name: object) -> Code:
 def fill(template: str, **values: object) -> Code:
     """Return a fixed piece of code with each ``{name}`` replaced: by `Code` as it is, else by a literal.
 
-    >>> print(fill("tk.plot_expiry({frame}, {kept})", frame=variable("failures"), kept="7d"))
-    tk.plot_expiry(failures, '7d')
+    >>> print(fill("tk.plots.plot_expiry({frame}, {kept})", frame=variable("failures"), kept="7d"))
+    tk.plots.plot_expiry(failures, '7d')
     """
     return Code(_PLACE.sub(lambda place: _part(values[place[1]]), template))
 
@@ -99,8 +99,8 @@ class PublicCall:
 
     Examples
     --------
-    >>> print(PublicCall("expiring", ("retention",)).write(variable("failures"), retention="7d"))
-    tk.expiring(failures, retention='7d')
+    >>> print(PublicCall("find_expiring", ("retention",)).write(variable("failures"), retention="7d"))
+    tk.find_expiring(failures, retention='7d')
     """
 
     function: str

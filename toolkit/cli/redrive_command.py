@@ -139,7 +139,7 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
         given.output
     ).resolve()  # before anything is printed, as the reader may leave early
     status = status_of(
-        tk.receipt(failures)
+        tk.get_receipt(failures)
     )  # before the preview, which ends with its command
     if given.json:
         say(json.dumps(_preview(plan, saved)))
@@ -201,11 +201,11 @@ def _progress(plan: tk.RedrivePlan, ledger: str) -> Progress:
 
 
 def _status(given: argparse.Namespace) -> ExitStatus:
-    _show(tk.redrive_status(given.ledger, given.plan), given)
+    _show(tk.read_redrive_status(given.ledger, given.plan), given)
     return ExitStatus.DONE
 
 
-def _show(result: tk.RedriveResult, given: argparse.Namespace) -> None:
+def _show(result: tk.results.RedriveResult, given: argparse.Namespace) -> None:
     say_wrapped(visible(result.verdict))
     if result.frame["state"].ne("left").any():
         say_table(result.groups[_RAN], is_whole=given.all)

@@ -186,7 +186,7 @@ def _report_failures(
     failures, redactor = _load(given, chosen, selects=selects)
     previous = None if given.previous is None else tk.read_snapshot(given.previous)
     new_since = _last_judged(given)
-    report = tk.failure_report(
+    report = tk.report_failures(
         failures,
         previous,
         retention=given.retention,
@@ -225,7 +225,7 @@ def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:
     ):  # a snapshot written from a frame that no loader made
         complain("no receipt: it is not known whether these are all failures")
         return ExitStatus.DONE
-    receipt = tk.receipt(failures)
+    receipt = tk.get_receipt(failures)
     if not is_snapshot:
         return status_of(receipt)
     # a snapshot has more rows than the last load, because it keeps entries that have left the queue
@@ -244,7 +244,7 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
         )
     options = {"previous": given.previous, "title": given.title}
     if given.snapshot is not None:
-        report = tk.index_report(given.snapshot, **options)
+        report = tk.report_index(given.snapshot, **options)
         _show(report, given, "index-report.html")
         status = ExitStatus.DONE
     else:
@@ -252,9 +252,9 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
             loaded = tk.load_vectors(
                 service, namespace="all", progress=progress_lines("vectors")
             )
-            report = tk.index_report(service, loaded, **options)
+            report = tk.report_index(service, loaded, **options)
         _show(report, given, "index-report.html")
-        status = status_of(tk.receipt(loaded))
+        status = status_of(tk.get_receipt(loaded))
     if given.fail_on:
         healthy = report.values["healthy"]  # noqa: PD011 - of a report, not of a frame
         return judge_index(healthy, report.verdict, status, tell=_teller(given))

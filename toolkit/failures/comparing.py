@@ -37,7 +37,7 @@ from toolkit.failures.grouping import (
     read_rules,
     with_learned,
 )
-from toolkit.failures.outcomes import LEFT, retry_outcomes
+from toolkit.failures.outcomes import LEFT, find_retry_outcomes
 from toolkit.failures.selection import (
     opened,
     receipt_of,
@@ -212,7 +212,7 @@ def compare_failures(
         Ratio of the span of `before` to the span of `after`. If omitted, it is estimated from the first and
         the last failure of each frame, which a note mentions, or from `since`.
     runs, retried, retention, now
-        Facts about entries that left, as in `retry_outcomes`. Ages are counted from `now`.
+        Facts about entries that left, as in `find_retry_outcomes`. Ages are counted from `now`.
     rules : str, Path or GroupRules, optional
         As in `group_failures`.
 
@@ -271,7 +271,7 @@ def compare_failures(
 
 @dataclass(frozen=True)
 class _Retries:
-    """Facts about entries that left, as `retry_outcomes` accepts them."""
+    """Facts about entries that left, as `find_retry_outcomes` accepts them."""
 
     runs: AnyFrame | None
     retried: Mapping[str, str] | None
@@ -281,7 +281,7 @@ class _Retries:
     def outcomes(
         self, before: Any, after: Any = None, *, now: bool = True
     ) -> pd.DataFrame:
-        return retry_outcomes(
+        return find_retry_outcomes(
             before, after, runs=self.runs, retried=self.retried, retention=self.retention,
             now=self.now if now else None,
         ).frame  # fmt: skip
@@ -453,7 +453,7 @@ def compare_grouped(
         comparable(after, "after", groups.rules),
     ]
     ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
-    outcome = retry_outcomes(before).frame["outcome"].to_numpy()
+    outcome = find_retry_outcomes(before).frame["outcome"].to_numpy()
     sides = _Sides(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
     return _compared(_counted(sides, np.array(ids, dtype=object)), groups, [])
 

@@ -32,9 +32,9 @@ from toolkit.failures.counts import (
 )
 from toolkit.failures.lifetimes import (
     ExpiryBins,
-    expiring,
     expiry_bins,
     failure_delays,
+    find_expiring,
     retries_used,
 )
 from toolkit.failures.retention import retention_of
@@ -232,7 +232,7 @@ def plot_expiry(
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
         left the queue are omitted.
     retention : str or timedelta, optional
-        As in `expiring`; it is shown in the title.
+        As in `find_expiring`; it is shown in the title.
     now : datetime, optional
         With a time zone. If omitted, the time of the call.
     tz : str or tzinfo, optional
@@ -255,7 +255,7 @@ def plot_expiry(
     2
     """
     now = when_counted(now)
-    bins = expiry_bins(expiring(failures, retention, now), now)
+    bins = expiry_bins(find_expiring(failures, retention, now), now)
     kept = retention_of(failures, retention, now)
     title = "Failures by time of expiry"
     with shown_in(time_zone(tz)), drawing(ax, theme) as (axes, colours):

@@ -114,7 +114,7 @@ class Explanation(Plotted):
         --------
         >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40})
         >>> after = pd.DataFrame({"step": ["pay", "ship"] * 40 + ["pay"] * 200})
-        >>> len(explain_change(after, before).select(after))
+        >>> len(explain_change(before, after).select(after))
         240
         """
         ranks = self.frame["rank"].tolist()
@@ -207,8 +207,8 @@ def _some(conditions: Sequence[dict[str, Any]]) -> str:
 
 
 def explain_change(
-    after: AnyFrame,
     before: AnyFrame,
+    after: AnyFrame,
     *,
     attributes: Sequence[str] | None = None,
     weight: str | None = None,
@@ -223,8 +223,8 @@ def explain_change(
 
     Parameters
     ----------
-    after, before : frame
-        One row per event, or rows with counts; of any engine. Or failed and successful runs: two frames that
+    before, after : frame
+        One row per event, or rows with counts; of any engine. Or successful and failed runs: two frames that
         have no value of `state` in common.
     attributes : sequence of str, optional
         Columns to look at, or ``label`` (any of the ``labels``), ``step`` (any of the steps that a run has
@@ -255,7 +255,7 @@ def explain_change(
     >>> import pandas as pd
     >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40, "region": ["eu", "eu", "us", "us"] * 20})
     >>> after = pd.concat([before, pd.DataFrame({"step": ["pay"] * 90, "region": ["eu", "us"] * 45})])
-    >>> explain_change(after, before)
+    >>> explain_change(before, after)
     170 observed, 80 expected: step = pay holds 100 % of the change
 
     Compare failed runs with successful ones, and find differences other than the state:
@@ -263,7 +263,7 @@ def explain_change(
     >>> runs = pd.DataFrame({"state": ["RUN_FAILED"] * 20 + ["RUN_SUCCESS"] * 80,
     ...     "plan": ["team"] * 25 + ["free"] * 75})
     >>> failed = runs["state"] == "RUN_FAILED"
-    >>> found = explain_change(runs[failed], runs[~failed])
+    >>> found = explain_change(runs[~failed], runs[failed])
     >>> found.frame["condition"][0], found.left_out
     ({'plan': 'team'}, ['state'])
     """

@@ -147,7 +147,7 @@ class GroupRules:
         """Write a rules file: the text, then one line with the learned rules.
 
         An existing file is replaced and keeps its mode; only this user can read a new file. If somebody else
-        has added lines since `read`, they are lost: use a `FailureBrowser` with ``rules=``, which keeps them.
+        has added lines since `read`, they are lost: use a `FailurePanel` with ``rules=``, which keeps them.
 
         Raises
         ------

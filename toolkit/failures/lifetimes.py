@@ -194,7 +194,7 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     )
 
 
-def expiring(
+def find_expiring(
     failures: AnyFrame,
     retention: str | timedelta | None = None,
     now: datetime | None = None,
@@ -232,7 +232,7 @@ def expiring(
     --------
     >>> failed, never = pd.to_datetime(["2026-01-01"], utc=True), pd.to_datetime([None], utc=True)
     >>> frame = pd.DataFrame({"dlq_id": "a", "workflow_url": "u", "failed_at": failed, "created_at": never})
-    >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
+    >>> find_expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
     [24.0]
     """
     table = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table()
@@ -245,7 +245,7 @@ def expiring(
 def next_expiring(
     failures: AnyFrame, retention: str | timedelta | None, now: datetime, *, most: int
 ) -> pd.DataFrame:
-    """Return the first failures of `expiring` that are not due, without loading all failures."""
+    """Return the first failures of `find_expiring` that are not due, without loading all failures."""
     kept = _kept(failures, retention, now)
     if not kept.is_known:
         return _expiries(
@@ -263,7 +263,7 @@ def next_expiring(
 def times_left(
     failures: AnyFrame, retention: str | timedelta | None, now: datetime | None
 ) -> pd.DataFrame:
-    """Return only the columns `expires_at` and `hours_left` of `expiring`, in the order of the failures."""
+    """Return the columns `expires_at` and `hours_left` of `find_expiring`, in the order of the failures."""
     rows = select_retained(failures, ["failed_at", "created_at"], doing=_DOING)
     kept = _kept(failures, retention, now)
     return _times_left(rows.then(with_time).then(_only_when).table(), kept, now)
@@ -328,7 +328,7 @@ def count_expiring(
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at` and `by`.
     retention, now
-        As in `expiring`.
+        As in `find_expiring`.
     by : str, optional
         Column of single values: ``"workflow_url"``, or ``"signature"``, which `FailureGroups.assign` adds.
 
@@ -344,7 +344,7 @@ def count_expiring(
     Raises
     ------
     InputError
-        As in `expiring`.
+        As in `find_expiring`.
 
     Examples
     --------
@@ -405,12 +405,12 @@ class ExpiryBins(Counted):
 
 
 def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
-    """Count the failures that expire in each span of time after `now`, by the result of `expiring`.
+    """Count the failures that expire in each span of time after `now`, by the result of `find_expiring`.
 
     Parameters
     ----------
     expiries : frame
-        A result of `expiring` for this time, with the column `hours_left` (float64).
+        A result of `find_expiring` for this time, with the column `hours_left` (float64).
     now : datetime
         Start of the first bin, with a time zone.
 

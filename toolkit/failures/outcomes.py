@@ -79,7 +79,7 @@ _Nanoseconds: TypeAlias = NDArray[np.int64]  # since 1970
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RetryOutcomes:
-    """Outcomes of entries; made by `retry_outcomes`.
+    """Outcomes of entries; made by `find_retry_outcomes`.
 
     Attributes
     ----------
@@ -94,9 +94,9 @@ class RetryOutcomes:
 
     Examples
     --------
-    >>> from toolkit import load_failures, retry_outcomes
+    >>> from toolkit import load_failures, find_retry_outcomes
     >>> failures = load_failures(service, progress=False)
-    >>> retry_outcomes(failures, failures)
+    >>> find_retry_outcomes(failures, failures)
     5,000 entries: 5,000 still there
     """
 
@@ -117,9 +117,9 @@ class RetryOutcomes:
         return frame_table(repr(self), self.counts)
 
 
-def retry_outcomes(
-    failures: AnyFrame,
-    later: AnyFrame | None = None,
+def find_retry_outcomes(
+    before: AnyFrame,
+    after: AnyFrame | None = None,
     *,
     runs: AnyFrame | None = None,
     callbacks: AnyFrame | None = None,
@@ -137,10 +137,10 @@ def retry_outcomes(
 
     Parameters
     ----------
-    failures : frame
-        With the columns `dlq_id`, `workflow_url`, `workflow_run_id`, `failed_at`, `created_at`. In a
+    before : frame
+        Failures with the columns `dlq_id`, `workflow_url`, `workflow_run_id`, `failed_at`, `created_at`. In a
         snapshot, `gone_after` and `gone_before` tell when an entry left.
-    later : frame, optional
+    after : frame, optional
         A later load: entries that are missing there, or have `gone_before` there, have left. If omitted, the
         column `gone_before` of the failures is used; without that column, it is not known which entries left.
     runs : frame, optional
@@ -155,7 +155,7 @@ def retry_outcomes(
         last sync of the snapshot, or ``TOOLKIT_RETENTION``. If neither is known, no entry counts as expired
         or deleted.
     now : datetime, optional
-        When `later` was loaded. If omitted, the time of the receipt, or the latest failure.
+        When `after` was loaded. If omitted, the time of the receipt, or the latest failure.
 
     Returns
     -------
@@ -174,15 +174,15 @@ def retry_outcomes(
     ...     "workflow_run_id": ["wfr_1", "wfr_2", "wfr_3"], "created_at": times})
     >>> runs = pd.DataFrame({"workflow_run_id": ["wfr_9"], "workflow_url": "u", "state": "RUN_SUCCESS",
     ...     "created_at": pd.to_datetime(["2026-01-05 13:00"], utc=True)})
-    >>> retry_outcomes(before, before[2:], runs=runs, retried={"a": "wfr_9"}, retention="7d")
+    >>> find_retry_outcomes(before, before[2:], runs=runs, retried={"a": "wfr_9"}, retention="7d")
     3 entries: 1 deleted, 1 retried and succeeded, 1 still there
     """
     doing = "finding out what became of entries"
     columns = ["dlq_id", "workflow_url", "workflow_run_id"]
-    select(failures, columns, doing=doing)  # raises if it is not a frame
-    names = opened(failures, doing=doing).names
+    select(before, columns, doing=doing)  # raises if it is not a frame
+    names = opened(before, doing=doing).names
     history = [name for name in _LOOKS if name in names]
-    table = select_timed(failures, [*columns, *history], doing=doing).table()
+    table = select_timed(before, [*columns, *history], doing=doing).table()
     frame = pd.DataFrame(
         {name: table[name].to_pylist() for name in columns}, dtype=object
     )
@@ -190,17 +190,17 @@ def retry_outcomes(
     presence = _presence(table)
     if now is not None:
         when_counted(now)  # raises if it is not a time
-    if later is not None:
+    if after is not None:
         presence = _compared(
-            presence, frame["dlq_id"], later, start=_loaded_at(failures, when), now=now
+            presence, frame["dlq_id"], after, start=_loaded_at(before, when), now=now
         )
     expires = pd.Series(pd.NaT, index=frame.index, dtype=_TIME)
-    kept = _kept(failures, retention)
+    kept = _kept(before, retention)
     if kept is not None:
         expires = (when + kept).astype(_TIME)
     assumed = _without_retry(frame, presence, expires, _starts(runs, doing), retried)
     is_gone = presence["missing"].notna()
-    not_gone = UNKNOWN if later is None and not history else STILL_THERE
+    not_gone = UNKNOWN if after is None and not history else STILL_THERE
     outcomes = pd.DataFrame(
         {"outcome": assumed.where(is_gone, not_gone), "run": None}, dtype=object
     )
@@ -235,17 +235,17 @@ def _presence(table: pa.Table) -> pd.DataFrame:
 def _compared(
     presence: pd.DataFrame,
     ids: pd.Series,
-    later: AnyFrame,
+    after: AnyFrame,
     *,
     start: pd.Timestamp,
     now: datetime | None,
 ) -> pd.DataFrame:
     """Return the presence of entries, with entries that are missing in a later load, or gone there."""
     doing = "finding out what became of entries"
-    names = opened(later, doing=doing, name="later").names
+    names = opened(after, doing=doing, name="after").names
     looks = [name for name in _LOOKS if name in names]
-    table = select_timed(later, ["dlq_id", *looks], doing=doing, name="later").table()
-    end = _loaded_at(later, timestamps(table, "when_"))
+    table = select_timed(after, ["dlq_id", *looks], doing=doing, name="after").table()
+    end = _loaded_at(after, timestamps(table, "when_"))
     if now is not None:
         end = pd.Timestamp(when_counted(now))
     if pd.notna(start):

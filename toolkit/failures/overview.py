@@ -17,7 +17,7 @@ from toolkit.base.times import parse_duration
 from toolkit.drawing.wording import counted
 from toolkit.failures.clocks import clock_errors
 from toolkit.failures.counts import count_by
-from toolkit.failures.run_log import run_summary
+from toolkit.failures.run_log import summarize_runs
 from toolkit.failures.selection import (
     freshness_of,
     opened,
@@ -258,7 +258,7 @@ def count_workflows(
     span : str or timedelta
         Length of the two spans: "24h", "7d", …
     max_age : str or timedelta, optional
-        As in `failure_report`: `recent` and `before` are missing if the data are older.
+        As in `report_failures`: `recent` and `before` are missing if the data are older.
 
     Returns
     -------
@@ -314,8 +314,8 @@ def _some(ids: tuple[str, ...]) -> str:
     return f"{len(ids):,} ({', '.join(shown)})"
 
 
-def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
-    """Compare a frame of failures with an earlier one.
+def new_and_gone(before: AnyFrame, after: AnyFrame) -> NewAndGone:
+    """Compare two frames of failures, by id and workflow.
 
     If a load was not complete, an id can look new or gone without being so. Rows without an id are ignored.
     Rows of a snapshot with `gone_before` have left the queue: they can be new, and they are gone if the
@@ -323,8 +323,8 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
 
     Parameters
     ----------
-    failures, previous : frame
-        The later and the earlier failures, with the columns `dlq_id` and `workflow_url`; the later ones also
+    before, after : frame
+        The earlier and the later failures, with the columns `dlq_id` and `workflow_url`; the later ones also
         with `failed_at` and `created_at`.
 
     Returns
@@ -339,13 +339,13 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     Examples
     --------
     >>> failures = tk.load_failures(service, progress=False)
-    >>> new_and_gone(failures, failures[10:])
+    >>> new_and_gone(failures[10:], failures)
     new: 10 (..., …); gone: 0; new workflows: 0
     """
     doing = "comparing failures"
-    later = select_timed(failures, ["dlq_id", "workflow_url"], doing=doing).table()
+    later = select_timed(after, ["dlq_id", "workflow_url"], doing=doing).table()
     earlier = select(
-        previous, ["dlq_id", "workflow_url"], doing=doing, name="previous"
+        before, ["dlq_id", "workflow_url"], doing=doing, name="before"
     ).table()
     known = {None, *earlier["dlq_id"].to_pylist()}
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
@@ -359,7 +359,7 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     )
     return NewAndGone(
         new=tuple(dlq_id for _, dlq_id in by_age if dlq_id not in known),
-        gone=tuple(sorted(_queue(previous) - _queue(failures))),
+        gone=tuple(sorted(_queue(before) - _queue(after))),
         new_workflows=tuple(sorted(workflows)),
     )
 
@@ -377,7 +377,7 @@ def _queue(failures: AnyFrame) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameSummary:
-    """The contents of a frame in a few lines; made by `summary`.
+    """The contents of a frame in a few lines; made by `summarize`.
 
     Attributes
     ----------
@@ -391,8 +391,8 @@ class FrameSummary:
 
     Examples
     --------
-    >>> from toolkit import load_failures, summary
-    >>> found = summary(load_failures(service, progress=False))
+    >>> from toolkit import load_failures, summarize
+    >>> found = summarize(load_failures(service, progress=False))
     >>> found.what, found.rows, found.complete
     ('failures', 5000, True)
     """
@@ -412,7 +412,7 @@ class FrameSummary:
         return facts_html(self.what, self.lines)
 
 
-def summary(frame: AnyFrame) -> FrameSummary:
+def summarize(frame: AnyFrame) -> FrameSummary:
     """Summarise a frame in a few lines: rows, time or namespaces, and completeness.
 
     Parameters
@@ -433,7 +433,7 @@ def summary(frame: AnyFrame) -> FrameSummary:
 
     Examples
     --------
-    >>> summary(tk.load_failures(service, progress=False))
+    >>> summarize(tk.load_failures(service, progress=False))
     rows       5,000 failures in 11 workflows
     time       ... to ... UTC
     placed by  created_at in 431 rows without a failure time
@@ -464,7 +464,7 @@ def summary(frame: AnyFrame) -> FrameSummary:
         "created_at",
         "completed_at",
     } <= set(names):
-        summed = run_summary(frame)
+        summed = summarize_runs(frame)
         what, rows = "runs", int(summed.frame["runs"].sum())
         runs, _, outcomes = summed.verdict.partition(": ")
         lines = [("rows", runs), ("outcomes", outcomes)]

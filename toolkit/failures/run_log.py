@@ -37,7 +37,7 @@ _FEW: Final = 5  # ended runs, at least, for a rate that means something
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class RunSummary(Plotted):
-    """Outcomes and durations of workflow runs; made by `run_summary`. `plot` draws one bar per workflow.
+    """Outcomes and durations of workflow runs; made by `summarize_runs`. `plot` draws one bar per workflow.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class RunSummary(Plotted):
     >>> start = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 10:01", "2026-01-01 10:02"], utc=True)
     >>> end = start + pd.to_timedelta([2, 4, 9], unit="s")
     >>> runs = {"workflow_url": ["a", "a", "b"], "state": ["RUN_SUCCESS", "RUN_SUCCESS", "RUN_FAILED"]}
-    >>> run_summary(pd.DataFrame(runs | {"created_at": start, "completed_at": end})).verdict
+    >>> summarize_runs(pd.DataFrame(runs | {"created_at": start, "completed_at": end})).verdict
     '3 runs of 2 workflows, 2026-01-01 10:00 to 2026-01-01 10:02 UTC: 67 % of those that ended succeeded...'
     """
 
@@ -87,7 +87,7 @@ class RunSummary(Plotted):
         )
 
 
-def run_summary(runs: AnyFrame) -> RunSummary:
+def summarize_runs(runs: AnyFrame) -> RunSummary:
     """Summarise the run log: success rate and durations, of all runs and of each workflow.
 
     Runs that are still running have no duration. The service may not keep old runs.
@@ -109,7 +109,7 @@ def run_summary(runs: AnyFrame) -> RunSummary:
 
     Examples
     --------
-    >>> summed = run_summary(tk.load_runs(service, progress=False))
+    >>> summed = summarize_runs(tk.load_runs(service, progress=False))
     >>> int(summed.total["runs"]), int(summed.total["failed"])
     (9000, 5000)
     """
@@ -135,7 +135,7 @@ def run_rates(runs: AnyFrame, *, freq: str | timedelta = "1h") -> pd.DataFrame:
     Parameters
     ----------
     runs
-        As in `run_summary`.
+        As in `summarize_runs`.
     freq : str or timedelta
         Width of a bin, in whole minutes ("15min", "1h", "1d"). Bins begin at multiples of their width in UTC;
         weeks begin on Mondays.

@@ -48,7 +48,7 @@ def plot_run_timeline(
     A delivery carries one finished step (the first carries the initial payload), and the endpoint runs the
     next step. For example, ``charge → ship`` is the time from the end of one step to the end of the other,
     with waiting, sleeps and retries. A cross marks an attempt that failed and was repeated. To compare many
-    runs, use the durations of `run_summary` instead.
+    runs, use the durations of `summarize_runs` instead.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def plot_success_rates(
     """Draw the share of successful runs over time, with one line per workflow.
 
     A point is the share of successes among the runs that started in a bin and have succeeded or failed; a bin
-    without any interrupts the line. If there are few runs, use `run_summary`, which counts them.
+    without any interrupts the line. If there are few runs, use `summarize_runs`, which counts them.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from toolkit.drawing.wording import counted, frame_table
 from toolkit.failures.comparing import comparable, when_failed
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped, read_rules
-from toolkit.failures.outcomes import OUTCOMES, RetryOutcomes, retry_outcomes
+from toolkit.failures.outcomes import OUTCOMES, RetryOutcomes, find_retry_outcomes
 from toolkit.failures.selection import typed_rows
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.text_index import Match, TextIndex
@@ -130,7 +130,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarFailures:
-    """The most similar earlier groups of each group of failures; made by `similar_failures`.
+    """The most similar earlier groups of each group of failures; made by `find_similar_failures`.
 
     Attributes
     ----------
@@ -146,9 +146,9 @@ class SimilarFailures:
 
     Examples
     --------
-    >>> from toolkit import load_failures, similar_failures
+    >>> from toolkit import load_failures, find_similar_failures
     >>> failures = load_failures(service, progress=False)
-    >>> bool(similar_failures(failures[:50], failures[50:]).frame["seen"].any())
+    >>> bool(find_similar_failures(failures[:50], failures[50:]).frame["seen"].any())
     True
     """
 
@@ -170,7 +170,7 @@ class SimilarFailures:
         return frame_table(f"{self!r} ({error})", self.frame.head(_SHOWN))
 
 
-def similar_failures(
+def find_similar_failures(
     failures: AnyFrame,
     history: AnyFrame,
     *,
@@ -194,7 +194,7 @@ def similar_failures(
     k : int
         Number of similar groups per group, at least 1.
     runs, retried, retention
-        Facts about entries that left the queue, as for `retry_outcomes`.
+        Facts about entries that left the queue, as for `find_retry_outcomes`.
     rules : str, Path or GroupRules, optional
         As in `group_failures`.
 
@@ -216,7 +216,7 @@ def similar_failures(
     ...         "failed_at": times, "created_at": times, "response_status": 500, "response_body": bodies,
     ...         "response_body_base64": [None] * len(bodies)})
     >>> history = failures("connection to the database refused", "no space left on device")
-    >>> found = similar_failures(failures("connection to the cache refused", "teapot"), history, k=1)
+    >>> found = find_similar_failures(failures("connection to the cache refused", "teapot"), history, k=1)
     >>> found
     2 groups: 1 seen before, 1 never; never seen: teapot
     """
@@ -225,7 +225,9 @@ def similar_failures(
         comparable(failures, "failures", given),
         comparable(history, "history", given),
     )
-    outcomes = retry_outcomes(history, runs=runs, retried=retried, retention=retention)
+    outcomes = find_retry_outcomes(
+        history, runs=runs, retried=retried, retention=retention
+    )
     groups, ids = grouped(pa.concat_tables([new, old]), given)
     return _similar(new, old, ids, groups, outcomes, k)
 
@@ -233,13 +235,13 @@ def similar_failures(
 def similar_grouped(
     failures: pd.DataFrame, history: pd.DataFrame, groups: FailureGroups, *, k: int
 ) -> SimilarFailures:
-    """Return `similar_failures` of rows with a group, as `groups.assign` added it."""
+    """Return `find_similar_failures` of rows with a group, as `groups.assign` added it."""
     new, old = (
         comparable(failures, "failures", groups.rules),
         comparable(history, "history", groups.rules),
     )
     ids = pd.concat([failures[SIGNATURE], history[SIGNATURE]]).tolist()
-    return _similar(new, old, ids, groups, retry_outcomes(history), k)
+    return _similar(new, old, ids, groups, find_retry_outcomes(history), k)
 
 
 def _similar(

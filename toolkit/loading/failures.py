@@ -32,7 +32,7 @@ from toolkit.service.transport import Transport
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frame_filters import unknown_values
 from toolkit.tables.frames import to_frame
-from toolkit.tables.receipt import receipt
+from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import FAILURES
 
 _SEARCHED_PAGES: Final = 10  # of entries, in which the end of an address is looked for
@@ -146,7 +146,7 @@ def load_failures(
         warn_of_mistaken_values(service, wanted, kind, stacklevel=3)
     is_everything = wanted.is_empty and limit is None and requests_per_second is None
     if kind == "workflows" and is_everything and _has_plain_messages(service):
-        loaded = receipt(frame)
+        loaded = get_receipt(frame)
         frame.attrs["receipt"] = replace(
             loaded, notes=(*loaded.notes, _PLAIN_MESSAGES)
         ).to_dict()

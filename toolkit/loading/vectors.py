@@ -272,7 +272,7 @@ def fetch_vectors(
     True
     >>> fetched["vector_problem"].dropna().to_dict()
     {1: 'no such id'}
-    >>> tk.receipt(fetched).notes
+    >>> tk.get_receipt(fetched).notes
     ('1 of 3 ids is not there', '1 id was requested more than once')
     """
     endpoint = endpoint_of(service, "vector")

@@ -353,7 +353,7 @@ def _lock_of(file: Path) -> Iterator[None]:
                 f"running a plan with the ledger {file}",
                 got="a ledger that another process runs a plan with",
                 expected="one run at a time",
-                next_step="Wait until it has ended, or stop it; redrive_status() shows the progress.",
+                next_step="Wait until it has ended, or stop it; read_redrive_status() shows the progress.",
             )
         yield
 
@@ -381,7 +381,7 @@ def _when(row: Mapping[str, Any]) -> tuple[int, str]:
     return begun_at, row["dlq_id"]
 
 
-def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
+def read_redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
     """Load the steps of all redrives of a ledger, each entry linked to the entry that it comes from.
 
     Parameters
@@ -404,7 +404,7 @@ def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
 
     Examples
     --------
-    >>> redrive_history("no-such.sqlite")
+    >>> read_redrive_history("no-such.sqlite")
     Traceback (most recent call last):
     ...
     toolkit.errors.InputError: opening the ledger no-such.sqlite: got No such file or directory; expected ...

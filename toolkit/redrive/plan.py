@@ -73,8 +73,8 @@ class RedrivePlan(HasFrame):
     learned : dict
         Rules that grouping had learned, so that a new failure is compared by the same rules.
     format : str
-        Format of the file. A plan of an older format, which `redrive_status` reads from a ledger, cannot be
-        run.
+        Format of the file. A plan of an older format, which `read_redrive_status` reads from a ledger, cannot
+        be run.
 
     Examples
     --------

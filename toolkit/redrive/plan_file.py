@@ -40,7 +40,7 @@ _EXPECTED: Final = "a file that plan.save() wrote"
 _AGAIN: Final = "Make the plan again with plan_redrive."
 _WAY_OUT: Final = (
     "Make the plan again with plan_redrive. Pass the ledger as history=, and entries that came back are "
-    "left. redrive_status and redrive_history read the ledger."
+    "left. read_redrive_status and read_redrive_history read the ledger."
 )
 _SHOWN: Final = 200  # characters of a wrong value
 

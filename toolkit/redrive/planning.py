@@ -16,7 +16,7 @@ from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.times import parse_duration
 from toolkit.failures.classes import classify_failures
 from toolkit.failures.grouping import grouped
-from toolkit.failures.lifetimes import expiring
+from toolkit.failures.lifetimes import find_expiring
 from toolkit.failures.retention import retention_of
 from toolkit.failures.selection import opened, select
 from toolkit.failures.sources import AnyFrame
@@ -80,7 +80,7 @@ def plan_redrive(
     history : str or path, optional
         The ledger of earlier redrives. It shows which entries came back.
     retention : str or timedelta, optional
-        How long the queue keeps an entry, with the default of `expiring`. Entries that expire first are
+        How long the queue keeps an entry, with the default of `find_expiring`. Entries that expire first are
         redriven first. If the retention is unknown, the oldest go first.
     canaries : int
         Entries of each group that go first, alone: from 1.
@@ -156,7 +156,7 @@ def plan_redrive(
         **{"class": classes},
     )
     # 2. facts about single entries: when they expire, and marks such as "truncated body"
-    expiries = expiring(failures, kept).drop_duplicates("dlq_id")[
+    expiries = find_expiring(failures, kept).drop_duplicates("dlq_id")[
         ["dlq_id", "expires_at"]
     ]
     rows = rows.merge(expiries, on="dlq_id", how="left")

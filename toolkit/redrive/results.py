@@ -61,7 +61,7 @@ _COLUMNS: Final = dict.fromkeys(
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RedriveResult(Plotted):
-    """The outcome of each entry of a plan, as `run_redrive` and `redrive_status` return it.
+    """The outcome of each entry of a plan, as `run_redrive` and `read_redrive_status` return it.
 
     `plot` draws one bar per group.
 
@@ -202,7 +202,7 @@ class RedriveResult(Plotted):
         return draw_outcomes(self.frame, ax, theme, verdict=self.verdict)
 
 
-def redrive_status(
+def read_redrive_status(
     ledger: str | os.PathLike[str], plan: str | None = None
 ) -> RedriveResult:
     """Read the progress of a redrive, also while another process runs it.
@@ -226,7 +226,7 @@ def redrive_status(
 
     Examples
     --------
-    >>> redrive_status("no-such.sqlite")
+    >>> read_redrive_status("no-such.sqlite")
     Traceback (most recent call last):
     ...
     toolkit.errors.InputError: opening the ledger no-such.sqlite: got No such file or directory; expected ...

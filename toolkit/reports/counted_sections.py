@@ -35,11 +35,9 @@ from toolkit.reports.sections import (
 )
 from toolkit.secrets.redaction import Redactor
 
-_TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers", "tz"))
-_CALENDAR: Final = PublicCall("plot_failure_calendar", ("tz",))
-_EXPIRY: Final = (
-    "tk.plot_expiry(failures, {kept})\n\ntk.count_expiring(failures, {kept})"
-)
+_TREND: Final = PublicCall("plots.plot_failure_trend", ("by", "top", "markers", "tz"))
+_CALENDAR: Final = PublicCall("plots.plot_failure_calendar", ("tz",))
+_EXPIRY: Final = "tk.plots.plot_expiry(failures, {kept})\n\ntk.analysis.count_expiring(failures, {kept})"
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
 _ROW: Final = 0.32  # height of a row of cells, in inches
@@ -105,7 +103,7 @@ def _worst(counts: Counts) -> Iterator[Section]:
         {"workflow_url": "workflow", "count": "#failures",
          "recent": ReportColumn(f"last {hours} h", "number", missing="?"),
          "before": ReportColumn("before", "number", missing="?"), "share": _SHARE},
-        fill("tk.count_workflows(failures)"), most=CAPS["worst"], more="more workflows",
+        fill("tk.analysis.count_workflows(failures)"), most=CAPS["worst"], more="more workflows",
     ))  # fmt: skip
 
 
@@ -149,10 +147,10 @@ def _where(counts: Counts) -> Iterator[Section]:
     """Return the counts of failures by workflow and response status."""
     by = ["workflow_url", "response_status"]
     matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
-    code = fill('tk.count_by(failures, ["workflow_url", "response_status"])')
+    code = fill('tk.analysis.count_by(failures, ["workflow_url", "response_status"])')
     # a single failure needs no figure
     if matrix.total > 1:
-        code = fill("tk.plot_failure_matrix(failures)\n\n{code}", code=code)
+        code = fill("tk.plots.plot_failure_matrix(failures)\n\n{code}", code=code)
     parts = _counts(
         counts, count_by(counts.failures, by), "Failures by workflow and response status",
         {"workflow_url": "workflow", "response_status": ReportColumn("status", "digits"),
@@ -202,7 +200,7 @@ def _callbacks(counts: Counts) -> Iterator[Section]:
         "Failures by the state of their failure function",
         {"state": "state", "meaning": ReportColumn("meaning", below=True), "count": "#failures",
          "share": _SHARE},
-        fill("tk.count_states(failures)"),
+        fill("tk.analysis.count_states(failures)"),
         most=min(most, int((~none).sum())) + int(none.sum()), more="more states",
     ))  # fmt: skip
 
@@ -212,7 +210,7 @@ def _labels(counts: Counts) -> Iterator[Section]:
     yield Section("labels", "Labels", parts=_counts(
         counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
         {"label": "label", "count": "#failures", "share": _SHARE},
-        fill("tk.count_labels(failures)"), most=CAPS["labels"], more="more labels",
+        fill("tk.analysis.count_labels(failures)"), most=CAPS["labels"], more="more labels",
     ))  # fmt: skip
 
 

@@ -19,12 +19,12 @@ from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, group_failures, grouped
 from toolkit.failures.incidents import WithRows, incidents_with_rows
 from toolkit.failures.matching_rows import select_failures
-from toolkit.failures.outcomes import RetryOutcomes, retry_outcomes
+from toolkit.failures.outcomes import RetryOutcomes, find_retry_outcomes
 from toolkit.failures.repeating import failure_functions, repeat_offenders
 from toolkit.failures.retention import Retention
 from toolkit.failures.seen_before import (
     SimilarFailures,
-    similar_failures,
+    find_similar_failures,
     similar_grouped,
 )
 from toolkit.failures.selection import (
@@ -197,7 +197,7 @@ def gather(
         trend = replace(
             trend, exposure=float(f"{trend.exposure * (sampling or 1):.6g}")
         )
-        evidence["outcomes"] = retry_outcomes(
+        evidence["outcomes"] = find_retry_outcomes(
             before, failures, retention=kept, now=fresh.now
         )
         if fresh.is_current:
@@ -209,7 +209,7 @@ def gather(
     if comparison is not None and trend.usual:
         trend = replace(trend, grown=grown_groups(comparison, trend.new))
     if previous is None and _has_left(sample):
-        evidence["outcomes"] = retry_outcomes(sample, retention=kept)
+        evidence["outcomes"] = find_retry_outcomes(sample, retention=kept)
     new = sample[sample[SIGNATURE].isin((trend.new or [])[:_LIKENED])]
     if len(new) and len(before):
         evidence["similar"] = _similar(new, before, groups, is_grouped=previous is None)
@@ -282,7 +282,7 @@ def _similar(
     """Return the earlier groups that look like new ones."""
     if is_grouped:
         return similar_grouped(new, before, groups, k=1)
-    return similar_failures(new, before, k=1)
+    return find_similar_failures(new, before, k=1)
 
 
 def _has_left(sample: pd.DataFrame) -> bool:

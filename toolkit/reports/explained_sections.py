@@ -64,7 +64,7 @@ _CLASSES: Final = (
 _SEEN: Final = (
     "{split}groups = tk.group_failures(failures)\n"
     'new = groups.assign(recent).loc[lambda frame: frame["signature"].isin({groups})]\n'
-    "tk.similar_failures(new, before, k=1)"
+    "tk.find_similar_failures(new, before, k=1)"
 )
 _ACTION: Final = "{load}\nchosen = {select}\nplan = {plan}\ntk.RedrivePanel(service, chosen, value=plan)"
 _KINDS: Final = {"gone": "not since then"}
@@ -174,7 +174,7 @@ class Explained:
             table("Groups, those that expire first at the top", columns, rows[:_GROUPS],
                   left_out=max(len(rows) - _GROUPS, 0), more="more groups"),
             code=fill(
-                "from datetime import datetime\n\ntk.expiring(failures, {kept}, {now})",
+                "from datetime import datetime\n\ntk.find_expiring(failures, {kept}, {now})",
                 kept=self.kept, now=self._now(),
             ), whole=True,
         )  # fmt: skip
@@ -356,7 +356,7 @@ class Explained:
             "outcomes", "What became of earlier entries", sentence,
             table("Entries by what became of them", ["outcome", "#entries", _SHARE], rows),
             code=fill(
-                "{sampling}tk.retry_outcomes({which}, retention={kept})",
+                "{sampling}tk.find_retry_outcomes({which}, retention={kept})",
                 sampling=sampling, which=which, kept=self.kept,
             ), whole=compared,
         )  # fmt: skip

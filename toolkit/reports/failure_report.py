@@ -51,7 +51,7 @@ _ORDER: Final = (
 
 
 class FailureReport(Report):
-    """A report on failures; made by `failure_report`.
+    """A report on failures; made by `report_failures`.
 
     Notebooks show it inline. It contains only numbers and masked strings, no frames, so you can share it.
     ``docs/failure-report.schema.json`` describes the JSON form.
@@ -60,7 +60,7 @@ class FailureReport(Report):
     --------
     >>> from tempfile import TemporaryDirectory
     >>> from toolkit import load_failures
-    >>> report = failure_report(load_failures(service, limit=3, progress=False))
+    >>> report = report_failures(load_failures(service, limit=3, progress=False))
     >>> report.verdict[:30]
     'Incomplete: at least 3 failure'
     >>> with TemporaryDirectory() as folder:
@@ -71,7 +71,7 @@ class FailureReport(Report):
     method: ClassVar[str] = _METHOD
 
 
-def failure_report(
+def report_failures(
     failures: AnyFrame,
     previous: AnyFrame | None = None,
     *,
@@ -141,7 +141,7 @@ def failure_report(
     --------
     >>> from toolkit.tables.frames import frame_from_rows
     >>> from toolkit.tables.schemas import FAILURES
-    >>> report = failure_report(frame_from_rows([], FAILURES), redactor=Redactor(key=b"example"))
+    >>> report = report_failures(frame_from_rows([], FAILURES), redactor=Redactor(key=b"example"))
     >>> report.verdict
     'No failures.'
     """

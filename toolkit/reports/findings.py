@@ -412,7 +412,7 @@ def _comparison(
     if previous is None:
         return None
     doing = "comparing failures"
-    changes = new_and_gone(failures, previous)
+    changes = new_and_gone(previous, failures)
     count, previous_count = (
         select(frame, ["dlq_id"], doing=doing).table().num_rows
         for frame in (failures, previous)
@@ -523,5 +523,5 @@ def _load_code(receipt: Receipt | None, now: datetime, clean: Cleaner) -> Code:
 
 
 _LOAD: Final = PublicCall("load_failures", ("kind", "limit"))
-_REPORT: Final = PublicCall("failure_report", ("retention", "tz"))
+_REPORT: Final = PublicCall("report_failures", ("retention", "tz"))
 _PREVIOUS: Final = 'previous = tk.read_snapshot("snapshots/failures")  # or another frame to compare with'

@@ -34,7 +34,7 @@ from toolkit.reports.sections import (
 )
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
-from toolkit.service.vectors import IndexInfo, index_info
+from toolkit.service.vectors import IndexInfo, describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.receipt import Receipt
 from toolkit.vectors.calibration import Calibration, calibrate_threshold
@@ -60,14 +60,14 @@ _Step: TypeAlias = tuple[str, str, str | None, int | None, str]
 
 
 class IndexReport(Report):
-    """A report on a vector index; made by `index_report`.
+    """A report on a vector index; made by `report_index`.
 
     Notebooks show it inline. It contains only numbers and masked strings, no vectors, so you can share it.
 
     Examples
     --------
     >>> import numpy as np
-    >>> report = index_report(np.eye(40, 8) + 1)
+    >>> report = report_index(np.eye(40, 8) + 1)
     >>> report.verdict
     'Not healthy. 1 kind of defect in 40 rows in 1 namespace: duplicate. First: Keep one of each; ...'
     """
@@ -87,7 +87,7 @@ class _Audits:
 _STEPS: Final = 5  # number of audits that `_audited` runs
 
 
-def index_report(
+def report_index(
     index: Service | VectorSource,
     vectors: VectorSource | None = None,
     *,
@@ -157,7 +157,7 @@ def index_report(
     Examples
     --------
     >>> vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
-    >>> report = index_report(vectors, previous=vectors)
+    >>> report = report_index(vectors, previous=vectors)
     >>> [section.title for section in report.sections][:3]
     ['What to do first', 'What the index is', 'Health']
     """
@@ -183,7 +183,7 @@ def index_report(
     clean = Cleaner(instance("redactor", redactor, Redactor, "a Redactor"))
     scale = similarity
     if service is not None:
-        info = index_info(service)
+        info = describe_index(service)
         # an index without dense vectors has no similarity
         scale = similarity or info.similarity or None
     source: VectorSource = passed

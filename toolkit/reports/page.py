@@ -133,8 +133,8 @@ class Report:
 
         Examples
         --------
-        >>> from toolkit import failure_report, load_failures
-        >>> report = failure_report(load_failures(service, limit=3, progress=False))
+        >>> from toolkit import report_failures, load_failures
+        >>> report = report_failures(load_failures(service, limit=3, progress=False))
         >>> message = report.to_email(to="ops@example.com", sender="reports@example.com")
         >>> message.get_content_type(), message["To"]
         ('multipart/alternative', 'ops@example.com')
@@ -162,8 +162,8 @@ class Report:
 
         Examples
         --------
-        >>> from toolkit import failure_report, load_failures
-        >>> report = failure_report(load_failures(service, limit=3, progress=False))
+        >>> from toolkit import report_failures, load_failures
+        >>> report = report_failures(load_failures(service, limit=3, progress=False))
         >>> report.to_short().splitlines()[0]
         'Failure report'
         """

@@ -13,7 +13,7 @@ import pandas as pd
 from toolkit.base.arguments import file_path, wrong
 from toolkit.base.python_code import PublicCall, fill
 from toolkit.drawing.result_bars import draw_outcomes
-from toolkit.redrive.results import STATES, RedriveResult, redrive_status
+from toolkit.redrive.results import STATES, RedriveResult, read_redrive_status
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -24,7 +24,7 @@ from toolkit.reports.sections import (
 )
 from toolkit.secrets.redaction import Redactor
 
-_STATUS: Final = PublicCall("redrive_status", ("plan",))
+_STATUS: Final = PublicCall("read_redrive_status", ("plan",))
 _DONE: Final = ("succeeded", "called", "deleted")
 _BACK: Final = ("failed again", "failed otherwise")
 _MOST: Final = 20  # rows per table
@@ -40,7 +40,7 @@ def redrive_of(
     if redrive is None or isinstance(redrive, RedriveResult):
         return redrive
     if isinstance(redrive, str | os.PathLike):
-        return redrive_status(file_path("redrive", redrive))
+        return read_redrive_status(file_path("redrive", redrive))
     raise wrong(
         "redrive", redrive, "what run_redrive returns, or the path of its ledger"
     )

@@ -259,14 +259,14 @@ def restart_failures(
     return _run_again(service, dlq_ids, "restart", confirm=confirm)
 
 
-def rerun_failure_function(
-    service: Service, dlq_id: Ids, *, confirm: bool = False
+def rerun_failure_functions(
+    service: Service, dlq_ids: Ids, *, confirm: bool = False
 ) -> None:
     """Run the failure functions of exactly these entries again.
 
     Parameters
     ----------
-    service, dlq_id, confirm
+    service, dlq_ids, confirm
         As in `delete_failures`.
 
     Raises
@@ -277,14 +277,14 @@ def rerun_failure_function(
 
     Examples
     --------
-    >>> rerun_failure_function(service, "a")
+    >>> rerun_failure_functions(service, "a")
     Traceback (most recent call last):
     ...
     toolkit.errors.InputError: running the failure functions of 1 DLQ entry: got no confirmation; ...
     """
     endpoint_of(service, "queue")
     verb = "running the failure functions of"
-    _, ids = confirmed_ids(dlq_id, verb, _ENTRIES, name="dlq_id", confirm=confirm)
+    _, ids = confirmed_ids(dlq_ids, verb, _ENTRIES, confirm=confirm)
     one_by_one(service, ids, call_failure_function)
 
 

@@ -80,8 +80,8 @@ class IndexInfo:
 
     Examples
     --------
-    >>> from toolkit import index_info
-    >>> found = index_info(service)
+    >>> from toolkit import describe_index
+    >>> found = describe_index(service)
     >>> found.kind, found.similarity, "runbooks" in found.namespaces
     ('DENSE', 'COSINE', True)
     """
@@ -98,7 +98,7 @@ class IndexInfo:
 ALL_PARTS: Final = VectorParts()
 
 
-def index_info(service: Service) -> IndexInfo:
+def describe_index(service: Service) -> IndexInfo:
     """Return the kind, dimension, similarity and counts of the vector index.
 
     Parameters
@@ -117,7 +117,7 @@ def index_info(service: Service) -> IndexInfo:
 
     Examples
     --------
-    >>> index_info(service).dimension
+    >>> describe_index(service).dimension
     256
     """
     with Transport.to(service, "vector") as transport:
@@ -133,7 +133,7 @@ def index_info(service: Service) -> IndexInfo:
 
 
 def read_info(transport: Transport) -> IndexInfo:
-    """`index_info` through an open transport, names unmasked."""
+    """`describe_index` through an open transport, names unmasked."""
     request = Request(doing="reading the index information", method="GET", path="/info")
     return transport.fetch(request, _info)
 

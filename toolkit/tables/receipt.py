@@ -239,8 +239,8 @@ class Receipt:
 
     Examples
     --------
-    >>> from toolkit import load_failures, receipt
-    >>> found = receipt(load_failures(service, progress=False))
+    >>> from toolkit import load_failures, get_receipt
+    >>> found = get_receipt(load_failures(service, progress=False))
     >>> found.verdict, found.scope
     ('complete: 5,000 failures', {'kind': 'workflows', 'revealed': False})
     """
@@ -519,7 +519,7 @@ class HasAttrs(Protocol):
         """Values that copies of the frame keep."""
 
 
-def receipt(frame: HasAttrs) -> Receipt:
+def get_receipt(frame: HasAttrs) -> Receipt:
     """Return the receipt of a loaded frame: the work of the load, and whether it was complete.
 
     The receipt describes the load, also if you filtered or changed the frame since.
@@ -552,9 +552,9 @@ def receipt(frame: HasAttrs) -> Receipt:
     ...                started_at="2026-01-01T00:00:00+00:00", ended_at="2026-01-01T00:00:02+00:00")
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"]})
     >>> frame.attrs["receipt"] = done.to_dict()
-    >>> receipt(frame).verdict
+    >>> get_receipt(frame).verdict
     'complete: 3 failures'
-    >>> receipt(frame.head(1)).verdict
+    >>> get_receipt(frame.head(1)).verdict
     'complete: 3 failures; this frame has 1 of the 3 rows loaded'
     """
     attributes = getattr(frame, "attrs", None)

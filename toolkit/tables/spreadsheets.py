@@ -130,7 +130,7 @@ def _check_unique(names: list[Any]) -> None:
         )
 
 
-def to_excel(
+def export_excel(
     frame: FrameLike, path: str | os.PathLike[str], *, progress: ProgressOption = None
 ) -> None:
     r"""Write a frame as an Excel workbook.
@@ -170,7 +170,7 @@ def to_excel(
     >>> import tempfile
     >>> frame = pd.DataFrame({"id": ["a"], "seen": pd.to_datetime(["2026-03-01T12:00Z"])})
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     to_excel(frame, f"{folder}/seen.xlsx")
+    ...     export_excel(frame, f"{folder}/seen.xlsx")
     ...     pd.read_excel(f"{folder}/seen.xlsx")
       id                seen
     0  a 2026-03-01 12:00:00
@@ -192,7 +192,7 @@ def to_excel(
             "writing an Excel workbook",
             got=f"{len(flat):,} rows and {len(flat.columns):,} columns",
             expected=f"at most {_ROWS - 1:,} rows and {_COLUMNS:,} columns",
-            next_step="Write parts of it, or use to_parquet or to_csv.",
+            next_step="Write parts of it, or use to_parquet or export_csv.",
         )
     book = openpyxl.Workbook(write_only=True)
     try:
@@ -219,7 +219,7 @@ def to_excel(
                     sheet.close()
 
 
-def to_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
+def export_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
     r"""Write a frame as a CSV file. No string becomes a formula if a spreadsheet program opens the file.
 
     If another program reads the file, use ``frame.to_csv`` of pandas, which does not change strings.
@@ -250,7 +250,7 @@ def to_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
     >>> import tempfile
     >>> frame = pd.DataFrame({"text": ["=1+1", "a"], "number": [-1, 2]})
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     to_csv(frame, f"{folder}/texts.csv")
+    ...     export_csv(frame, f"{folder}/texts.csv")
     ...     pd.read_csv(f"{folder}/texts.csv")
         text  number
     0  '=1+1      -1

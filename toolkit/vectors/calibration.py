@@ -20,7 +20,7 @@ from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.service.settings import Service
-from toolkit.service.vectors import index_info
+from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.vectors.exact_comparison import SIMILARITIES, pair_scores
@@ -183,7 +183,7 @@ def calibrate_threshold(
     confidence = positive("confidence", confidence)
     similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
     if isinstance(vectors, Service):
-        info = index_info(vectors)
+        info = describe_index(vectors)
         if info.kind != "DENSE" or info.similarity not in SIMILARITIES:
             raise InputError(
                 _DOING,

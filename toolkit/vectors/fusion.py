@@ -21,7 +21,7 @@ from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import run_queries
 from toolkit.service.settings import Service
-from toolkit.service.vectors import index_info
+from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import pandas_frame
 from toolkit.tables.text import clean
@@ -229,7 +229,7 @@ def compare_fusion(
     depth = whole("depth", depth, least=k, most=10_000)
     wanted = _queries(queries, unmasked("namespace", text("namespace", namespace)))
     relevance = _judgements(judgements, wanted)
-    info = index_info(service)
+    info = describe_index(service)
     if info.kind != "HYBRID":
         raise InputError(
             _DOING,

@@ -21,7 +21,7 @@ from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.service.settings import Service
-from toolkit.service.vectors import index_info
+from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike, arrow_table
 from toolkit.vectors.exact_comparison import SIMILARITIES, ExactSearch
 from toolkit.vectors.retrieval import Recall, mean_recall, recalled
@@ -222,7 +222,7 @@ def audit_recall(
         whole("seed", seed, least=0),
     )
     filters = _filters(filter)
-    before = index_info(service)
+    before = describe_index(service)
     if before.similarity not in SIMILARITIES:
         raise InputError(
             _DOING,
@@ -273,7 +273,7 @@ def audit_recall(
     unknown = len(
         {(search.namespace, key) for search, _, _ in searches for key in search.unknown}
     )
-    after = index_info(service)
+    after = describe_index(service)
     # A vector that was written or deleted during the audit can look like a wrong result of the search. The
     # counts before and after, and returned ids that were not loaded, show about how many there are.
     moved = abs(

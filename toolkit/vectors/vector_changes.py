@@ -419,7 +419,7 @@ def _explained(
         return None
     mask = np.array(is_changed)
     return explain_change(
-        table[mask], table, attributes=few, exposure=len(table) / mask.sum()
+        table, table[mask], attributes=few, exposure=len(table) / mask.sum()
     )
 
 

@@ -62,7 +62,7 @@ _DELAY: Final = 1.0
 _ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
 
 
-class FailureBrowser(Panel):
+class FailurePanel(Panel):
     """Browse failures: groups, a trend, a table to search, sort and select, and one failure in full.
 
     Parameters
@@ -81,9 +81,9 @@ class FailureBrowser(Panel):
     service : Service, optional
         Service on which "Plan a redrive" can run the plan. Otherwise the plan is shown with the code.
     max_age : str or timedelta, optional
-        Age of the failures above which a line above the table warns, as in `failure_report`.
+        Age of the failures above which a line above the table warns, as in `report_failures`.
     now : datetime or callable, optional
-        End of the measured age, as in `failure_report`.
+        End of the measured age, as in `report_failures`.
     tz : str or tzinfo, optional
         Time zone for showing and searching times, for example ``"Europe/Berlin"``. If omitted, the
         environment variable ``TOOLKIT_TZ``, or UTC if it is not set. Frames stay in UTC.
@@ -115,7 +115,7 @@ class FailureBrowser(Panel):
 
     Examples
     --------
-    >>> browser = FailureBrowser(tk.load_failures(service, limit=250))
+    >>> browser = FailurePanel(tk.load_failures(service, limit=250))
     >>> browser.value = tk.FailureView(search="timeout")
     >>> browser.select_found()
     >>> len(browser.frame()) == len(browser.value.selected)
@@ -239,7 +239,7 @@ class FailureBrowser(Panel):
 
         Examples
         --------
-        >>> browser = FailureBrowser(tk.load_failures(service))
+        >>> browser = FailurePanel(tk.load_failures(service))
         >>> int(browser.groups().frame["count"].sum()) == len(browser.found())
         True
         """
@@ -394,7 +394,7 @@ class FailureBrowser(Panel):
 
         Examples
         --------
-        >>> browser = FailureBrowser(tk.load_failures(service, limit=3))
+        >>> browser = FailurePanel(tk.load_failures(service, limit=3))
         >>> browser.value = tk.FailureView(selected=["dlq_1", "dlq_2"])
         >>> print(browser.selection_code())
         # failures: the frame this panel was made with

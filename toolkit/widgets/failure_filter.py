@@ -33,7 +33,7 @@ from toolkit.tables.frame_filters import (
     unknown_values,
 )
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
-from toolkit.tables.receipt import receipt
+from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.error_choices import ErrorChoices
@@ -65,7 +65,7 @@ _HINTS: Final = {
 }
 
 
-class FailureFilterWidget(SourcePanel):
+class FailureFilterPanel(SourcePanel):
     """Choose failures: every part of a `FailureFilter`, and how many match.
 
     Parameters
@@ -105,7 +105,7 @@ class FailureFilterWidget(SourcePanel):
     Examples
     --------
     >>> failures = tk.load_failures(service, limit=250)
-    >>> chosen = FailureFilterWidget(failures)
+    >>> chosen = FailureFilterPanel(failures)
     >>> chosen.value = tk.FailureFilter(failure_function_state="CALLBACK_FAIL")
     >>> chosen.frame()["failure_function_state"].unique().tolist()
     ['CALLBACK_FAIL']
@@ -440,7 +440,9 @@ class FailureFilterWidget(SourcePanel):
             return f"{loaded} chosen.{named}"
         if self._requested != self.value:
             return f"{loaded} for the filter that was loaded.{named} {_CHANGED}"
-        return self._with_mistakes(f"{loaded} loaded.{named} {receipt(frame).verdict}")
+        return self._with_mistakes(
+            f"{loaded} loaded.{named} {get_receipt(frame).verdict}"
+        )
 
     def _show_first(self, frame: pd.DataFrame) -> None:
         """Show the first rows of a result below the buttons."""

@@ -79,7 +79,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, init=False)
 class FailureView:
-    """The search, order and selection of a `FailureBrowser`.
+    """The search, order and selection of a `FailurePanel`.
 
     Parameters
     ----------

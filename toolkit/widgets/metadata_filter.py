@@ -24,7 +24,7 @@ from toolkit.tables.frame_filters import (
     unknown_texts,
 )
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
-from toolkit.tables.receipt import receipt
+from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_editor import MetadataEditor
@@ -47,7 +47,7 @@ class MatchedVectors:
     error: IncompleteLoadError | None = None
 
 
-class MetadataFilterWidget(SourcePanel):
+class MetadataFilterPanel(SourcePanel):
     """Choose vectors by their metadata: a filter as text and as controls, and how many vectors match.
 
     Parameters
@@ -86,7 +86,7 @@ class MetadataFilterWidget(SourcePanel):
     Examples
     --------
     >>> vectors = tk.load_vectors(service, limit=250)
-    >>> chosen = MetadataFilterWidget(vectors)
+    >>> chosen = MetadataFilterPanel(vectors)
     >>> chosen.value = "tags CONTAINS 'eu' AND city != 'Izmir'"
     >>> len(chosen.frame()) == int(tk.match_metadata(vectors, chosen.value).sum())
     True
@@ -242,9 +242,9 @@ class MetadataFilterWidget(SourcePanel):
         sentence = f"{counted(len(frame), 'vector')} chosen"
         load = self._kept.origin
         if "receipt" in frame.attrs:
-            read, mistakes = receipt(frame), []
+            read, mistakes = get_receipt(frame), []
             if isinstance(load, MatchedVectors):
-                read = receipt(load.read)  # the number of matches is shown already
+                read = get_receipt(load.read)  # the number of matches is shown already
                 mistakes = _mistakes(load.read, load.requested) if frame.empty else []
             sentence = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
             sentence += "".join(

@@ -23,7 +23,7 @@ from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.limits import Limits
 from toolkit.redrive.plan import RedrivePlan, duration_text
 from toolkit.redrive.planning import plan_redrive
-from toolkit.redrive.results import RedriveResult, redrive_status, waiting_of
+from toolkit.redrive.results import RedriveResult, read_redrive_status, waiting_of
 from toolkit.redrive.running import run_redrive
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
@@ -110,7 +110,7 @@ class RedrivePanel(Panel):
     result : RedriveResult or None
         The result of the last run, or the state of this plan in the ledger.
     ledger : pathlib.Path
-        The file that a run writes, for `redrive_status` and `redrive_history`.
+        The file that a run writes, for `read_redrive_status` and `read_redrive_history`.
 
     Raises
     ------
@@ -317,7 +317,7 @@ class RedrivePanel(Panel):
     def _show_known(self) -> None:
         """Show the state of this plan in the ledger, if the ledger exists."""
         with suppress(InputError):
-            self._show_result(redrive_status(self.ledger, self.value.hash))
+            self._show_result(read_redrive_status(self.ledger, self.value.hash))
 
     def _show_result(self, result: RedriveResult) -> None:
         self.result = result

@@ -16,7 +16,7 @@ from toolkit.loading.queries import run_queries
 from toolkit.loading.vectors import ABSENT, fetch_vectors
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
-from toolkit.service.vectors import IndexInfo, index_info
+from toolkit.service.vectors import IndexInfo, describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import hits
@@ -50,7 +50,7 @@ class QueryResult:
     mistakes: list[str]
 
 
-class SimilarityQueryWidget(Panel):
+class QueryPanel(Panel):
     """Query an index by similarity, view the scores, query again by a hit, compare two queries.
 
     Parameters
@@ -87,7 +87,7 @@ class SimilarityQueryWidget(Panel):
 
     Examples
     --------
-    >>> panel = SimilarityQueryWidget(service)
+    >>> panel = QueryPanel(service)
     >>> panel.value = tk.VectorQuery(data="the certificate has expired", top_k=3)
     >>> len(panel.frame()), len(panel.run())
     (0, 3)
@@ -170,7 +170,7 @@ class SimilarityQueryWidget(Panel):
 
     def look(self) -> IndexInfo:
         """Read the kind and the namespaces of the index; blocks. An error is also shown in the panel."""
-        return self._run_and_wait(lambda *_: index_info(self._service), self._learn)
+        return self._run_and_wait(lambda *_: describe_index(self._service), self._learn)
 
     def ask_from(self, position: int) -> None:
         """Query by the hit at an index of the last result, from 0, as a click on it does."""
@@ -385,7 +385,7 @@ class SimilarityQueryWidget(Panel):
         )
 
     def _looked(self, job: Job, _: Request) -> IndexInfo:
-        return job.wait(lambda: index_info(self._service))
+        return job.wait(lambda: describe_index(self._service))
 
     def _learn(self, info: IndexInfo) -> IndexInfo:
         self.options.learn(info)

@@ -25,7 +25,7 @@ from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import Job, Panel
 from toolkit.widgets.shown_code import named_code
-from toolkit.widgets.similarity_query import SimilarityQueryWidget
+from toolkit.widgets.similarity_query import QueryPanel
 from toolkit.widgets.similarity_results import hit_rows, scope
 
 _PLAIN: Final = "one colour"
@@ -65,7 +65,7 @@ class PointCanvas(PageWidget):
     described = synced(traitlets.Unicode())
 
 
-class VectorMap(Panel):
+class VectorMapPanel(Panel):
     """Vectors in two dimensions: pan and zoom, read, choose by a lasso or a filter, query from a point.
 
     Parameters
@@ -76,7 +76,7 @@ class VectorMap(Panel):
         Ids that are selected at first, or pairs of namespace and id. If omitted, none.
     color : str, optional
         Column or metadata field that colours the points at first.
-    query : SimilarityQueryWidget, optional
+    query : QueryPanel, optional
         Panel whose hits are marked on the map. If you choose a point, this panel queries from it.
     key : str, optional
         Keeps the selection when the cell is run again in the same kernel.
@@ -103,7 +103,7 @@ class VectorMap(Panel):
     Examples
     --------
     >>> vectors = tk.load_vectors(service, limit=200, progress=False)
-    >>> panel = VectorMap(vectors)
+    >>> panel = VectorMapPanel(vectors)
     >>> panel.select("city = 'Izmir'")
     >>> panel.selection == vectors["id"][tk.match_metadata(vectors, "city = 'Izmir'")].tolist()
     True
@@ -125,12 +125,12 @@ class VectorMap(Panel):
         *,
         value: Iterable[str] | Iterable[Key] = (),
         color: str | None = None,
-        query: SimilarityQueryWidget | None = None,
+        query: QueryPanel | None = None,
         key: str | None = None,
         redactor: Redactor | None = None,
     ) -> None:
         if query is not None:
-            instance("query", query, SimilarityQueryWidget, "a SimilarityQueryWidget")
+            instance("query", query, QueryPanel, "a QueryPanel")
             redactor = query.redactor if redactor is None else redactor
         instance("redactor", redactor, Redactor, "a Redactor", optional=True)
         self.projection = (
@@ -470,7 +470,7 @@ class VectorMap(Panel):
         )
 
     def __repr__(self) -> str:
-        return f"VectorMap({counted(len(self.value), 'vector')} selected)"
+        return f"VectorMapPanel({counted(len(self.value), 'vector')} selected)"
 
 
 def _is_path(path: list[Any]) -> bool:

@@ -252,7 +252,7 @@ def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
         say(
             f"deleted the demo's own {is_own.sum():,} runs from the DLQ, as they are stored"
         )
-    report = tk.failure_report(
+    report = tk.report_failures(
         failures[~is_own], retention=RETENTION, redactor=service.redactor
     )
     for suffix in ("html", "md", "json"):

@@ -51,10 +51,10 @@ def test_a_cluster_reports_the_same_numbers(
         frame = dd.read_parquet(f"s3://{s3.path}/first_seen", filesystem=s3.filesystem)
         rows = select(frame, ["dlq_id"], doing="counting by worker").then(_workers)
         assert rows.count("worker")["worker"].length() == 2
-        found = tk.failure_report(frame, now=NOW).to_dict()
+        found = tk.report_failures(frame, now=NOW).to_dict()
         groups = tk.group_failures(
             frame, rules=tk.GroupRules("", tk.group_failures(dataset).learned)
         )
     without_receipt = dataset.to_table().replace_schema_metadata(None)
-    assert found == tk.failure_report(without_receipt, now=NOW).to_dict()
+    assert found == tk.report_failures(without_receipt, now=NOW).to_dict()
     pd.testing.assert_frame_equal(groups.frame, tk.group_failures(dataset).frame)
