@@ -16,6 +16,7 @@ import pytest
 import toolkit as tk
 from tests.accuracy.histories import history
 from toolkit.reports import FailureReport, report_failures
+from toolkit.reports.email_form import MOST_BYTES
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import frame_from_rows, to_frame
@@ -280,6 +281,7 @@ def check(report: FailureReport) -> Facts:
                 judgement == "no clear change"
             )
     email = report.to_email()
+    assert len(bytes(email)) < MOST_BYTES
     body = email.get_body(("plain",)).get_content()
     forms = {"html": report.to_html(), "markdown": report.to_markdown(), "email": body}
     sentences = [
@@ -331,7 +333,15 @@ def loaded(frame: pd.DataFrame, when: datetime) -> pd.DataFrame:
 @pytest.mark.slow
 def test_numbers_of_the_sample_agree(sample: pd.DataFrame) -> None:
     """At least ten facts are stated by several places, and none is stated differently."""
-    found = check(report_failures(sample, retention="15d", **OPTIONS))
+    report = report_failures(sample, retention="15d", **OPTIONS)
+    found = check(report)
+    # as many pictures as fit, and the others by name
+    email = report.to_email()
+    pictures = [part.get_filename() for part in email.walk() if part.get_filename()]
+    assert pictures[0] == "figure-1.png"
+    markup = email.get_body(("html",)).get_content()
+    assert len(pictures) + markup.count("the picture ") == 4
+    assert FailureReport.command in markup
     assert len([fact for fact, places in found.stated.items() if len(places) > 1]) >= 10
     assert len(found.stated["groups compared"]) == 3
 

@@ -1,27 +1,29 @@
-"""Make an e-mail of a report: a plain part, an HTML part that no client cuts, and the pictures as PNG.
+"""Make an e-mail of a report: a plain part, an HTML part, and the pictures as PNG, within a number of bytes.
 
-Mail clients run no script, show no SVG, and cut HTML above about 100 KB. So the HTML part has the head, then
-as many sections as fit into `MOST_BYTES`, in the order of the page; the others are named at the end.
+Mail clients run no script, show no SVG, and cut long messages. The whole message has at most `MOST_BYTES`:
+
+1. The plain part and the HTML part have the head, then as many sections as fit, in the order of the page.
+2. Pictures get the bytes that are left. The order of the page is the order of importance.
+3. Sections and pictures that do not fit are named at the end, with the command that makes the whole report.
+
 Pictures are attached to the message and shown by their content id, so nothing is loaded from the network.
 """
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from binascii import b2a_base64, b2a_qp
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.message import EmailMessage
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from markupsafe import Markup
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from toolkit.base.arguments import wrong
 from toolkit.base.time_zones import time_text
-from toolkit.drawing.style import drawing
 from toolkit.drawing.wording import shorten
+from toolkit.reports.email_pictures import draw_png
 from toolkit.reports.html_form import environment
 from toolkit.reports.link import web_link
 from toolkit.reports.sections import (
@@ -43,22 +45,24 @@ if TYPE_CHECKING:
     from toolkit.reports.page import Report
 
 MOST_BYTES: Final = 90_000
-"""Bytes of the HTML part at most: Gmail cuts above 102 KB, other clients above 100."""
+"""Bytes of the whole message at most, as it is sent: Gmail cuts above 102 KB, other clients above 100."""
 
+# bytes of the parts as they are sent; pictures get the rest, which suffices for two
+_MOST_TEXT: Final = 25_000
+_MOST_HTML: Final = 40_000
 _SUBJECT: Final = 150  # characters; mail clients show 60 to 100
-_INCHES: Final = 8.0  # width of a picture
-# per inch: twice the resolution that a client shows, so that labels are sharp
-_DOTS: Final = 160
 _SHOWN: Final = 640  # pixels of width in the message
 _ADDRESS: Final = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 
 
 @dataclass(frozen=True, eq=False)
 class _Picture:
-    """A figure of a section, and the content id that the HTML part refers to."""
+    """A figure of a section as PNG, the number in the report, and the content id for the HTML part."""
 
     figure: ReportFigure
+    number: int
     content_id: str
+    png: bytes
 
 
 def email_message(
@@ -72,43 +76,85 @@ def email_message(
     """Return the report as a message. The same report and `tag` always produce the same bytes."""
     if isinstance(to, str):
         to = [to]
-    recipients = _addresses("to", to)
-    senders: list[str] = []
+    headers = {"Subject": _one_line(f"{report.title}: {report.verdict}", _SUBJECT)}
     if sender is not None:
-        senders = _addresses("sender", [sender])
+        headers["From"] = _addresses("sender", [sender])[0]
+    recipients = _addresses("to", to)
+    if recipients:
+        headers["To"] = ", ".join(recipients)
+    headers["Message-ID"] = f"<{tag}.report@toolkit.invalid>"
+    # suppresses automatic replies, for example "out of office"
+    headers["Auto-Submitted"] = "auto-generated"
     link = web_link(link)
     sections = [_for_mail(section) for section in report.sections]
     sections = [section for section in sections if section.sentence or section.parts]
-    pictures = list(_pictures(sections, tag))
-    markup, shown = _html(report, sections, pictures, link)
+    text = _text(report, sections, link)
+    page = _Page(report, sections, link)
 
-    message = EmailMessage()
-    message["Subject"] = _one_line(f"{report.title}: {report.verdict}", _SUBJECT)
-    if senders:
-        message["From"] = senders[0]
-    if recipients:
-        message["To"] = ", ".join(recipients)
-    message["Date"] = read_time(report.made_at)
-    message["Message-ID"] = f"<{tag}.report@toolkit.invalid>"
-    message["Auto-Submitted"] = (
-        "auto-generated"  # suppresses automatic replies, for example "out of office"
-    )
-    message.set_content(_text(report, sections, link), cte="quoted-printable")
-    message.add_alternative(markup, subtype="html", cte="quoted-printable")
-    page = message.get_payload()[1]  # type: ignore[index]
-    # pictures of sections that did not fit are not attached; numbers stay those of all pictures
-    shown_parts = [part for section in shown for part in section.parts]
-    for number, picture in enumerate(pictures, 1):
-        if any(part is picture.figure for part in shown_parts):
-            page.add_related(  # type: ignore[union-attr]
-                _png(picture.figure), "image", "png", cid=f"<{picture.content_id}>",
-                disposition="inline", filename=f"figure-{number}.png",
-            )  # fmt: skip
-    for number, part in enumerate(
-        part for part in message.walk() if part.is_multipart()
-    ):
-        part.set_boundary(f"=-{tag}-{number}")  # the default boundary is random
+    def message_with(pictures: Sequence[_Picture]) -> EmailMessage:
+        message = EmailMessage()
+        for name, value in headers.items():
+            message[name] = value
+        message["Date"] = read_time(report.made_at)
+        message.set_content(text, cte=_encoding(text))
+        markup = page.render(pictures)
+        message.add_alternative(markup, subtype="html", cte=_encoding(markup))
+        _attach(message, pictures)
+        _set_boundaries(message, tag)
+        return message
+
+    shown: list[_Picture] = []
+    message = message_with(shown)
+    for picture in page.pictures(tag):
+        larger = message_with([*shown, picture])
+        # a later picture may be smaller and fit
+        if _sent_size(larger) <= MOST_BYTES:
+            shown.append(picture)
+            message = larger
     return message
+
+
+def _sent_size(message: EmailMessage) -> int:
+    """Return the bytes of a message with the line ends that mail servers use, which have two characters."""
+    data = bytes(message)
+    return len(data) + data.count(b"\n")
+
+
+def _attach(message: EmailMessage, pictures: Iterable[_Picture]) -> None:
+    """Attach the pictures to the HTML part of the message."""
+    page = message.get_body(("html",))
+    for picture in pictures:
+        page.add_related(  # type: ignore[union-attr]
+            picture.png, "image", "png", cid=f"<{picture.content_id}>",
+            disposition="inline", filename=f"figure-{picture.number}.png",
+        )  # fmt: skip
+
+
+def _set_boundaries(message: EmailMessage, tag: str) -> None:
+    """Set the boundaries of all parts, because the default ones are random."""
+    parts = [part for part in message.walk() if part.is_multipart()]
+    for number, part in enumerate(parts, 1):
+        part.set_boundary(f"=-{tag}-{number}")
+
+
+def _encoded(text: str) -> tuple[int, Literal["quoted-printable", "base64"]]:
+    """Return how many bytes the text has as it is sent, and the shorter encoding.
+
+    Quoted-printable takes nine bytes for a character of three, for example of Japanese.
+
+    >>> _encoded("words")[1], _encoded("\N{HIRAGANA LETTER A}" * 9)[1]
+    ('quoted-printable', 'base64')
+    """
+    data = text.encode()
+    quoted = len(b2a_qp(data))
+    encoded = len(b2a_base64(data))
+    if encoded < quoted:
+        return encoded, "base64"
+    return quoted, "quoted-printable"
+
+
+def _encoding(text: str) -> str:
+    return _encoded(text)[1]
 
 
 def _addresses(name: str, addresses: Iterable[Any]) -> list[str]:
@@ -142,49 +188,70 @@ def _for_mail(section: Section) -> Section:
     return Section(section.name, section.title, section.sentence, parts)
 
 
-def _pictures(sections: Iterable[Section], tag: str) -> Iterator[_Picture]:
-    for section in sections:
-        for number, part in enumerate(section.parts, 1):
-            if isinstance(part, ReportFigure):
-                yield _Picture(part, f"{section.name}-{number}-{tag}@toolkit.invalid")
+class _Page:
+    """The HTML part: the sections that fit, and their pictures."""
 
+    def __init__(
+        self, report: Report, sections: Sequence[Section], link: str | None
+    ) -> None:
+        self._report = report
+        self._link = link
+        templates = environment()
+        self._template = templates.get_template("email.html")
+        self._section = templates.get_template("email_section.html")
+        self._sections: list[Section] = []
+        self._left_out: list[str] = []
+        for section in sections:
+            self._sections.append(section)
+            if _encoded(self.render(()))[0] > _MOST_HTML:
+                self._sections.pop()
+                self._left_out.append(section.title)
 
-def _html(
-    report: Report,
-    sections: Sequence[Section],
-    pictures: Sequence[_Picture],
-    link: str | None,
-) -> tuple[str, list[Section]]:
-    """Return the HTML part, and the sections that fit into it."""
-    templates = environment()
-    page, fragment = (
-        templates.get_template(name) for name in ("email.html", "email_section.html")
-    )
-    ids = {picture.figure: picture.content_id for picture in pictures}
-    # start with the size of the head, assuming the worst case: all sections are listed as left out
-    titles = [section.title for section in sections]
-    size = len(
-        page.render(report=report, link=link, sections=[], left_out=titles).encode()
-    )
-    shown, fragments, left_out = [], [], []
-    for section in sections:
-        markup = fragment.render(
+    def pictures(self, tag: str) -> Iterator[_Picture]:
+        """Draw the figures of the sections that fit, in the order of the page."""
+        number = 0
+        for section in self._sections:
+            for place, part in enumerate(section.parts, 1):
+                if isinstance(part, ReportFigure):
+                    number += 1
+                    content_id = f"{section.name}-{place}-{tag}@toolkit.invalid"
+                    yield _Picture(part, number, content_id, draw_png(part))
+
+    def render(self, pictures: Iterable[_Picture]) -> str:
+        """Return the part with these pictures; the others are named."""
+        ids = {picture.figure: picture.content_id for picture in pictures}
+        fragments = [
+            # the template escapes every value
+            Markup(self._render_section(section, ids))  # noqa: S704
+            for section in self._sections
+        ]
+        return self._template.render(
+            report=self._report,
+            link=self._link,
+            sections=fragments,
+            left_out=[*self._left_out, *self._without(ids)],
+            command=_command(self._report),
+        )
+
+    def _render_section(self, section: Section, ids: Mapping[ReportFigure, str]) -> str:
+        return self._section.render(
             section=section, pictures=ids, width=_SHOWN, numbers=NUMBERS
         )
-        more = len(markup.encode()) + 1
-        if size + more > MOST_BYTES:
-            left_out.append(section.title)
-            continue
-        size += more
-        shown.append(section)
-        fragments.append(Markup(markup))  # noqa: S704 - the template escapes every value
-    return page.render(
-        report=report, link=link, sections=fragments, left_out=left_out
-    ), shown
+
+    def _without(self, ids: Mapping[ReportFigure, str]) -> Iterator[str]:
+        """Return the titles of the figures without a picture."""
+        for section in self._sections:
+            for part in section.parts:
+                if isinstance(part, ReportFigure) and part not in ids:
+                    yield f"the picture {part.title}"
+
+
+def _command(report: Report) -> str:
+    return report.command or 'report.save("report.html")'
 
 
 def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
-    """Return the plain-text part: the same sections, one line per row."""
+    """Return the plain-text part: the sections that fit, one line per row."""
     lines = [_line(report.title), "", _line(report.verdict), ""]
     lines += [_line(notice.text) for notice in report.notices]
     for number in report.numbers:
@@ -196,18 +263,32 @@ def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
         )
     if link is not None:
         lines += ["", f"The whole report: {link}"]
+    end = f"Made {time_text(read_time(report.made_at))}. Secrets are masked. {report.method}"
+    size = _encoded("\n".join([*lines, end]))[0]
+    left_out = []
     for section in sections:
-        title = _line(section.title)
-        lines += ["", title, "".ljust(len(title), "-")]
-        if section.sentence:
-            lines.append(_line(section.sentence))
-        for part in section.parts:
-            lines += map(_line, _part(part))
-    lines += [
-        "",
-        f"Made {time_text(read_time(report.made_at))}. Secrets are masked. {report.method}".strip(),
-    ]
+        added = _section_lines(section)
+        more = _encoded("\n".join(added))[0]
+        if size + more > _MOST_TEXT:
+            left_out.append(section.title)
+            continue
+        size += more
+        lines += added
+    if left_out:
+        lines += ["", _line(f"Left out to keep the mail short: {', '.join(left_out)}.")]
+        lines.append(f"The whole report: {_command(report)}")
+    lines += ["", end.strip()]
     return "\n".join(lines) + "\n"
+
+
+def _section_lines(section: Section) -> list[str]:
+    title = _line(section.title)
+    lines = ["", title, "".ljust(len(title), "-")]
+    if section.sentence:
+        lines.append(_line(section.sentence))
+    for part in section.parts:
+        lines += map(_line, _part(part))
+    return lines
 
 
 def _line(text: str) -> str:
@@ -249,22 +330,3 @@ def _row(table: ReportTable, row: Sequence[Any]) -> str:
     if not named:
         return begin
     return f"{begin}: {'; '.join(named)}"
-
-
-def _png(figure: ReportFigure) -> bytes:
-    """Return the figure as a PNG on white. The same figure always produces the same bytes."""
-    # without pyplot, so that no global state of matplotlib changes
-    canvas = Figure(figsize=(_INCHES, figure.height), layout="constrained")
-    FigureCanvasAgg(canvas)
-    with drawing(canvas.add_subplot(), "light") as (ax, theme):
-        figure.draw(ax, theme)
-    file = io.BytesIO()
-    # the default metadata names the version of matplotlib, which would change the bytes
-    canvas.savefig(
-        file,
-        format="png",
-        dpi=_DOTS,
-        facecolor=theme.paper,
-        metadata={"Software": None},
-    )
-    return file.getvalue()

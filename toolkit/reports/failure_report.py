@@ -69,6 +69,7 @@ class FailureReport(Report):
     """
 
     method: ClassVar[str] = _METHOD
+    command: ClassVar[str] = "toolkit report --output failure-report.html"
 
 
 def report_failures(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy.typing as npt
 import pandas as pd
@@ -71,6 +71,8 @@ class IndexReport(Report):
     >>> report.verdict
     'Not healthy. 1 kind of defect in 40 rows in 1 namespace: duplicate. First: Keep one of each; ...'
     """
+
+    command: ClassVar[str] = "toolkit report --vectors --output index-report.html"
 
 
 @dataclass(frozen=True, eq=False)

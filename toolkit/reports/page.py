@@ -58,6 +58,9 @@ class Report:
     method: ClassVar[str] = ""
     """A sentence that names the documentation of the methods."""
 
+    command: ClassVar[str] = ""
+    """The command that makes the whole report, for forms that leave something out."""
+
     schema: str
     title: str
     verdict: str
@@ -108,8 +111,9 @@ class Report:
         """Return the report as an e-mail that your own program or mail server can send.
 
         The message has a plain-text part, an HTML part without scripts and SVG, and the pictures as attached
-        PNG files. The HTML part has at most 90,000 bytes, because mail clients cut longer messages; sections
-        that do not fit are listed at the end. The same report and options produce the same bytes.
+        PNG files. The whole message has at most 90,000 bytes, because mail clients cut longer ones. Sections
+        and pictures that do not fit are listed at the end, with the command that makes the whole report. The
+        same report and options produce the same bytes.
 
         Parameters
         ----------
