@@ -61,7 +61,7 @@ LOWEST := $(VENV)-lowest
 test-lowest: ## run the tests of reading with the lowest versions that pyproject.toml allows
 	@$(PYTHON) -m venv --clear $(LOWEST)
 	@$(PYTHON) tests/packaging/lowest.py > $(LOWEST)/constraints.txt
-	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --only-binary :all: \
 	  --constraint $(LOWEST)/constraints.txt \
 	  --editable '.[excel,local]' cryptography hypothesis pytest pytest-timeout pytest-xdist
 	@$(LOWEST)/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider \
@@ -155,7 +155,10 @@ $(DEMO)/.lab: $(DEMO)/.ready
 	@$(DEMO)/bin/python -m pip install $(PIP_OPTIONS) --editable '.[lab]'
 	@touch $@
 
-PIP_OPTIONS := --quiet --disable-pip-version-check --constraint constraints.txt
+# pip 23, which Python 3.11 brings along, compares each file of a registry with 900 tags: a newer one takes half the time.
+# Bytecode is made of what is imported, when it is imported: compiling everything takes as long as installing it.
+PIP := pip==26.3
+PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # Make a virtual environment: folder, extra of pyproject.toml, how long it takes.
 # Debian's python3 has the module venv, but not ensurepip, until python3-venv is installed.
@@ -166,6 +169,7 @@ define make_environment
   echo "On Debian and Ubuntu, install it with: apt-get install python3-venv"; exit 1; }
 @echo "installing into $(1) with $$($(PYTHON) --version): about $(3) the first time"
 @$(PYTHON) -m venv --clear $(1)
+@$(1)/bin/python -m pip install $(PIP_OPTIONS) '$(PIP)'
 @$(1)/bin/python -m pip install $(PIP_OPTIONS) --editable '.[$(2)]'
 @touch $(1)/.ready
 endef

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -169,3 +170,38 @@ def test_each_core_dependency_has_a_lowest_version_that_can_be_tested():
     lines = script["constraints"]()
     assert len({line.partition("==")[0].lower() for line in lines}) == len(lines)
     assert set(lines) >= {f"{name}=={version}" for name, version in lowest.items()}
+
+
+@pytest.mark.parametrize("environment", ["install", "demo"])
+def test_an_environment_is_made_by_a_new_pip_that_compiles_nothing(
+    tmp_path, environment
+):
+    """The pip of Python 3.11 needs twice the time, and bytecode of all packages takes as long again."""
+    made = subprocess.run(
+        [
+            "make",
+            "--dry-run",
+            environment,
+            f"VENV={tmp_path / 'a'}",
+            f"DEMO={tmp_path / 'b'}",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    installs = [
+        shlex.split(line)
+        for line in made.stdout.splitlines()
+        if " -m pip install " in line
+    ]
+    assert installs[0][-1].startswith("pip==")
+    assert len(installs) == 2
+    for line in installs:
+        assert "--no-compile" in line
+
+
+def test_no_variable_turns_bytecode_on_again():
+    """For pip, PIP_NO_COMPILE=1 means the opposite of --no-compile."""
+    for path in (".ci/run", "Makefile", "tests/packaging/fresh_machine.sh"):
+        assert "PIP_NO_COMPILE" not in (ROOT / path).read_text("utf-8"), path
