@@ -93,11 +93,12 @@ def test_a_run_that_fails_is_followed_from_the_application_to_the_report(
     snapshot = tmp_path / "failures"
     changes = tk.sync_failures(service, snapshot, progress=False)
     assert entry["dlq_id"] in changes.added["dlq_id"].tolist()
-    plain = pq.read_table(snapshot)
+    opened = tk.open_snapshot(snapshot)
+    plain = pq.read_table(opened.files())
     assert entry["dlq_id"] in plain["dlq_id"].to_pylist()
     found = duckdb.execute(
         "SELECT workflow_run_id, response_body FROM read_parquet(?) WHERE dlq_id = ?",
-        [f"{snapshot}/**/*.parquet", entry["dlq_id"]],
+        [opened.files(), entry["dlq_id"]],
     ).fetchall()
     assert found == [(run, entry["response_body"])]
 

@@ -794,7 +794,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "stop": None,
         }
     ],
-    "scan_snapshot": lambda _: [{"path": "written", "filesystem": None}],
+    "open_snapshot": lambda _: [{"path": "written", "filesystem": None}],
     "start_run": lambda w: [
         {"service": w.service, "url": w.http_url, "body": None, "headers": None}
     ],

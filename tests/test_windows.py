@@ -42,7 +42,7 @@ assert len(tk.query_text(service, "connection refused", namespace="runbooks", to
 assert len(tk.explode_headers(frame)) > len(frame)
 assert set(tk.read_snapshot("given")["dlq_id"]) == set(frame["dlq_id"])
 tk.verify_snapshot("given")
-assert tk.scan_snapshot("given").count_rows() == len(frame)
+assert tk.open_snapshot("given").to_arrow().count_rows() == len(frame)
 assert len(tk.load_callbacks([{"status": 200, "body": "b2s="}])) == 1
 for plot in ("failure_trend", "failure_matrix", "retries_used", "time_to_failure"):
     getattr(tk.plots, f"plot_{plot}")(frame)

@@ -55,8 +55,8 @@ from toolkit.service.signatures import verify_signature as verify_signature
 from toolkit.service.vectors import describe_index as describe_index
 from toolkit.service.vectors import list_namespaces as list_namespaces
 from toolkit.snapshots import export_vectors as export_vectors
+from toolkit.snapshots import open_snapshot as open_snapshot
 from toolkit.snapshots import read_snapshot as read_snapshot
-from toolkit.snapshots import scan_snapshot as scan_snapshot
 from toolkit.snapshots import sync_failures as sync_failures
 from toolkit.snapshots import verify_snapshot as verify_snapshot
 from toolkit.snapshots import write_snapshot as write_snapshot

@@ -27,6 +27,8 @@ from toolkit.service.settings import Endpoint as Endpoint
 from toolkit.service.vectors import IndexInfo as IndexInfo
 from toolkit.signatures.headlines import ErrorText as ErrorText
 from toolkit.snapshots import Changes as Changes
+from toolkit.snapshots import RowGroup as RowGroup
+from toolkit.snapshots import Snapshot as Snapshot
 from toolkit.snapshots import Verification as Verification
 from toolkit.tables.receipt import Receipt as Receipt
 from toolkit.vectors.calibration import Calibration as Calibration

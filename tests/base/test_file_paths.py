@@ -64,7 +64,7 @@ READ: dict[str, Called] = {
     "group_failures": lambda path, w: tk.group_failures(w.failures, rules=path),
     "load_callbacks": lambda path, _: tk.load_callbacks(path),
     "read_snapshot": lambda path, _: tk.read_snapshot(path),
-    "scan_snapshot": lambda path, _: tk.scan_snapshot(path),
+    "open_snapshot": lambda path, _: tk.open_snapshot(path),
     "verify_snapshot": lambda path, _: tk.verify_snapshot(path),
     "restored": lambda path, w: tk.restore_vectors(w.service, path, progress=False),
     "read_redrive_status": lambda path, _: tk.read_redrive_status(path),

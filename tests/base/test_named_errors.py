@@ -57,10 +57,10 @@ def test_a_snapshot_that_changes_while_it_is_analysed_is_named(tmp_path):
         "created_at": datetime(2026, 1, 1, tzinfo=UTC),
     }
     tk.write_snapshot(pd.DataFrame(rows), tmp_path / "snapshot")
-    dataset = tk.scan_snapshot(tmp_path / "snapshot")
+    dataset = tk.open_snapshot(tmp_path / "snapshot").to_arrow()
     for path in (tmp_path / "snapshot").rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(SnapshotError, match="scan_snapshot again"):
+    with pytest.raises(SnapshotError, match="open_snapshot again"):
         tk.summarize(dataset)
 
 

@@ -358,7 +358,7 @@ def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:
     sync(("a", "pipe broken"), ("b", "disk full"), ("c", "no route"))
     second = sync(("b", "disk full"), ("c", "no route"))
     third = sync(("b", "disk full"), ("d", "pipe broken"), ("e", "out of paper"))
-    for source in (tmp_path / "kept", tk.scan_snapshot(tmp_path / "kept")):
+    for source in (tmp_path / "kept", tk.open_snapshot(tmp_path / "kept").to_arrow()):
         found = tk.compare_failures(second, third, snapshot=source)
         assert found.frame.set_index("title")["change"].to_dict() == {
             "out of paper": "new", "pipe broken": "back again", "no route": "gone", "disk full": "steady",

@@ -158,7 +158,7 @@ def engines(frame: pd.DataFrame, folder: str) -> dict[str, Any]:
     return {
         "arrow": table,
         "path": path,
-        "dataset": tk.scan_snapshot(path),
+        "snapshot": tk.open_snapshot(path),
         "duckdb": duckdb.connect().from_arrow(table),
         "dask": dask.dataframe.from_pandas(
             frame.reset_index(drop=True), npartitions=3, sort=False

@@ -196,7 +196,7 @@ def test_an_empty_value_is_a_missing_one():
 def test_every_engine_selects_the_same(sample, tmp_path):
     """A frame keeps its index and receipt; a snapshot, Arrow and DuckDB return a frame of the rows."""
     tk.write_snapshot(sample, tmp_path / "kept")
-    table = pa.table(tk.scan_snapshot(tmp_path / "kept").to_table())
+    table = pa.table(tk.open_snapshot(tmp_path / "kept").to_arrow().to_table())
     condition = {"workflow_url": sample["workflow_url"].mode()[0], "label": "priority"}
     expected = tk.select_failures(
         sample, condition, since="2026-03-01", until="2026-03-08"

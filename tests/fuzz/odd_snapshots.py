@@ -74,7 +74,11 @@ class Snapshots:
         options: dict[str, Any] = {"progress": False, "connections": 2}
         return {
             "read_snapshot": (lambda: tk.read_snapshot(folder), pd.DataFrame, 8),
-            "scan_snapshot": (lambda: tk.scan_snapshot(folder), ds.Dataset, 5),
+            "open_snapshot": (
+                lambda: tk.open_snapshot(folder).to_arrow(),
+                ds.Dataset,
+                5,
+            ),
             "verify_snapshot": (
                 lambda: tk.verify_snapshot(folder),
                 tk.results.Verification,

@@ -297,7 +297,7 @@ def test_a_preview_names_groups_and_reasons() -> None:
 
 
 def test_a_snapshot_makes_the_same_plan_as_its_frame(tmp_path: Path) -> None:
-    """By its path, by what `scan_snapshot` returns, and as an Arrow table."""
+    """By its path, by what `open_snapshot` returns, and as an Arrow table."""
     frame = failures(
         {}, {"response_body": "disk full"}, {"body": '[{"token": "REDACTED:0f"}]'}
     )
@@ -305,7 +305,7 @@ def test_a_snapshot_makes_the_same_plan_as_its_frame(tmp_path: Path) -> None:
     tk.write_snapshot(frame, tmp_path / "kept")
     for same in (
         tmp_path / "kept",
-        tk.scan_snapshot(tmp_path / "kept"),
+        tk.open_snapshot(tmp_path / "kept").to_arrow(),
         pa.Table.from_pandas(frame),
     ):
         made = tk.plan_redrive(same)

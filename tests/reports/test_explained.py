@@ -357,7 +357,7 @@ def test_every_engine_has_the_same_explanations(sample, report, tmp_path):
     table = to_table(shuffled.reset_index(drop=True), FAILURES)
     others = [
         tmp_path / "kept",
-        tk.scan_snapshot(tmp_path / "kept"),
+        tk.open_snapshot(tmp_path / "kept").to_arrow(),
         duckdb.connect().from_arrow(table),
     ]
     for other in others:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask
+import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from toolkit.base.progress import ProgressBar
 from toolkit.loading.load import Load, LoadState, Plan
+from toolkit.results import Snapshot
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import Changes, sync_load
 from toolkit.tables.schemas import FAILURES, vectors
@@ -121,6 +126,58 @@ class Clock:
         self.now += timedelta(**span)
 
 
+def _dask_ids(snapshot: Snapshot) -> list[str]:
+    with dask.config.set(scheduler="synchronous"):
+        ids: list[str] = snapshot.to_dask()["dlq_id"].compute().tolist()
+    return ids
+
+
+def _duckdb_ids(snapshot: Snapshot) -> list[str]:
+    with duckdb.connect() as connection:
+        rows = snapshot.to_duckdb(connection).project("dlq_id").fetchall()
+    return [row[0] for row in rows]
+
+
+def _ids_of_files(snapshot: Snapshot) -> list[str]:
+    """The ids that a plain reader of Parquet files finds in the files that are named."""
+    addresses = [file.removeprefix("s3://") for file in snapshot.files()]
+    tables = [
+        pq.read_table(file, columns=["dlq_id"], filesystem=snapshot._filesystem)
+        for file in addresses
+    ]
+    return pa.concat_tables(tables)["dlq_id"].to_pylist()  # type: ignore[no-any-return]
+
+
+def _ids_of_units(snapshot: Snapshot) -> list[str]:
+    tables = [unit.read(["dlq_id"]) for unit in snapshot.units()]
+    return pa.concat_tables(tables)["dlq_id"].to_pylist()  # type: ignore[no-any-return]
+
+
+def _polars_ids(snapshot: Snapshot) -> list[str]:
+    ids: list[str] = snapshot.to_polars().collect()["dlq_id"].to_list()
+    return ids
+
+
+READERS: dict[str, Callable[[Snapshot], list[str]]] = {
+    "arrow": lambda snapshot: snapshot.to_arrow().to_table()["dlq_id"].to_pylist(),
+    "dask": _dask_ids,
+    "duckdb": _duckdb_ids,
+    "files": _ids_of_files,
+    "units": _ids_of_units,
+}
+"""The documented ways to read a snapshot with another tool, as the ids that each finds."""
+
+if find_spec("polars"):
+    READERS["polars"] = _polars_ids
+
+
+def read_by_all(snapshot: Snapshot) -> list[str]:
+    """The ids of the snapshot in order, which every reader found."""
+    found = {name: sorted(read(snapshot)) for name, read in READERS.items()}
+    assert len(set(map(tuple, found.values()))) == 1, found
+    return found["arrow"]
+
+
 @pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
     """What makes rows, tables, loads and clocks."""
@@ -135,6 +192,7 @@ def made() -> SimpleNamespace:
         pages=PAGES,
         vectors=VECTORS,
         vectors_are=VECTORS_ARE,
+        read_by_all=read_by_all,
     )
 
 

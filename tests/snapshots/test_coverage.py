@@ -270,7 +270,7 @@ def test_a_report_finds_the_gaps_of_the_retention_that_it_is_told(
         _synced(made, store, _failed(made, name, _days(1)))
     stored = tk.read_snapshot(path)
     assert [round(_length(gap)) for gap in tk.get_receipt(stored).gaps] == [5, 2]
-    for failures in (stored, tk.scan_snapshot(path)):
+    for failures in (stored, tk.open_snapshot(path)):
         report = tk.report_failures(failures, retention=retention).to_dict()
         lengths = [_length(Gap(**gap)) for gap in report["completeness"]["gaps"]]
         assert lengths == pytest.approx(gaps, abs=0.01)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolkit.errors import SnapshotBindingError, TransportError
-from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
+from toolkit.snapshots import open_snapshot, read_snapshot, verify_snapshot
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.writing import export_load
 from toolkit.tables.schemas import vectors
@@ -49,7 +49,7 @@ def test_an_export_holds_every_vector_in_order(
     assert receipt.complete
     assert receipt.rows == 300
     assert pq.read_table(store.path).equals(expected)
-    assert scan_snapshot(store.path).to_table().equals(expected)
+    assert open_snapshot(store.path).to_arrow().to_table().equals(expected)
     assert read_snapshot(store.path)["id"].tolist() == expected["id"].to_pylist()
     assert verify_snapshot(store.path).kind == "vectors"
 

@@ -114,7 +114,7 @@ def _uses(path: Path, made: SimpleNamespace) -> list[Callable[[], object]]:
     frame = pd.DataFrame({"a": [1]})
     return [
         lambda: tk.read_snapshot(path),
-        lambda: tk.scan_snapshot(path),
+        lambda: tk.open_snapshot(path).to_arrow(),
         lambda: tk.verify_snapshot(path),
         lambda: tk.write_snapshot(frame, path),
         lambda: sync_load(made.load(made.entries("a")), SnapshotStore(path)),
@@ -138,7 +138,7 @@ def test_a_receipt_of_other_types_is_refused(
     with pytest.raises(InputError):
         Receipt.from_dict(receipt)
     _rewrite(copy, lambda manifest: manifest["receipts"][-1].update({field: value}))
-    for read in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
+    for read in (tk.read_snapshot, tk.open_snapshot, tk.verify_snapshot):
         with pytest.raises(SnapshotDamagedError, match="an inconsistent manifest"):
             read(copy)
 
@@ -341,7 +341,8 @@ def test_columns_that_contradict_their_statistics_are_refused(tmp_path: Path) ->
         "import sys, pyarrow.dataset as ds, toolkit as tk\n"
         "from toolkit.errors import SnapshotDamagedError\n"
         "wanted = ds.field('body') == 'x'\n"
-        "for use in (tk.read_snapshot, lambda path: tk.scan_snapshot(path).to_table(filter=wanted)):\n"
+        "def scan(path):\n    tk.open_snapshot(path).to_arrow().to_table(filter=wanted)\n"
+        "for use in (tk.read_snapshot, scan):\n"
         "    try:\n        use(sys.argv[1])\n"
         "    except SnapshotDamagedError as error:\n        print(error)"
     )
@@ -369,7 +370,7 @@ def test_any_bit_of_a_footer_may_be_wrong(tmp_path: Path) -> None:
             path,
             lambda manifest, sha256=sha256: manifest["files"][0].update(sha256=sha256),
         )
-        for use in (tk.read_snapshot, tk.verify_snapshot, tk.scan_snapshot):
+        for use in (tk.read_snapshot, tk.verify_snapshot, tk.open_snapshot):
             try:
                 use(path)
             except SnapshotError:

@@ -125,7 +125,7 @@ def test_a_hundred_million_rows_in_a_small_file(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in path.iterdir()) < 6_400_000
     output, peak = _limited("read_snapshot", str(path))
     assert output.startswith("NotEnoughMemoryError reading the snapshot"), output
-    assert "scan_snapshot" in output
+    assert "open_snapshot" in output
     assert "memory_limit" in output
     assert peak < _BEFORE
     output, peak = _limited("verify_snapshot", str(path))
@@ -185,7 +185,7 @@ def _encoded(schema: pa.Schema) -> bytes:
     return base64.b64encode(schema.serialize().to_pybytes())
 
 
-@pytest.mark.parametrize("name", ["read_snapshot", "scan_snapshot", "verify_snapshot"])
+@pytest.mark.parametrize("name", ["read_snapshot", "open_snapshot", "verify_snapshot"])
 def test_a_manifest_of_twenty_gigabytes(tmp_path: Path, name: str) -> None:
     """It needs no space on the disk and would need all of the memory: its size is checked first."""
     with (tmp_path / MANIFEST).open("wb") as file:

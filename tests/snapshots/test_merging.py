@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from toolkit.errors import SnapshotError
-from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
+from toolkit.snapshots import open_snapshot, read_snapshot, verify_snapshot
 from toolkit.snapshots.merging import MOST_FILES
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -129,7 +129,7 @@ def test_a_year_of_daily_syncs_is_opened_file_by_file(
         (made.start + pd.Timedelta(days=day)).date().isoformat() for day in range(days)
     }
     assert set(_files(store).values()) == {1}
-    assert scan_snapshot(store.path).count_rows() == 3 * days
+    assert open_snapshot(store.path).to_arrow().count_rows() == 3 * days
     assert verify_snapshot(store.path).gone == 3 * (days - 7)
 
 

@@ -95,7 +95,7 @@ def test_a_snapshot_reads_as_it_was_written(path: Path) -> None:
     frame = tk.read_snapshot(path)
     assert snapshots.meaning(frame) == expected
     assert tk.verify_snapshot(path).rows == len(expected)
-    dataset = tk.scan_snapshot(path)
+    dataset = tk.open_snapshot(path).to_arrow()
     assert dataset.count_rows() == len(expected)
     scanned = dataset.to_table().to_pandas(types_mapper=None)
     stored = [
@@ -159,7 +159,7 @@ def test_a_sync_into_an_older_snapshot_finds_what_changed_and_nothing_else(
     assert manifest is not None
     assert manifest.schema_version == SCHEMA_VERSION
     assert tk.verify_snapshot(path).unlisted == ()
-    assert tk.scan_snapshot(path).count_rows() == len(snapshots.NOW) + 1
+    assert tk.open_snapshot(path).to_arrow().count_rows() == len(snapshots.NOW) + 1
     source.failures = [*snapshots.NOW[1:-1], {**snapshots.NOW[-1], "body": "other"}]
     found = tk.sync_failures(service, path, progress=False)
     assert found.counts == {"added": 0, "changed": 1, "gone": 1}
@@ -234,7 +234,7 @@ def test_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = _copy(_VERSIONS[-1] / "failures", tmp_path / "kept")
     _edited(path, schema_version=SCHEMA_VERSION + 1)
     before = _files(path)
-    for function in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
+    for function in (tk.read_snapshot, tk.open_snapshot, tk.verify_snapshot):
         with pytest.raises(
             SnapshotError, match=f"schema version {SCHEMA_VERSION + 1}"
         ) as caught:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from toolkit.errors import SnapshotDamagedError, SnapshotError
-from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
+from toolkit.snapshots import open_snapshot, read_snapshot, verify_snapshot
 from toolkit.snapshots.manifest import MANIFEST
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -127,13 +127,13 @@ def test_scanning_sees_cuts_at_once_and_edits_when_the_page_is_read(copy: Path) 
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     with pytest.raises(SnapshotDamagedError, match=file.name):
-        scan_snapshot(copy)
+        open_snapshot(copy).to_arrow()
     column = pq.ParquetFile(pa.BufferReader(content)).metadata.row_group(0).column(0)
     index = column.data_page_offset + column.total_compressed_size - 3
     file.write_bytes(
         content[:index] + bytes([content[index] ^ 1]) + content[index + 1 :]
     )
-    dataset = scan_snapshot(copy)
+    dataset = open_snapshot(copy).to_arrow()
     with pytest.raises(OSError, match=r"(?i)crc|checksum"):
         dataset.to_table()
 
@@ -144,7 +144,7 @@ def test_strangers_are_ignored_and_reported(copy: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), stranger)
     (copy / "notes.txt").write_text("mine")
     assert sorted(read_snapshot(copy)["dlq_id"]) == ["a", "b", "c"]
-    assert scan_snapshot(copy).count_rows() == 3
+    assert open_snapshot(copy).to_arrow().count_rows() == 3
     found = verify_snapshot(copy)
     assert found.unlisted == (stranger.relative_to(copy).as_posix(), "notes.txt")
     assert "2 files do not belong" in str(found)
@@ -221,7 +221,7 @@ def test_links_inside_are_refused(
         with pytest.raises(SnapshotDamagedError, match="link"):
             verify_snapshot(copy)
     if kind in {"data", "day"}:
-        for read in (read_snapshot, scan_snapshot):
+        for read in (read_snapshot, open_snapshot):
             with pytest.raises(SnapshotDamagedError, match="link"):
                 read(copy)
 
@@ -273,7 +273,7 @@ def test_extension_types_are_not_read(copy: Path) -> None:
         )
 
     _rewrite_manifest(copy, list_it)
-    for read in (read_snapshot, scan_snapshot, verify_snapshot):
+    for read in (read_snapshot, open_snapshot, verify_snapshot):
         with pytest.raises(SnapshotDamagedError, match="extension"):
             read(copy)
 
@@ -291,7 +291,7 @@ def test_other_columns_in_one_file_are_refused(copy: Path) -> None:
         )
 
     _rewrite_manifest(copy, list_it)
-    for read in (read_snapshot, scan_snapshot, verify_snapshot):
+    for read in (read_snapshot, open_snapshot, verify_snapshot):
         with pytest.raises(SnapshotDamagedError, match="other columns"):
             read(copy)
 
@@ -342,7 +342,7 @@ def test_a_data_file_with_other_columns_that_is_listed_again(tmp_path, table):
         (snapshot / "_manifest.json").write_text(
             f'{{"sha256":"{digest}","manifest":{body}}}'
         )
-        for read in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
+        for read in (tk.read_snapshot, tk.open_snapshot, tk.verify_snapshot):
             with suppress(SnapshotDamagedError):
                 read(snapshot)
 
@@ -359,7 +359,7 @@ resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), -1))
 try:
     tk.read_snapshot(sys.argv[2], memory_limit=float("inf"))
 except NotEnoughMemoryError as error:
-    print("no memory left" in str(error), "scan_snapshot" in str(error))
+    print("no memory left" in str(error), "open_snapshot" in str(error))
 """
 
 
@@ -383,6 +383,6 @@ def test_no_memory_left_is_no_damage(whole, tmp_path):
 def test_a_file_is_not_the_folder_of_a_snapshot(tmp_path):
     """A single Parquet file is not taken for a broken snapshot."""
     pd.DataFrame({"id": ["a"]}).to_parquet(tmp_path / "single.parquet")
-    for read in (read_snapshot, scan_snapshot):
+    for read in (read_snapshot, open_snapshot):
         with pytest.raises(SnapshotError, match=r"which is a file.*read_parquet"):
             read(tmp_path / "single.parquet")

@@ -39,7 +39,10 @@ def test_rows_are_written_with_the_signature_of_their_group(sync, store, made):
     assert frame["signature"].tolist() == groups.assign(unsigned)["signature"].tolist()
     assert frame["signature"].nunique() == 4
     pd.testing.assert_frame_equal(tk.group_failures(store.path).frame, groups.frame)
-    assert tk.group_failures(tk.scan_snapshot(store.path)).learned == groups.learned
+    assert (
+        tk.group_failures(tk.open_snapshot(store.path).to_arrow()).learned
+        == groups.learned
+    )
 
 
 def test_signatures_stay_when_others_come(sync, store, clock, made):
@@ -100,7 +103,7 @@ def test_rows_signed_by_other_rules_are_signed_again_by_the_next_sync(
 def test_a_report_on_a_snapshot_is_that_on_its_frame(sync, store, made, form):
     """Completeness, too: the receipt of the latest load comes with the snapshot."""
     sync(_entries(made, *BODIES))
-    given = store.path if form == "path" else tk.scan_snapshot(store.path)
+    given = store.path if form == "path" else tk.open_snapshot(store.path).to_arrow()
     now = pd.Timestamp("2026-03-02", tz="UTC")
     expected = tk.report_failures(tk.read_snapshot(store.path), now=now).to_dict()
     assert tk.report_failures(given, now=now).to_dict() == expected
@@ -129,7 +132,7 @@ def test_failures_that_are_written_are_signed_once(tmp_path, made, monkeypatch):
     """The column is in the files, in no frame that is read back, and groups are counted by it."""
     frame = _written(made, tmp_path, *BODIES)
     groups = tk.group_failures(frame)
-    dataset = tk.scan_snapshot(tmp_path)
+    dataset = tk.open_snapshot(tmp_path).to_arrow()
     assert dataset.schema.names == [*FAILURES.names, "signature"]
     assert (
         dataset.to_table()["signature"].to_pylist()
@@ -152,11 +155,11 @@ def test_failures_that_are_written_are_signed_once(tmp_path, made, monkeypatch):
 def test_what_was_learned_stays_when_other_failures_are_written(tmp_path, made):
     """Frames written one after the other to one folder have one id for each kind."""
     _written(made, tmp_path, *BODIES)
-    before = tk.scan_snapshot(tmp_path).to_table()["signature"].to_pylist()
+    before = tk.open_snapshot(tmp_path).to_arrow().to_table()["signature"].to_pylist()
     learned = read_manifest(open_store(tmp_path)).learned
     assert learned.templates
     _written(made, tmp_path, *BODIES, "no route", "no order 5")
-    after = tk.scan_snapshot(tmp_path).to_table()["signature"].to_pylist()
+    after = tk.open_snapshot(tmp_path).to_arrow().to_table()["signature"].to_pylist()
     assert after[: len(before)] == before
     assert after[-1] == before[0]
     assert set(learned.templates) < set(
@@ -181,7 +184,10 @@ def test_frames_that_are_no_failures_are_written_as_they_are(tmp_path, made):
     others = frame[["dlq_id", "response_body"]], frame.assign(response_status=statuses)
     for number, other in enumerate(others):
         tk.write_snapshot(other, tmp_path / str(number))
-        assert "signature" not in tk.scan_snapshot(tmp_path / str(number)).schema.names
+        assert (
+            "signature"
+            not in tk.open_snapshot(tmp_path / str(number)).to_arrow().schema.names
+        )
 
 
 def test_a_snapshot_without_signatures_is_read_and_grouped(tmp_path, made, monkeypatch):
@@ -191,10 +197,10 @@ def test_a_snapshot_without_signatures_is_read_and_grouped(tmp_path, made, monke
             "toolkit.snapshots.writing.can_be_signed", lambda _schema: False
         )
         frame = _written(made, tmp_path, *BODIES)
-    assert tk.scan_snapshot(tmp_path).schema.names == FAILURES.names
+    assert tk.open_snapshot(tmp_path).to_arrow().schema.names == FAILURES.names
     pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path), frame)
     expected = tk.group_failures(frame).frame
     pd.testing.assert_frame_equal(tk.group_failures(tmp_path).frame, expected)
     _written(made, tmp_path, *BODIES)
-    assert "signature" in tk.scan_snapshot(tmp_path).schema.names
+    assert "signature" in tk.open_snapshot(tmp_path).to_arrow().schema.names
     pd.testing.assert_frame_equal(tk.group_failures(tmp_path).frame, expected)

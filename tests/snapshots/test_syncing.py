@@ -22,8 +22,8 @@ from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
 from toolkit.snapshots import (
     Changes,
+    open_snapshot,
     read_snapshot,
-    scan_snapshot,
     verify_snapshot,
     write_snapshot,
 )
@@ -199,9 +199,10 @@ def test_any_reader_returns_the_rows_of_the_frame(
     clock.forward(days=1)
     sync([made.entry("b", body_base64="/wA=", body=None), *made.entries("c")])
     frame = read_snapshot(store.path).sort_values("dlq_id", ignore_index=True)
-    plain = pq.read_table(store.path)
-    ducks = duckdb.read_parquet(f"{store.path}/**/*.parquet").to_arrow_table()
-    for table in (plain, ducks, scan_snapshot(store.path).to_table()):
+    snapshot = open_snapshot(store.path)
+    plain = pq.read_table(snapshot.files())
+    ducks = duckdb.read_parquet(snapshot.files()).to_arrow_table()
+    for table in (plain, ducks, snapshot.to_arrow().to_table()):
         assert table.schema.names == STORED_FAILURES.names
         found = to_frame(table.cast(STORED_FAILURES).replace_schema_metadata(None))
         pd.testing.assert_frame_equal(

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotBindingError, SnapshotError
 from toolkit.snapshots import (
+    open_snapshot,
     read_snapshot,
-    scan_snapshot,
     verify_snapshot,
     write_snapshot,
 )
@@ -103,12 +103,12 @@ def test_any_rows_are_read_back_exactly(
     found = read_snapshot(path)
     pd.testing.assert_frame_equal(found, frame)
     assert to_table(found, FAILURES).equals(table)
-    assert pq.read_table(path, columns=FAILURES.names).cast(FAILURES).equals(table)
-    assert scan_snapshot(path).to_table(columns=FAILURES.names).equals(table)
+    snapshot = open_snapshot(path)
+    plain = pq.read_table(snapshot.files(), columns=FAILURES.names)
+    assert plain.cast(FAILURES).equals(table)
+    assert snapshot.to_arrow().to_table(columns=FAILURES.names).equals(table)
     ducks = (
-        duckdb.read_parquet(f"{path}/**/*.parquet")
-        .select(*FAILURES.names)
-        .to_arrow_table()
+        duckdb.read_parquet(snapshot.files()).select(*FAILURES.names).to_arrow_table()
     )
     assert ducks.cast(FAILURES).to_pylist() == table.to_pylist()
 
@@ -136,7 +136,10 @@ def test_vectors_keep_their_fixed_size(tmp_path: Path) -> None:
         write_snapshot(frame, tmp_path / str(number))
         pd.testing.assert_frame_equal(read_snapshot(tmp_path / str(number)), frame)
         assert (
-            scan_snapshot(tmp_path / str(number)).schema.field("vector").type.list_size
+            open_snapshot(tmp_path / str(number))
+            .to_arrow()
+            .schema.field("vector")
+            .type.list_size
             == 3
         )
 
@@ -219,7 +222,7 @@ def test_unsupported_values_are_named(tmp_path: Path) -> None:
         write_snapshot(frame, tmp_path)
     bytes_of = pa.schema([("minutes", pa.int64()), ("parts", pa.list_(pa.binary()))])
     write_snapshot(frame, tmp_path, schema=bytes_of)
-    assert scan_snapshot(tmp_path).to_table().to_pylist()[0] == {
+    assert open_snapshot(tmp_path).to_arrow().to_table().to_pylist()[0] == {
         "minutes": 1,
         "parts": [b"a"],
     }
@@ -331,7 +334,7 @@ def test_parts_of_a_frame_and_columns_of_ones_own_are_kept(tmp_path: Path) -> No
         expected = frame.astype("str") if name == "category" else frame
         pd.testing.assert_frame_equal(found, expected.reset_index(drop=True))
         pd.testing.assert_frame_equal(frame, before)
-        stored_names = scan_snapshot(tmp_path / name).schema.names
+        stored_names = open_snapshot(tmp_path / name).to_arrow().schema.names
         assert ("error" in stored_names) == (name in ("columns", "reversed"))
 
 

@@ -149,7 +149,7 @@ def test_every_kind_of_source_gives_the_same_findings(kind: str, tmp_path):
             {name: pa.array(frame[name], from_pandas=True) for name in frame}
         ),
         "snapshot": lambda: str(path),
-        "dataset": lambda: tk.scan_snapshot(path),
+        "dataset": lambda: tk.open_snapshot(path).to_arrow(),
         "matrix": lambda: tk.as_matrix(frame),
     }[kind]()
     pd.testing.assert_frame_equal(

@@ -97,10 +97,14 @@ def test_the_same_seed_gives_the_same_map(frame, method):
 def test_frames_arrow_snapshots_and_matrices_are_projected_alike(frame, tmp_path):
     """The same coordinates from each; ids and metadata beside them where there are any."""
     tk.write_snapshot(frame, tmp_path / "index")
-    table = tk.scan_snapshot(tmp_path / "index").to_table()
+    table = tk.open_snapshot(tmp_path / "index").to_arrow().to_table()
     expected = tk.project_vectors(frame).frame
     assert expected["id"].tolist() == frame["id"].tolist()
-    for source in (table, tmp_path / "index", tk.scan_snapshot(tmp_path / "index")):
+    for source in (
+        table,
+        tmp_path / "index",
+        tk.open_snapshot(tmp_path / "index").to_arrow(),
+    ):
         found = (
             tk.project_vectors(source)
             .frame.set_index("id")

@@ -229,7 +229,10 @@ def test_another_namespace_and_what_was_there_before(local_indexes, tmp_path):
     snapshot = exported(service, tmp_path, "source", rows("dense", 20))
     tk.upsert_vectors(service, {"id": "older", "vector": [0, 1]}, namespace="target")
     result = tk.restore_vectors(
-        service, tk.scan_snapshot(snapshot), namespace="target", progress=False
+        service,
+        tk.open_snapshot(snapshot).to_arrow(),
+        namespace="target",
+        progress=False,
     )
     assert result.frame[["namespace", "verified", "extra"]].to_numpy().tolist() == [
         ["target", 20, 1]

@@ -22,6 +22,7 @@ _RENAMED: Final = {
     "summary": "summarize",
     "expiring": "find_expiring",
     "receipt": "get_receipt",
+    "scan_snapshot": "open_snapshot",
     "to_csv": "export_csv",
     "to_excel": "export_excel",
 }

@@ -50,7 +50,7 @@ from toolkit.failures.selection import (
 )
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import visible
-from toolkit.snapshots import scan_snapshot
+from toolkit.snapshots import Snapshot, open_snapshot
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.freshness import span_text
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
@@ -165,7 +165,7 @@ def compare_failures(
     after: Any = None,
     *,
     since: Time | None = None,
-    snapshot: str | os.PathLike[str] | ds.Dataset | None = None,
+    snapshot: str | os.PathLike[str] | Snapshot | ds.Dataset | None = None,
     history: AnyFrame | None = None,
     exposure: float | None = None,
     runs: AnyFrame | None = None,
@@ -203,8 +203,8 @@ def compare_failures(
     since : str, datetime or timedelta, optional
         The time that divides the failures of one frame, as `FailureFilter` reads it. Ages are counted from
         `now`, or from the end of the data if that is earlier. Gaps of a snapshot are excluded from the rates.
-    snapshot : str, Path or pyarrow.dataset.Dataset, optional
-        Made by `sync_failures`, or a value of `scan_snapshot`. Entries that had left by `before` are the
+    snapshot : str, Path or Snapshot, optional
+        Made by `sync_failures`, or a value of `open_snapshot`. Entries that had left by `before` are the
         history.
     history : frame, optional
         Failures from before `before`. A group that is only in the history and in `after` is back again.
@@ -504,14 +504,16 @@ def _incomplete(frame: Any, name: str) -> list[str]:
     return [f"the load {name} was not complete"]
 
 
-def _opened(snapshot: str | os.PathLike[str] | ds.Dataset) -> ds.Dataset:
+def _opened(snapshot: str | os.PathLike[str] | Snapshot | ds.Dataset) -> ds.Dataset:
     if isinstance(snapshot, ds.Dataset):
         return snapshot
+    if isinstance(snapshot, Snapshot):
+        return snapshot.to_arrow()
     try:
-        return scan_snapshot(snapshot)
+        return open_snapshot(snapshot).to_arrow()
     except InputError:
         raise wrong(
-            "snapshot", snapshot, "the path of a snapshot, or a value of scan_snapshot"
+            "snapshot", snapshot, "the path of a snapshot, or a value of open_snapshot"
         ) from None
 
 

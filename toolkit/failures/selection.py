@@ -30,7 +30,15 @@ from toolkit import snapshots  # loaded when a path is given
 from toolkit.base.arguments import nearest, shown, whole, wrong
 from toolkit.base.errors import InputError
 from toolkit.base.times import parse_time
-from toolkit.failures.sources import KINDS, AnyFrame, SelectedRows, open_rows
+from toolkit.failures.sources import (
+    KINDS,
+    AnyFrame,
+    SelectedRows,
+    is_partitioned,
+    is_polars,
+    is_relation,
+    open_rows,
+)
 from toolkit.tables.frames import in_index, made_visible, to_frame
 from toolkit.tables.freshness import Clock, Freshness, freshness
 from toolkit.tables.receipt import Receipt
@@ -131,12 +139,16 @@ def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRo
 
 
 def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
-    """Open a snapshot if the frame is a path, so that it is opened once. Return any other frame unchanged."""
+    """Return the rows of a snapshot, given as a path or opened already. Return any other frame unchanged."""
+    if isinstance(frame, pd.DataFrame | pa.Table | ds.Dataset):
+        return frame
     if not isinstance(frame, str | os.PathLike):
+        if isinstance(frame, snapshots.Snapshot):
+            return frame.to_arrow()
         return frame
     try:
         if "://" in str(frame) or Path(frame).is_dir():
-            return snapshots.scan_snapshot(frame)
+            return snapshots.open_snapshot(frame).to_arrow()
         raise FileNotFoundError
     except (
         InputError,
@@ -330,10 +342,18 @@ def facts_of(frame: object) -> Mapping[Any, Any]:
     """Return the facts of a frame or a snapshot: ``"receipt"``, and ``"learned"`` of the signatures."""
     if isinstance(frame, str | os.PathLike):
         frame = scanned(frame, doing="opening a snapshot")
+    if is_polars(
+        frame
+    ):  # its frames have no metadata, and asking for the columns warns
+        return {}
     metadata = getattr(getattr(frame, "schema", None), "metadata", None) or {}
     if b"toolkit" in metadata:
         facts = json.loads(metadata[b"toolkit"])
         return facts if isinstance(facts, Mapping) else {}
+    if is_relation(frame):
+        return snapshots.facts_of_relation(frame)
+    if is_partitioned(frame):
+        frame = frame._meta  # type: ignore[attr-defined]  # noqa: SLF001 - as in `open_rows`
     attributes = getattr(frame, "attrs", None)
     return attributes if isinstance(attributes, Mapping) else {}
 

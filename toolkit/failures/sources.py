@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import chain
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -23,8 +22,11 @@ import pyarrow.dataset as ds
 from toolkit.base.errors import InputError, SnapshotError, ToolkitError
 from toolkit.loading.memory import memory_errors_named
 from toolkit.tables import schemas
-from toolkit.tables.arrow_input import ArrowStream
+from toolkit.tables.arrow_input import ArrowStream, arrow_table
 from toolkit.tables.schemas import UNFIT
+
+if TYPE_CHECKING:
+    from toolkit.snapshots import Snapshot
 
 BATCH_ROWS: Final = 1 << 18
 """Rows that are read, and made smaller, at once."""
@@ -67,11 +69,11 @@ class _Partitions(Protocol):
 
 
 AnyFrame: TypeAlias = (
-    "SelectedRows | str | os.PathLike[str] | pd.DataFrame | ArrowStream"
+    "SelectedRows | str | os.PathLike[str] | Snapshot | pd.DataFrame | ArrowStream"
     " | _Partitions | ds.Dataset"
 )
 """Frames that analyses accept: a pandas frame, an Arrow table, a snapshot (the path, or a value of
-`scan_snapshot`), a DuckDB relation, a Dask frame, or another frame that exports Arrow."""
+`open_snapshot`), a DuckDB relation, a Dask frame, or another frame that exports Arrow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +152,7 @@ def _changed_meanwhile(error: OSError) -> SnapshotError:
         "reading a snapshot for an analysis",
         got=got,
         expected="unchanged files of the snapshot",
-        next_step="A sync may have replaced them: call scan_snapshot again, and repeat the analysis.",
+        next_step="A sync may have replaced them: call open_snapshot again, and repeat the analysis.",
     )
 
 
@@ -164,26 +166,40 @@ def open_rows(frame: Any) -> SelectedRows | None:
         return SelectedRows(frame.schema, partial(_dataset_batches, frame))
     if isinstance(frame, pa.Table):
         return SelectedRows(frame.schema, partial(_table_batches, frame))
-    package = type(frame).__module__.partition(".")[0]
-    if package == "dask" and hasattr(frame, "to_delayed") and hasattr(frame, "columns"):
+    if is_partitioned(frame):
         schema = _pandas_table(frame._meta).schema  # noqa: SLF001 - Dask's own libraries read it
         return SelectedRows(schema, partial(_dask_batches, frame))
-    if package == "duckdb" and hasattr(frame, "project"):
+    if is_relation(frame):
         schema = pa.RecordBatchReader.from_stream(frame.limit(0)).schema
         return SelectedRows(schema, partial(_duckdb_batches, frame))
-    if package == "polars" and hasattr(frame, "collect"):
-        frame = frame.collect()
     return _exported(frame)
+
+
+def is_partitioned(frame: object) -> bool:
+    """Return whether a value is a frame of Dask."""
+    is_frame = hasattr(frame, "to_delayed") and hasattr(frame, "columns")
+    return _package(frame) == "dask" and is_frame
+
+
+def is_relation(frame: object) -> bool:
+    """Return whether a value is a relation of DuckDB."""
+    return _package(frame) == "duckdb" and hasattr(frame, "project")
+
+
+def is_polars(frame: object) -> bool:
+    """Return whether a value is a frame of Polars, lazy or not."""
+    return _package(frame) == "polars"
+
+
+def _package(value: object) -> str:
+    return type(value).__module__.partition(".")[0]
 
 
 def _exported(frame: Any) -> SelectedRows | None:
     """Return the rows of another frame that exports Arrow, unless they can be read only once."""
-    exports = isinstance(frame, pa.RecordBatch) or hasattr(frame, "__arrow_c_stream__")
-    if not exports or isinstance(frame, pa.RecordBatchReader):
-        return None
-    with suppress(*UNFIT):  # a single column also exports Arrow
-        return open_rows(pa.table(frame))
-    return None
+    # For example, strings of Polars are views, with which Arrow cannot compute everything.
+    table = arrow_table(frame)
+    return None if table is None else open_rows(table)
 
 
 def _pandas(frame: pd.DataFrame) -> SelectedRows:

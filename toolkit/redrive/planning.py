@@ -61,8 +61,8 @@ def plan_redrive(
     Parameters
     ----------
     failures : pandas.DataFrame
-        As `load_failures` returns it, or some rows of it; the path of a snapshot, or a table of
-        `scan_snapshot`. Stored entries that have left the queue are left.
+        As `load_failures` returns it, or some rows of it; the path of a snapshot, or a value of
+        `open_snapshot`. Stored entries that have left the queue are left.
     actions : str or dict, optional
         One action for all, or a dict with one action per group (by the ids of `group_failures`; other groups
         are left): ``"resume"`` from the step that failed, ``"restart"`` from the beginning, ``"failure

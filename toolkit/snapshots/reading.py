@@ -1,21 +1,15 @@
-"""Read snapshots as a frame or as a dataset in batches, and verify them."""
+"""Read snapshots as a frame, and verify them."""
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, TypeVar
 
-import msgspec
 import pandas as pd
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from toolkit.base import arguments
@@ -24,16 +18,12 @@ from toolkit.base.visible_text import visible
 from toolkit.loading.memory import available_memory, check_memory, memory_errors_named
 from toolkit.snapshots.data_files import (
     RESTORE,
-    check_data_file,
-    check_metadata,
     current_columns,
-    damage_error,
     missing_file_error,
     open_data_file,
 )
 from toolkit.snapshots.manifest import (
     Kind,
-    ListedFile,
     Manifest,
     read_manifest,
     repairs,
@@ -55,7 +45,7 @@ _ATTEMPTS: Final = 10
 _COPIES: Final = 2
 """Copies of the rows in memory, at most: the rows as they were read, and the columns of the frame."""
 _OLDER: Final = 4  # bytes of memory per byte of an older version while it is converted
-_IN_BATCHES: Final = "Use scan_snapshot, which reads columns and rows in batches"
+_IN_BATCHES: Final = "Use open_snapshot, which reads columns and rows in batches"
 _LONGEST: Final = 300  # characters of another error that an error shows
 
 
@@ -93,7 +83,7 @@ def read_snapshot(
     SnapshotDamagedError
         If a file is missing, truncated or edited.
     NotEnoughMemoryError
-        If the rows do not fit into memory. `scan_snapshot` reads them in batches.
+        If the rows do not fit into memory. `open_snapshot` reads them in batches.
 
     Examples
     --------
@@ -140,73 +130,9 @@ def read_snapshot(
             table = table.drop_columns(
                 [name for name in table.column_names if name == SIGNATURE]
             )
-        return to_frame(table, _receipt(manifest))
+        return to_frame(table, stored_receipt(manifest))
 
-    return _consistent(store, read)
-
-
-def scan_snapshot(
-    path: str | os.PathLike[str], *, filesystem: FileSystem | None = None
-) -> ds.Dataset:
-    """Open a snapshot as a dataset. Columns and rows are read on demand, in batches.
-
-    Names, sizes, rows and columns of all files are checked at once; pages are checked by their checksums when
-    they are read. `verify_snapshot` checks every byte. If a sync replaces files before you read the dataset,
-    scan again. If an older version of the toolkit wrote other columns, the current columns are first written
-    to temporary files, which are removed when Python ends; after the next sync, this is not necessary.
-
-    Parameters
-    ----------
-    path, filesystem
-        As in `read_snapshot`.
-
-    Returns
-    -------
-    pyarrow.dataset.Dataset
-        Files partitioned by the day first seen bring no column for it: `first_seen_at` says it exactly. Of
-        failures that `write_snapshot` wrote, `signature`, by which analyses group them, is the last column.
-
-    Raises
-    ------
-    SnapshotError
-        As in `read_snapshot`.
-    SnapshotDamagedError
-        When a file is missing or truncated, or has other rows or columns than were written.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> from toolkit import write_snapshot
-    >>> with TemporaryDirectory() as folder:
-    ...     write_snapshot(pd.DataFrame({"label": ["billing"]}), folder)
-    ...     scan_snapshot(folder).count_rows()
-    1
-    """
-    store = open_store(path, filesystem)
-
-    def scan(manifest: Manifest) -> ds.Dataset:
-        schema: pa.Schema | None = None
-        for listed in manifest.files:
-            schema = _schema_of_file(store, listed, schema)
-        if manifest.is_older and schema is not None:
-            current = current_columns(schema.empty_table(), manifest.kind).schema
-            if not {*schema} <= {*current}:
-                return _rewritten(store, manifest, current)
-            schema = current  # columns that a file does not have are read as null
-        if schema is not None:
-            schema = schema.with_metadata({"toolkit": _facts(manifest)})
-        return ds.dataset(
-            [store.address(listed.path) for listed in manifest.files],
-            filesystem=store.filesystem,
-            schema=schema,
-            format=ds.ParquetFileFormat(
-                default_fragment_scan_options=ds.ParquetFragmentScanOptions(
-                    page_checksum_verification=True
-                )
-            ),
-        )
-
-    return _consistent(store, scan)
+    return consistent(store, read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,15 +271,15 @@ def verify_snapshot(
             bytes=sum(listed.bytes for listed in manifest.files),
             gone=int(gone),
             unlisted=unlisted(store, manifest),
-            receipt=_receipt(manifest),
+            receipt=stored_receipt(manifest),
             repairs=repairs(manifest.receipts),
-            out_of_date=_age_problem(_receipt(manifest), now, max_age),
+            out_of_date=_age_problem(stored_receipt(manifest), now, max_age),
         )
 
-    return _consistent(store, verify)
+    return consistent(store, verify)
 
 
-def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
+def consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
     """Read one generation. If a commit removed a file meanwhile, read the next generation."""
     with (
         store.os_errors_named("reading"),
@@ -409,60 +335,6 @@ def _current(store: SnapshotStore) -> Manifest:
     return manifest
 
 
-def _rewritten(
-    store: SnapshotStore, manifest: Manifest, schema: pa.Schema
-) -> ds.Dataset:
-    """Write the rows of an older version with the current columns to files, removed when Python ends."""
-    target = tempfile.mkdtemp(prefix="toolkit-snapshot-")
-    atexit.register(shutil.rmtree, target, ignore_errors=True)
-    for number, listed in enumerate(manifest.files):
-        with (
-            open_data_file(store, listed, None) as parquet,
-            pq.ParquetWriter(
-                f"{target}/{number:06d}.parquet", schema, compression="zstd"
-            ) as written,
-        ):
-            for table in parquet.tables():
-                written.write_table(current_columns(table, manifest.kind))
-    return ds.dataset(target, schema=schema, format="parquet")
-
-
-def _schema_of_file(
-    store: SnapshotStore, listed: ListedFile, first: pa.Schema | None
-) -> pa.Schema:
-    """Read the columns of a data file from the end of it. Raise if they differ from the `first` file."""
-    with store.open_partial(listed.path) as file:
-        size = file.seek(0, os.SEEK_END)
-        if size != listed.bytes:
-            raise damage_error(
-                store, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes"
-            )
-        try:
-            metadata = pq.read_metadata(file)
-            check_metadata(metadata)
-            schema = metadata.schema.to_arrow_schema().remove_metadata()
-        except (*UNFIT, OSError) as error:
-            raise damage_error(store, listed, str(error), "a Parquet file") from None
-    if (
-        first is None
-        or metadata.num_rows != listed.rows
-        or not schema.equals(first, check_metadata=True)
-    ):
-        # only then, because a snapshot of a year has hundreds of files
-        check_data_file(store, listed, metadata.num_rows, schema, first)
-    return first or schema
-
-
-def _facts(manifest: Manifest) -> bytes:
-    """Return the metadata of a dataset: the latest receipt, and the words that signatures have learned."""
-    receipt = _receipt(manifest)
-    facts = {
-        "receipt": receipt.to_dict() if receipt else None,
-        "learned": manifest.learned,
-    }
-    return msgspec.json.encode(facts)
-
-
 def _age_problem(
     receipt: Receipt | None, now: Clock, max_age: str | timedelta | None
 ) -> str:
@@ -480,7 +352,7 @@ def _age_problem(
     return freshness(receipt, now, max_age).problem
 
 
-def _receipt(manifest: Manifest) -> Receipt | None:
+def stored_receipt(manifest: Manifest) -> Receipt | None:
     """Return the latest receipt, with the gaps and the times of syncs from the manifest."""
     if not manifest.receipts:
         return None

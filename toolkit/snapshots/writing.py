@@ -68,7 +68,7 @@ def write_snapshot(
         booleans, times and vectors keep the types of their columns; lists of results (for example the `ids`
         of a finding) are written as JSON. The index is not written, and only the receipt of ``attrs`` is. The
         ``error`` column of failures is derived again when the snapshot is read. The signature of each failure
-        is stored for analyses of the snapshot: `scan_snapshot` shows it as ``signature``, `read_snapshot`
+        is stored for analyses of the snapshot: `open_snapshot` shows it as ``signature``, `read_snapshot`
         returns only the columns of the frame.
     path : str or path
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or a snapshot of frames of the
@@ -184,7 +184,7 @@ def export_vectors(
     -------
     Receipt
         Counts of the load, and whether it is complete. `read_snapshot` returns the columns of `load_vectors`,
-        `scan_snapshot` reads them in batches.
+        `open_snapshot` reads them in batches.
 
     Raises
     ------

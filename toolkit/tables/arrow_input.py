@@ -82,6 +82,8 @@ def conversion(value: object) -> str | None:
         return "Pass tk.read_snapshot(path)."
     if isinstance(value, ds.Dataset):
         return "Pass dataset.to_table(), with a filter if it is larger than memory."
+    if hasattr(value, "to_arrow") and hasattr(value, "units"):
+        return "Pass tk.read_snapshot(path)."
     if isinstance(value, pa.RecordBatchReader):
         return "Pass reader.read_all()."
     if hasattr(value, "to_delayed") and hasattr(value, "compute"):

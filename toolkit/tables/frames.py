@@ -56,12 +56,18 @@ def to_frame(
     if ERROR not in names and set(FAILURES.names).issubset(names):
         errors = error_column(table, Redactor())
         table = table.add_column(names.index("response_status") + 1, ERROR, errors)
-    frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
+    frame = plain_frame(table)
     if not (reveal or (receipt is not None and receipt.scope.get("revealed"))):
         mask_where_shown(frame)
     made_visible(frame)
     if receipt is not None:
         frame.attrs["receipt"] = receipt.to_dict()
+    return frame
+
+
+def plain_frame(table: pa.Table) -> pd.DataFrame:
+    """Return a table as a frame with the same columns and types of pandas, without other changes."""
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     return frame
 
 

@@ -253,7 +253,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     Parameters
     ----------
     vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
-        A frame of `load_vectors`, the path of a snapshot, a dataset of `scan_snapshot`, or a matrix with one
+        A frame of `load_vectors`, the path of a snapshot, a value of `open_snapshot`, or a matrix with one
         row per vector. Missing columns are not checked. If no row has a dense vector, for example because
         vectors were not loaded, the verdict reports that.
     sample : int, optional

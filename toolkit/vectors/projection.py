@@ -221,7 +221,7 @@ def project_vectors(
     Parameters
     ----------
     vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
-        A frame of `load_vectors`, the path of a snapshot, a dataset of `scan_snapshot`, or a matrix with one
+        A frame of `load_vectors`, the path of a snapshot, a value of `open_snapshot`, or a matrix with one
         row per vector. All vectors are dense and of one dimension.
     method : {"pca", "tsne", "umap"}
         ``"pca"`` keeps large distances and needs only numpy; ``"tsne"`` keeps neighbours (needs

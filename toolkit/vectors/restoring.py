@@ -36,7 +36,7 @@ from toolkit.secrets.redaction import Redactor, escape_html, visible
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import fetch_bytes, read_info
-from toolkit.snapshots.reading import scan_snapshot
+from toolkit.snapshots.opening import Snapshot, open_snapshot
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
 from toolkit.vectors.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
@@ -114,7 +114,7 @@ class VectorRestore:
 
 def restore_vectors(
     service: Service,
-    snapshot: str | os.PathLike[str] | ds.Dataset,
+    snapshot: str | os.PathLike[str] | Snapshot | ds.Dataset,
     *,
     namespace: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -129,9 +129,9 @@ def restore_vectors(
     Parameters
     ----------
     service : Service
-    snapshot : str, path or pyarrow.dataset.Dataset
-        A snapshot of vectors, written by `export_vectors` or `write_snapshot`, or the dataset that
-        `scan_snapshot` returns for it.
+    snapshot : str, path or Snapshot
+        A snapshot of vectors, written by `export_vectors` or `write_snapshot`, or the value that
+        `open_snapshot` returns for it.
     namespace : str, optional
         Namespace for all rows. If omitted, each row goes to the namespace that it came from. If several rows
         have the same id, the last one stays; the others are listed as different.
@@ -252,16 +252,18 @@ def _wait_until_indexed(transport: Transport) -> None:
 
 def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
     """Return the rows of a snapshot. Raise InputError if they are not vectors."""
-    if not isinstance(snapshot, str | os.PathLike | ds.Dataset):
+    if not isinstance(snapshot, str | os.PathLike | Snapshot | ds.Dataset):
         raise wrong(
             "snapshot",
             snapshot,
-            "the path of a snapshot, or a dataset of scan_snapshot",
+            "the path of a snapshot, or a value of open_snapshot",
         )
     dataset: Any = snapshot
-    if not isinstance(snapshot, ds.Dataset):
+    if isinstance(snapshot, Snapshot):
+        dataset = snapshot.to_arrow()
+    elif not isinstance(snapshot, ds.Dataset):
         try:
-            dataset = scan_snapshot(snapshot, filesystem=filesystem)
+            dataset = open_snapshot(snapshot, filesystem=filesystem).to_arrow()
         except InputError as error:
             doing = f"reading snapshot ({error.doing})"
             raise InputError(doing, got=error.got, expected=error.expected) from None

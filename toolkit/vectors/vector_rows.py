@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 from toolkit.base.arguments import nearest, shown, wrong
 from toolkit.base.errors import InputError
 from toolkit.failures.selection import scanned, typed_frame
+from toolkit.snapshots import Snapshot
 from toolkit.tables.arrow_input import ArrowStream, arrow_table
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
@@ -28,7 +29,13 @@ Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
 Hashes = npt.NDArray[np.uint64]  # equal for equal values, 0 if a row has no value
 VectorSource: TypeAlias = (
-    pd.DataFrame | ArrowStream | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
+    pd.DataFrame
+    | ArrowStream
+    | ds.Dataset
+    | Snapshot
+    | str
+    | os.PathLike[str]
+    | npt.NDArray[Any]
 )
 
 BATCH: Final = 8_192
@@ -63,7 +70,7 @@ class VectorTables:
     ) -> None:
         self._doing, self._name = doing, name
         given = vectors
-        if isinstance(vectors, str | os.PathLike):
+        if isinstance(vectors, str | os.PathLike | Snapshot):
             vectors = scanned(vectors, doing=doing, name=name)
         if (
             not isinstance(vectors, pd.DataFrame)

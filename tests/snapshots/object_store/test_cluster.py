@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-import dask.dataframe as dd
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, get_worker
@@ -41,20 +40,17 @@ def test_a_cluster_reports_the_same_numbers(
         ]
         clock = made.clock(pd.Timestamp(made.start) + pd.Timedelta(days=day))
         sync_load(made.load(entries), store, clock=clock)
-    dataset = tk.scan_snapshot(s3.path, filesystem=s3.filesystem)
+    snapshot = tk.open_snapshot(s3.path, filesystem=s3.filesystem)
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None
         ) as cluster,
         Client(cluster),
     ):
-        frame = dd.read_parquet(f"s3://{s3.path}/first_seen", filesystem=s3.filesystem)
+        frame = snapshot.to_dask()
         rows = select(frame, ["dlq_id"], doing="counting by worker").then(_workers)
         assert rows.count("worker")["worker"].length() == 2
         found = tk.report_failures(frame, now=NOW).to_dict()
-        groups = tk.group_failures(
-            frame, rules=tk.GroupRules("", tk.group_failures(dataset).learned)
-        )
-    without_receipt = dataset.to_table().replace_schema_metadata(None)
-    assert found == tk.report_failures(without_receipt, now=NOW).to_dict()
-    pd.testing.assert_frame_equal(groups.frame, tk.group_failures(dataset).frame)
+        groups = tk.group_failures(frame)
+    assert found == tk.report_failures(snapshot, now=NOW).to_dict()
+    pd.testing.assert_frame_equal(groups.frame, tk.group_failures(snapshot).frame)

@@ -10,11 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import dask.dataframe as dd
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 import s3fs
 from hypothesis import given, settings
@@ -35,8 +32,8 @@ import toolkit as tk
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
 from toolkit.snapshots import (
     object_store,
+    open_snapshot,
     read_snapshot,
-    scan_snapshot,
     verify_snapshot,
     write_snapshot,
 )
@@ -71,7 +68,7 @@ def test_a_frame_is_read_as_from_a_disk(
         write_snapshot(frame, **options)
         write_snapshot(frame, **options)
         assert_frame_equal(read_snapshot(**options), frame)
-        assert scan_snapshot(**options).to_table().num_rows == 2
+        assert open_snapshot(**options).to_arrow().to_table().num_rows == 2
         verified = verify_snapshot(**options)
         assert (verified.rows, verified.generation, verified.unlisted[1:]) == (2, 2, ())
     assert len(_objects(s3)) == 2  # the data file and the manifest
@@ -128,7 +125,7 @@ def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
     where = {"path": s3.path, "filesystem": s3.filesystem}
     before = read_snapshot(older)
     assert_frame_equal(read_snapshot(**where), before)
-    assert scan_snapshot(**where).to_table().column_names == [
+    assert open_snapshot(**where).to_arrow().to_table().column_names == [
         name for name in before.columns if name != "error"
     ]
     bucket = open_store(**where)
@@ -165,7 +162,7 @@ def test_the_public_functions_take_a_file_system(
     receipt = tk.export_vectors(sample_service, vectors, namespace="all", **where)
     assert receipt.complete
     assert (
-        tk.scan_snapshot(vectors, **where).count_rows()
+        tk.open_snapshot(vectors, **where).to_arrow().count_rows()
         == tk.verify_snapshot(vectors, **where).rows
         > 0
     )
@@ -197,7 +194,7 @@ def test_an_address_says_where_and_the_environment_who(
         "abfs://container@account.dfs.core.windows.net/prefix?account_key=hid%64en",
     ],
 )
-@pytest.mark.parametrize("read", [read_snapshot, scan_snapshot, verify_snapshot])
+@pytest.mark.parametrize("read", [read_snapshot, open_snapshot, verify_snapshot])
 def test_an_address_with_a_secret_is_refused_and_not_repeated(
     address: str, read: Callable[[str], Any]
 ) -> None:
@@ -307,14 +304,9 @@ def test_other_readers_find_plain_parquet(
     )
     expected = ["a", "b", "c", "d"]
 
-    assert (
-        sorted(pq.read_table(s3.path, filesystem=s3.filesystem)["dlq_id"].to_pylist())
-        == expected
-    )
-    dataset = ds.dataset(s3.path, filesystem=s3.filesystem)
-    assert (
-        sorted(dataset.to_table(columns=["dlq_id"])["dlq_id"].to_pylist()) == expected
-    )
+    snapshot = open_snapshot(s3.path, filesystem=s3.filesystem)
+    assert made.read_by_all(snapshot) == expected
+    assert all(file.startswith(f"s3://{s3.path}/") for file in snapshot.files())
 
     endpoint = {
         "endpoint_url": f"http://127.0.0.1:{s3.server.port}",
@@ -328,13 +320,9 @@ def test_other_readers_find_plain_parquet(
     }
     with duckdb.connect() as connection:
         connection.register_filesystem(s3fs.S3FileSystem(**options))
-        query = f"select dlq_id from read_parquet('s3://{s3.path}/first_seen/*/*.parquet') order by 1"  # noqa: S608 - made here
-        assert [row[0] for row in connection.execute(query).fetchall()] == expected
-        scanned = scan_snapshot(s3.path, filesystem=s3.filesystem)
-        connection.register("failures", scanned)
-        assert connection.execute("select count(*) from failures").fetchone() == (4,)
-    frame = dd.read_parquet(f"s3://{s3.path}/first_seen", filesystem=s3.filesystem)
-    assert sorted(frame["dlq_id"].compute(scheduler="synchronous")) == expected
+        query = "select dlq_id from read_parquet(?) order by 1"
+        found = connection.execute(query, [snapshot.files()]).fetchall()
+        assert [row[0] for row in found] == expected
     through_fsspec = PyFileSystem(FSSpecHandler(s3fs.S3FileSystem(**options)))
     assert len(read_snapshot(s3.path, filesystem=through_fsspec)) == 4
 
@@ -365,7 +353,7 @@ def test_a_store_that_refuses_is_not_an_empty_one(
         )
         for use in (
             read_snapshot,
-            scan_snapshot,
+            open_snapshot,
             verify_snapshot,
             lambda **to: write_snapshot(_labels("b"), **to),
         ):

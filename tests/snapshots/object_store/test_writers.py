@@ -19,7 +19,11 @@ import pytest
 from moto.backends import get_backend
 
 from toolkit.errors import SnapshotConflictError, SnapshotDamagedError, SnapshotError
-from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
+from toolkit.snapshots import (
+    open_snapshot,
+    read_snapshot,
+    verify_snapshot,
+)
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.syncing import sync_load
 
@@ -133,7 +137,10 @@ def _ending(
 @pytest.mark.slow
 @pytest.mark.parametrize("old", [{}, _OLD], ids=["a first sync", "a second sync"])
 def test_a_writer_killed_at_any_request_leaves_the_old_snapshot_or_the_new_one(
-    s3: SimpleNamespace, place: SimpleNamespace, old: dict[str, tuple[str, bool]]
+    s3: SimpleNamespace,
+    place: SimpleNamespace,
+    made: SimpleNamespace,
+    old: dict[str, tuple[str, bool]],
 ) -> None:
     """After a kill before any request that changes something, all is whole; the next sync clears up."""
     if old:
@@ -151,6 +158,8 @@ def test_a_writer_killed_at_any_request_leaves_the_old_snapshot_or_the_new_one(
             ended = _ending(writers, s3, path, number)
             try:
                 states.append(place.state(path))
+                opened = open_snapshot(path, filesystem=s3.filesystem)
+                assert made.read_by_all(opened) == sorted(states[-1])
             except SnapshotError as error:
                 assert (type(error), old) == (SnapshotError, {})  # noqa: PT017 - both ways are checked
                 states.append({})
@@ -353,7 +362,7 @@ def test_a_reader_whose_objects_are_replaced_reads_the_next_generation(
 ) -> None:
     """Objects go with the commit that supersedes them: readers begin again, a dataset names what is gone."""
     place.first()
-    dataset = scan_snapshot(s3.path, filesystem=s3.filesystem)
+    dataset = open_snapshot(s3.path, filesystem=s3.filesystem).to_arrow()
     commit = _once(place.second)
     s3.server.before = lambda method, path: (
         commit() if method in {"GET", "HEAD"} and path.endswith(".parquet") else None
