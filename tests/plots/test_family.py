@@ -14,7 +14,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import toolkit as tk
-from toolkit.drawing.style import THEMES, drawable, width
+from toolkit.drawing.drawable import drawable, width
+from toolkit.drawing.style import THEMES
 from toolkit.errors import InputError
 
 PIECES = [
@@ -189,7 +190,7 @@ def _over(box, other):
 
 def test_what_is_written_out_is_whole():
     """At any width, no escape is split, and the width is kept."""
-    text = "中文W\u202eé" * 30
+    text = "\u2066\u2067W\u202eé" * 30
     for longest in range(1, 60):
         shown = drawable(text, longest=longest)
         rest = re.sub(r"\\u[0-9a-f]{4}", "", shown)

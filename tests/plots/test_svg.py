@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from toolkit.drawing.style import THEMES, drawable, drawing
+from toolkit.drawing.drawable import drawable
+from toolkit.drawing.style import THEMES, drawing
 from toolkit.drawing.svg import inline_svg
 
 
@@ -131,9 +132,9 @@ def test_texts_stay_text_as_matplotlib_itself_writes_them():
 
 
 def test_texts_are_made_drawable():
-    """Controls and characters without a glyph are written out, middles are cut, and nothing is empty."""
+    """Controls are written out, pictures are named, middles are cut, and nothing is empty."""
     assert drawable("a\u202eb") == "a\\u202eb"
-    assert drawable("\U0001f525") == "\\U0001f525"
+    assert drawable("\U0001f525") == ":fire:"
     assert drawable("a\n\t b") == "a b"
     assert drawable("") == "(empty)"
     assert (

@@ -18,18 +18,16 @@ from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from toolkit.drawing.style import (
+from toolkit.drawing.drawable import (
     COLUMN,
-    FONT,
-    Theme,
-    as_written,
     drawable,
     drawable_names,
-    makes_room,
     width,
     without_prefix,
     wrapped,
 )
+from toolkit.drawing.fonts import font_families
+from toolkit.drawing.style import Theme, as_written, makes_room
 from toolkit.drawing.wording import counted, fitting_numbers, readable_top, short_number
 
 DAY: Final = timedelta(days=1)
@@ -212,10 +210,10 @@ def _draw_legend(
 ) -> Legend:  # fmt: skip
     drawn: Legend = ax.legend(
         handles, names, loc=loc, ncols=ncols, frameon=False, bbox_to_anchor=at,
-        prop={"family": FONT, "size": 9}, labelcolor=theme.ink, handlelength=long, handleheight=0.75,
-        handletextpad=0.5, labelspacing=0.35, columnspacing=1.2, borderpad=0.0, borderaxespad=0.5,
-        markerscale=1.0, numpoints=1, scatterpoints=1, shadow=False, fancybox=False, mode=None,
-        alignment="left",
+        prop={"family": font_families(), "size": 9}, labelcolor=theme.ink, handlelength=long,
+        handleheight=0.75, handletextpad=0.5, labelspacing=0.35, columnspacing=1.2, borderpad=0.0,
+        borderaxespad=0.5, markerscale=1.0, numpoints=1, scatterpoints=1, shadow=False, fancybox=False,
+        mode=None, alignment="left",
     )  # fmt: skip
     as_written(drawn.get_texts())
     return drawn

@@ -12,7 +12,9 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from toolkit.drawing import axis
-from toolkit.drawing.style import COLUMN, FONT, Theme
+from toolkit.drawing.drawable import COLUMN
+from toolkit.drawing.fonts import font_families
+from toolkit.drawing.style import Theme
 from toolkit.drawing.wording import fitting_numbers, percent, readable_top, short_number
 
 _HIGH: Final = 0.15  # inches of height of a number
@@ -121,9 +123,9 @@ def _key(ax: Axes, bounds: list[int], colours: list[str], theme: Theme) -> float
     names = [_span_of_counts(lowest[position], bounds[position]) for position in named]
     ax.legend(
         patches, names, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(names), frameon=False,
-        prop={"family": FONT, "size": 8}, labelcolor=theme.muted, handlelength=1.0, handleheight=0.8,
-        handletextpad=0.3, labelspacing=0.3, columnspacing=0.8, borderpad=0.0, borderaxespad=0.4,
-        markerscale=1.0, shadow=False, fancybox=False,
+        prop={"family": font_families(), "size": 8}, labelcolor=theme.muted, handlelength=1.0,
+        handleheight=0.8, handletextpad=0.3, labelspacing=0.3, columnspacing=0.8, borderpad=0.0,
+        borderaxespad=0.4, markerscale=1.0, shadow=False, fancybox=False,
     )  # fmt: skip
     return 0.2
 

@@ -24,7 +24,8 @@ from toolkit.drawing.axis import (
     show_sentence,
 )
 from toolkit.drawing.counted_bars import draw_rows
-from toolkit.drawing.style import HATCHES, Theme, ThemeName, drawing, without_prefix
+from toolkit.drawing.drawable import without_prefix
+from toolkit.drawing.style import HATCHES, Theme, ThemeName, drawing
 from toolkit.drawing.wording import counted, describe_condition, percent, short_number
 from toolkit.secrets.redaction import Redactor
 

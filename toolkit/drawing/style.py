@@ -1,21 +1,15 @@
-"""Style plots: themes, colours for the colour-blind, hatches; prepare text from data for drawing.
+"""Style plots: themes, colours for the colour-blind, hatches.
 
 The colours are from M. Okabe and K. Ito, *Color Universal Design* (2008). The style is set on the Axes that
-are drawn on; matplotlib's own settings are not changed. Text is never maths, never invisible and never wider
-than the plot. Widths of text are counted in columns, the width of an ordinary character of the font.
+are drawn on; matplotlib's own settings are not changed. `drawable.py` prepares text from data.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from inspect import cleandoc
-from itertools import accumulate
-from os.path import commonprefix
 from typing import Any, Final, Literal, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -24,30 +18,22 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.ft2font import LoadFlags
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
 from toolkit.base.arguments import choice, instance
-from toolkit.secrets.redaction import visible
+from toolkit.drawing.fonts import font_families
 
 ThemeName = Literal["light", "dark"]
 F = TypeVar("F", bound=Callable[..., Axes])
 
-# comes with matplotlib, so that text has the same width everywhere
-FONT: Final = "DejaVu Sans"
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 """One hatch per series, in order, in addition to the colour."""
 
-_USUAL: Final = (
-    0.125,
-    0.11,
-    0.775,
-    0.77,
-)  # default position of single Axes in matplotlib
+# default position of single Axes in matplotlib
+_USUAL: Final = (0.125, 0.11, 0.775, 0.77)
 _SMALLEST: Final = (3.0, 2.0)  # inches of a figure with enough room for Axes and labels
 _ROOMY: Final[WeakKeyDictionary[Axes, tuple[float, ...]]] = WeakKeyDictionary()
 """Positions of Axes after a plot made room for labels."""
@@ -227,7 +213,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
     ax.xaxis.label.set(x=0.5, horizontalalignment="center")
     ax.tick_params(
         which="both", direction="out", length=3, width=0.8, pad=3.5, colors=theme.muted, labelsize=9,
-        labelfontfamily=FONT, bottom=True, left=True, top=False, right=False, labelbottom=True,
+        labelfontfamily=font_families(), bottom=True, left=True, top=False, right=False, labelbottom=True,
         labelleft=True, labeltop=False, labelright=False,
     )  # fmt: skip
     ax.grid(visible=False, which="both", axis="both")
@@ -252,8 +238,8 @@ def _reset(ax: Axes) -> None:
         artist.set_path_effects([])
         if isinstance(artist, Text):
             artist.set(
-                usetex=False, parse_math=False, fontfamily=FONT, fontstyle="normal", fontvariant="normal",
-                fontweight="normal", fontstretch="normal", antialiased=True,
+                usetex=False, parse_math=False, fontfamily=font_families(), fontstyle="normal",
+                fontvariant="normal", fontweight="normal", fontstretch="normal", antialiased=True,
             )  # fmt: skip
         elif isinstance(artist, Patch):
             artist.set(hatch_linewidth=0.7, antialiased=True)
@@ -264,162 +250,6 @@ def _reset(ax: Axes) -> None:
                 solid_capstyle="projecting", dash_capstyle="butt", solid_joinstyle="round",
                 dash_joinstyle="round", fillstyle="full", markeredgewidth=0.0, antialiased=True,
             )  # fmt: skip
-
-
-COLUMN: Final = 0.085
-"""Inches of a column if the font size is 9 points."""
-
-_LONGEST: Final = 48
-_READ: Final = 4_000  # characters of a value that are read; the plot shows far fewer
-_MARKS: Final = 2  # marks on one character: more would overlap the adjacent lines
-_EM: Final = COLUMN * 72 / 9  # width of a column in units of the font size
-_LAST_SHORT: Final = 0xFFFF  # last character with an escape of four digits
-_PART: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
-
-
-def drawable(value: object, *, longest: float = _LONGEST) -> str:
-    r"""Return a value from data as one line that the font can draw, of at most `longest` columns.
-
-    If it is longer, the middle is cut out, because URLs differ at both ends. Characters that the font does
-    not have are escaped. Draw it with ``parse_math=False`` (`as_written`): otherwise ``$`` begins maths.
-
-    >>> drawable("https://example.com/" + "a" * 500 + "/pay", longest=24)
-    'https://exa…aaaaaaa/pay'
-    >>> drawable(chr(0x65E5) * 9, longest=20)
-    '\\u65e5…\\u65e5\\u65e5'
-    """
-    written = []
-    marks = 0
-    for character in str(value)[:_READ]:
-        marks = marks + 1 if columns(character) == 0 else 0
-        shown = visible(character)
-        if (
-            shown == character
-            and not character.isspace()
-            and (marks > _MARKS or columns(character) is None)
-        ):
-            shown = _escape(character)
-        written.append(shown)
-    one_line = " ".join("".join(written).split())
-    return _shortened(_parts(one_line), longest) or "(empty)"
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    if code <= _LAST_SHORT:
-        return f"\\u{code:04x}"
-    return f"\\U{code:08x}"
-
-
-def drawable_names(names: Sequence[object], *, longest: float = _LONGEST) -> list[str]:
-    """Return names as `drawable` does. Names that would look alike end with their first difference.
-
-    >>> drawable_names([f"flow-{n}-reconcile-the-ledger" for n in (1, 2)], longest=12)
-    ['flow-1…', 'flow-2…']
-    """
-    # cutting the middle out can make two names equal, so these show the first part that differs instead
-    shown = [drawable(name, longest=longest) for name in names]
-    for repeated in sorted({name for name in shown if shown.count(name) > 1}):
-        alike = [number for number, name in enumerate(shown) if name == repeated]
-        all_parts = [_parts(drawable(names[number], longest=_READ)) for number in alike]
-        # how many parts at the end are the same in all of them
-        shared = len(commonprefix([parts[::-1] for parts in all_parts]))  # noqa: RUF071 - of parts, not of paths
-        for number, parts in zip(alike, all_parts, strict=True):
-            shown[number] = _without_shared_end(parts, shared, longest)
-    return shown
-
-
-def _without_shared_end(parts: list[str], shared: int, longest: float) -> str:
-    """Cut the last `shared` parts off, and as many of the first ones as do not fit."""
-    rest = parts[: len(parts) - shared] or parts
-    size = _fitting([width(part) for part in rest[::-1]], longest - 2 * width("…"))
-    shortened = "".join(rest[len(rest) - size :])
-    if size < len(rest):
-        shortened = f"…{shortened}"
-    if shared:
-        shortened += "…"
-    return shortened
-
-
-@cache
-def columns(character: str) -> float | None:
-    """Return the width of a character: 0 for marks, else at least 1; None if the font does not have it."""
-    font = get_font(findfont(FontProperties(family=FONT)))
-    if not font.get_char_index(ord(character)):
-        return None
-    advance: float = font.load_char(
-        ord(character), flags=LoadFlags.NO_SCALE
-    ).horiAdvance
-    if not advance:
-        return 0.0
-    return max(1.0, advance / font.units_per_EM / _EM)
-
-
-def width(text: str) -> float:
-    """Return the width of drawable text, in columns."""
-    return sum(columns(character) or 0.0 for character in text)
-
-
-def wrapped(text: str, limit: float) -> list[str]:
-    r"""Wrap drawable text into lines of at most `limit` columns. Long words are broken, escapes are not.
-
-    >>> print(*wrapped(r"read the \u4e2d\u6587\u5b57 page", 13), sep=" / ")
-    read the / \u4e2d\u6587 / \u5b57 page
-    """
-    lines = [""]
-    for word in re.findall(r"[^ ]+", text):
-        if width(f"{lines[-1]} {word}") <= limit:
-            lines[-1] = f"{lines[-1]} {word}".lstrip()
-            continue
-        lines.append("")
-        for part in _parts(word):
-            if lines[-1] and width(lines[-1] + part) > limit:
-                lines.append("")
-            lines[-1] += part
-    return [line for line in lines if line]
-
-
-def _parts(text: str) -> list[str]:
-    """Split text into unbreakable parts: characters with their marks, and escapes."""
-    parts: list[str] = []
-    for part in _PART.findall(text):
-        if parts and columns(part[0]) == 0:
-            parts[-1] += part
-        else:
-            parts.append(part)
-    return parts
-
-
-def _shortened(parts: list[str], longest: float) -> str:
-    """Join parts; cut the middle out if they are longer than `longest`."""
-    widths = list(map(width, parts))
-    if sum(widths) <= longest:
-        return "".join(parts)
-    limit = longest - width("…")
-    head = _fitting(widths, limit / 2)
-    tail = _fitting(widths[::-1], limit - sum(widths[:head]))
-    head = _fitting(widths, limit - sum(widths[len(widths) - tail :]))
-    return f"{''.join(parts[:head])}…{''.join(parts[len(parts) - tail :])}"
-
-
-def _fitting(widths: Sequence[float], limit: float) -> int:
-    """Return how many of the first parts fit."""
-    return bisect_right(list(accumulate(widths)), limit)
-
-
-def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
-    """Remove the common prefix of addresses, up to a slash. Return all names, and the prefix.
-
-    >>> without_prefix(["https://a.example/flows/pay", "https://a.example/flows/ship", "other (3)"])
-    (['pay', 'ship', 'other (3)'], 'https://a.example/flows/')
-    """
-    addresses = {name for name in names if "://" in name}
-    if len(addresses) < 2:  # noqa: PLR2004 - one address alone stays unchanged
-        return list(names), ""
-    prefix = commonprefix(sorted(addresses))  # noqa: RUF071 - cut at a slash below
-    prefix = prefix[: prefix.rfind("/") + 1]
-    short = {address: address.removeprefix(prefix) or "/" for address in addresses}
-    return [short.get(name, name) for name in names], prefix
 
 
 def as_written(labels: list[Text]) -> None:

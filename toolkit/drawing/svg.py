@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure
 
-from toolkit.drawing.style import FONT, Theme
+from toolkit.drawing.fonts import FONT, for_browser, with_all_characters
+from toolkit.drawing.style import Theme
 from toolkit.secrets.redaction import escape_attribute, escape_html
 
 _ELEMENTS: Final = frozenset(
@@ -73,7 +74,9 @@ def _drawn(figure: Figure) -> str:
         figure.dpi = 72
         for patch in visible_backgrounds:
             patch.set_visible(False)
-        figure.draw(renderer)
+        # names that fit the Axes are written while they are drawn
+        with for_browser():
+            figure.draw(renderer)
     finally:
         figure.dpi = dpi
         for patch in visible_backgrounds:
@@ -158,7 +161,7 @@ def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str])
         return ""
     inner = ""
     if tag in {"text", "tspan"} and element.text:
-        inner = escape_html(element.text, inside="tspan")
+        inner = escape_html(with_all_characters(element.text), inside="tspan")
     inner += "".join(_markup(child, ids, variables) for child in element)
     if not inner and tag in {"g", "defs"}:
         return ""

@@ -18,16 +18,9 @@ from toolkit.base.arguments import choice, instance, whole
 from toolkit.base.time_zones import time_text
 from toolkit.drawing import axis
 from toolkit.drawing.counted_bars import draw_cells
+from toolkit.drawing.drawable import drawable, without_prefix
 from toolkit.drawing.gap_hatching import GAP_NOTE, hatch_spans
-from toolkit.drawing.style import (
-    HATCHES,
-    Theme,
-    ThemeName,
-    documented,
-    drawable,
-    drawing,
-    without_prefix,
-)
+from toolkit.drawing.style import HATCHES, Theme, ThemeName, documented, drawing
 from toolkit.drawing.wording import counted, readable_top, span
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules

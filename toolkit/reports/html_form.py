@@ -11,6 +11,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from toolkit.base.time_zones import time_text
+from toolkit.drawing.fonts import for_browser
 from toolkit.drawing.style import drawing
 from toolkit.drawing.svg import inline_svg
 from toolkit.reports.sections import (
@@ -69,7 +70,7 @@ def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
     labels = {"title": figure.title, "description": figure.description}
     for size, width in _WIDTHS.items():
         canvas = Figure(figsize=(width, figure.height), layout="constrained")
-        with drawing(canvas.add_subplot(), "light") as (ax, theme):
+        with for_browser(), drawing(canvas.add_subplot(), "light") as (ax, theme):
             figure.draw(ax, theme)
         svg = inline_svg(canvas, **labels, prefix=f"{prefix}-{size}", theme=theme)
         drawn[size] = Markup(svg)  # noqa: S704 - every text in it is escaped

@@ -22,14 +22,8 @@ from toolkit.drawing.axis import (
     number_axis,
     show_sentence,
 )
-from toolkit.drawing.style import (
-    Theme,
-    ThemeName,
-    documented,
-    drawable_names,
-    drawing,
-    prepare,
-)
+from toolkit.drawing.drawable import drawable_names
+from toolkit.drawing.style import Theme, ThemeName, documented, drawing, prepare
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor
 from toolkit.vectors.scores import norm_bins

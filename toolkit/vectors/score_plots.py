@@ -14,15 +14,8 @@ from numpy.typing import NDArray
 from toolkit.base.arguments import choice, whole, wrong
 from toolkit.base.arguments import texts as checked_texts
 from toolkit.drawing import axis
-from toolkit.drawing.style import (
-    COLUMN,
-    Theme,
-    ThemeName,
-    documented,
-    drawable,
-    drawable_names,
-    drawing,
-)
+from toolkit.drawing.drawable import COLUMN, drawable, drawable_names
+from toolkit.drawing.style import Theme, ThemeName, documented, drawing
 from toolkit.drawing.wording import counted, percent, short_number
 from toolkit.failures.sources import AnyFrame
 from toolkit.vectors.scores import (

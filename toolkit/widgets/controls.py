@@ -22,7 +22,7 @@ import traitlets
 
 from toolkit.base.errors import InputError
 from toolkit.base.times import parse_time
-from toolkit.drawing.style import without_prefix
+from toolkit.drawing.drawable import without_prefix
 from toolkit.secrets.redaction import escape_wrapping, visible
 
 MESSAGE_LOCK: Final = RLock()

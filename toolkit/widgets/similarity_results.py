@@ -15,6 +15,7 @@ import traitlets
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from toolkit.drawing.fonts import for_browser
 from toolkit.drawing.style import THEMES
 from toolkit.drawing.svg import inline_svg
 from toolkit.drawing.wording import counted, shorten
@@ -220,7 +221,8 @@ def _svg(
     draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float
 ) -> str:
     figure = Figure(figsize=(4.8, height), layout="constrained")
-    draw(figure.add_subplot())
+    with for_browser():
+        draw(figure.add_subplot())
     return inline_svg(
         figure, title=title, description=described, prefix=prefix, theme=THEMES["light"]
     )

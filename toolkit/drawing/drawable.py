@@ -1,0 +1,193 @@
+"""Prepare text from data for plots: one line, never maths, never invisible, never wider than the plot.
+
+Widths of text are counted in columns, the width of an ordinary character of the font.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby
+from os.path import commonprefix
+from typing import Final
+
+from toolkit.drawing.fonts import advance, draws_for_browser, replacement
+from toolkit.secrets.redaction import visible
+
+COLUMN: Final = 0.085
+"""Inches of a column if the font size is 9 points."""
+
+_LONGEST: Final = 48
+_READ: Final = 4_000  # characters of a value that are read; the plot shows far fewer
+_MARKS: Final = 2  # marks on one character: more would overlap the adjacent lines
+_EM: Final = COLUMN * 72 / 9  # width of a column in units of the font size
+_PART: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
+
+
+def drawable(value: object, *, longest: float = _LONGEST) -> str:
+    r"""Return a value from data as one line that the fonts can draw, of at most `longest` columns.
+
+    If it is longer, the middle is cut out, because URLs differ at both ends. If no font has the letters of a
+    script, the script is named: see `fonts.py`. Draw the text with ``parse_math=False`` (`as_written`):
+    otherwise ``$`` begins maths.
+
+    >>> drawable("https://example.com/" + "a" * 500 + "/pay", longest=24)
+    'https://exa…aaaaaaa/pay'
+    >>> drawable("fire " + chr(0x1F525) + " at " + chr(0xFF15))
+    'fire :fire: at 5'
+    """
+    return _shortened(_parts(_one_line(value)), longest) or "(empty)"
+
+
+def _one_line(value: object) -> str:
+    """Return a value with characters that can be drawn, in one line of any length."""
+    line = ""
+    for is_missing, run in groupby(_characters(value), _is_missing):
+        characters = "".join(run)
+        line += replacement(characters) if is_missing else visible(characters)
+    return " ".join(line.split())
+
+
+def _characters(value: object) -> Iterator[str]:
+    """Yield the characters of a value without excess marks, and in their plain form if only it can be drawn.
+
+    For example, the full-width digit five is drawn as 5 if no font has it.
+    """
+    marks = 0
+    for character in str(value)[:_READ]:
+        marks = marks + 1 if columns(character) == 0 else 0
+        if marks > _MARKS:
+            continue
+        plain = character
+        if _is_missing(character) and not draws_for_browser():
+            plain = unicodedata.normalize("NFKC", character)
+        yield from plain
+
+
+def _is_missing(character: str) -> bool:
+    """Return whether no font has a character that is not escaped in any text."""
+    if columns(character) is not None or character.isspace():
+        return False
+    return visible(character) == character
+
+
+def drawable_names(names: Sequence[object], *, longest: float = _LONGEST) -> list[str]:
+    """Return names as `drawable` does. Names that would look alike end with their first difference.
+
+    >>> drawable_names([f"flow-{n}-reconcile-the-ledger" for n in (1, 2)], longest=12)
+    ['flow-1…', 'flow-2…']
+    """
+    # cutting the middle out can make two names equal, so these show the first part that differs instead
+    parts_of_names = [_parts(line) for line in _numbered_lines(names)]
+    shown = [_shortened(parts, longest) or "(empty)" for parts in parts_of_names]
+    for repeated in sorted({name for name in shown if shown.count(name) > 1}):
+        alike = [number for number, name in enumerate(shown) if name == repeated]
+        all_parts = [parts_of_names[number] for number in alike]
+        # how many parts at the end are the same in all of them
+        shared = len(commonprefix([parts[::-1] for parts in all_parts]))  # noqa: RUF071 - of parts, not of paths
+        for number, parts in zip(alike, all_parts, strict=True):
+            shown[number] = _without_shared_end(parts, shared, longest)
+    return shown
+
+
+def _numbered_lines(names: Sequence[object]) -> list[str]:
+    """Return names as lines. Different names with the same line, for example ``[Thai]``, get numbers."""
+    lines = [_one_line(name) for name in names]
+    alike: dict[str, list[str]] = {}
+    for line, name in zip(lines, map(str, names), strict=True):
+        same_line = alike.setdefault(line, [])
+        if name not in same_line:
+            same_line.append(name)
+    for position, (line, name) in enumerate(zip(lines, map(str, names), strict=True)):
+        if line and len(alike[line]) > 1:
+            lines[position] = f"{line} {alike[line].index(name) + 1}"
+    return lines
+
+
+def _without_shared_end(parts: list[str], shared: int, longest: float) -> str:
+    """Cut the last `shared` parts off, and as many of the first ones as do not fit."""
+    rest = parts[: len(parts) - shared] or parts
+    size = _fitting([width(part) for part in rest[::-1]], longest - 2 * width("…"))
+    shortened = "".join(rest[len(rest) - size :])
+    if size < len(rest):
+        shortened = f"…{shortened}"
+    if shared:
+        shortened += "…"
+    return shortened
+
+
+def columns(character: str) -> float | None:
+    """Return the width of a character: 0 for marks, else at least 1; None if no font has it."""
+    size = advance(character)
+    if not size:
+        return size
+    return max(1.0, size / _EM)
+
+
+def width(text: str) -> float:
+    """Return the width of drawable text, in columns."""
+    return sum(columns(character) or 0.0 for character in text)
+
+
+def wrapped(text: str, limit: float) -> list[str]:
+    r"""Wrap drawable text into lines of at most `limit` columns. Long words are broken, escapes are not.
+
+    >>> print(*wrapped(r"read the \u202e\u202d page", 13), sep=" / ")
+    read the / \u202e\u202d / page
+    """
+    lines = [""]
+    for word in re.findall(r"[^ ]+", text):
+        if width(f"{lines[-1]} {word}") <= limit:
+            lines[-1] = f"{lines[-1]} {word}".lstrip()
+            continue
+        lines.append("")
+        for part in _parts(word):
+            if lines[-1] and width(lines[-1] + part) > limit:
+                lines.append("")
+            lines[-1] += part
+    return [line for line in lines if line]
+
+
+def _parts(text: str) -> list[str]:
+    """Split text into unbreakable parts: characters with their marks, and escapes."""
+    parts: list[str] = []
+    for part in _PART.findall(text):
+        if parts and columns(part[0]) == 0:
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return parts
+
+
+def _shortened(parts: list[str], longest: float) -> str:
+    """Join parts; cut the middle out if they are longer than `longest`."""
+    widths = list(map(width, parts))
+    if sum(widths) <= longest:
+        return "".join(parts)
+    limit = longest - width("…")
+    head = _fitting(widths, limit / 2)
+    tail = _fitting(widths[::-1], limit - sum(widths[:head]))
+    head = _fitting(widths, limit - sum(widths[len(widths) - tail :]))
+    return f"{''.join(parts[:head])}…{''.join(parts[len(parts) - tail :])}"
+
+
+def _fitting(widths: Sequence[float], limit: float) -> int:
+    """Return how many of the first parts fit."""
+    return bisect_right(list(accumulate(widths)), limit)
+
+
+def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
+    """Remove the common prefix of addresses, up to a slash. Return all names, and the prefix.
+
+    >>> without_prefix(["https://a.example/flows/pay", "https://a.example/flows/ship", "other (3)"])
+    (['pay', 'ship', 'other (3)'], 'https://a.example/flows/')
+    """
+    addresses = {name for name in names if "://" in name}
+    if len(addresses) < 2:  # noqa: PLR2004 - one address alone stays unchanged
+        return list(names), ""
+    prefix = commonprefix(sorted(addresses))  # noqa: RUF071 - cut at a slash below
+    prefix = prefix[: prefix.rfind("/") + 1]
+    short = {address: address.removeprefix(prefix) or "/" for address in addresses}
+    return [short.get(name, name) for name in names], prefix
