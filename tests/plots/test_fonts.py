@@ -39,10 +39,10 @@ IN_EACH_FONT = {"Arabic", "Hebrew"}
 """Scripts of the font that comes with matplotlib."""
 
 PLOTS: dict[str, Callable[[pd.DataFrame], Axes]] = {
-    "groups": lambda frame: tk.plot_failure_groups(
+    "groups": lambda frame: tk.plots.plot_failure_groups(
         frame, ax=Figure((9, 4), layout="constrained").add_subplot()
     ),
-    "trend": lambda frame: tk.plot_failure_trend(
+    "trend": lambda frame: tk.plots.plot_failure_trend(
         frame, by="workflow_url", ax=Figure((9, 4)).add_subplot()
     ),
 }
@@ -180,7 +180,7 @@ def test_figures_of_a_report_have_all_letters(
 def saved_report(failures: pd.DataFrame, folder: Path) -> str:
     """Return the HTML of a report."""
     path = folder / "report.html"
-    tk.failure_report(failures, now=NOW).save(path)
+    tk.report_failures(failures, now=NOW).save(path)
     return path.read_text(encoding="utf-8")
 
 
