@@ -7,6 +7,7 @@ new one that is not in it fails the first test.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import inspect
 import math
@@ -37,7 +38,7 @@ from toolkit.errors import (
 )
 from toolkit.secrets.redaction import Redactor
 
-MADE_BY_THE_TOOLKIT = {"FailureView", "RedrivePlan", "ReplayGuard", "Service"}
+MADE_BY_THE_TOOLKIT = {"RedrivePlan", "ReplayGuard", "Service"}
 """Values that functions return. Nobody calls their constructors."""
 
 KEY = "k" * 32
@@ -166,11 +167,12 @@ FILTER = {
     "workflow_run_id": "w", "workflow_created_at": "2026-01-01T00:00Z", "now": None,
 }  # fmt: skip
 PUBLISH = {
-    "body": None, "method": "POST", "headers": None, "content_type": None, "retries": 0, "retry_delay": None,
-    "timeout": None, "delay": None, "not_before": None, "labels": (), "flow_control_key": "k",
-    "parallelism": None, "rate": None, "period": None, "deduplication_id": None,
+    "body": None, "method": "POST", "headers": None, "content_type": None, "retries": 0,
+    "timeout": None, "delay": None, "labels": (), "flow_control": None, "deduplication_id": None,
     "content_based_deduplication": False, "redact": (), "callback": None, "failure_callback": None,
 }  # fmt: skip
+EVENT_FIELDS = [item.name for item in dataclasses.fields(tk.EventFilter)]
+RUN_FIELDS = [item.name for item in dataclasses.fields(tk.RunFilter)]
 QUERY: dict[str, Any] = dict.fromkeys(("queries", "vector", "sparse", "id"))
 CONNECT: dict[str, Any] = dict.fromkeys(
     (
@@ -222,6 +224,16 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "tz": "Europe/Berlin",
         }
     ],
+    "EventFilter": lambda _: [
+        dict.fromkeys(EVENT_FIELDS, "a") | {"state": ("FAILED",)}
+    ],
+    "RunFilter": lambda _: [
+        dict.fromkeys(RUN_FIELDS, "a") | {"state": ("RUN_FAILED",)}
+    ],
+    "FlowControl": lambda _: [
+        {"key": "k", "parallelism": 2, "rate": 3, "period": "1m"}
+    ],
+    "Retries": lambda _: [{"count": 2, "delay": "1000"}],
     "FailureFilter": lambda _: [FILTER],
     "FailureFilterPanel": lambda w: [
         {
@@ -374,8 +386,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "find_retry_outcomes": lambda w: [
         {
-            "failures": w.failures[:4],
-            "later": w.failures[2:],
+            "before": w.failures[:4],
+            "after": w.failures[2:],
             "runs": None,
             "callbacks": None,
             "retried": {},
@@ -551,15 +563,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "service": w.service,
             "since": "7d",
             "until": None,
-            "state": "FAILED",
-            "message_id": "m",
-            "workflow_run_id": "w",
-            "url": (),
-            "label": ["a"],
-            "topic_name": (),
-            "schedule_id": (),
-            "queue_name": (),
-            "flow_control_key": (),
+            "filter": tk.EventFilter(state="FAILED", label=["a"]),
             "limit": None,
             "reveal": False,
             "progress": False,
@@ -574,12 +578,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "service": w.service,
             "since": "7d",
             "until": None,
-            "state": "RUN_FAILED",
-            "workflow_url": (),
-            "workflow_run_id": "w",
-            "label": ["a"],
-            "flow_control_key": (),
-            "caller_ip": (),
+            "filter": tk.RunFilter(state="RUN_FAILED", workflow_run_id="w"),
             "limit": None,
             "reveal": False,
             "progress": False,
@@ -766,7 +765,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         {"ledger": "redrive.sqlite", "plan": w.plan.hash}
     ],
     "rerun_failure_functions": lambda w: [
-        {"service": w.service, "dlq_id": "a", "confirm": True}
+        {"service": w.service, "dlq_ids": "a", "confirm": True}
     ],
     "restore_vectors": lambda w: [
         {

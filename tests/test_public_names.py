@@ -23,6 +23,10 @@ from toolkit.tables import schemas
 MODULES = (tk.analysis, tk.errors, tk.plots, tk.results)
 PLOTS_PAGE = Path(__file__).parents[1] / "docs" / "plots.md"
 NAMES = [
+    "RunFilter",
+    "Retries",
+    "FlowControl",
+    "EventFilter",
     "CallbackReceiver",
     "CallbackSettings",
     "FailureFilter",

@@ -16,6 +16,8 @@ from toolkit.failures.overview import summarize as summarize
 from toolkit.failures.run_log import summarize_runs as summarize_runs
 from toolkit.failures.seen_before import find_similar_failures as find_similar_failures
 from toolkit.filters.failure import FailureFilter as FailureFilter
+from toolkit.filters.logs import EventFilter as EventFilter
+from toolkit.filters.logs import RunFilter as RunFilter
 from toolkit.filters.metadata import parse as parse_filter  # noqa: F401 - exported
 from toolkit.filters.query import VectorQuery as VectorQuery
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver
@@ -40,6 +42,8 @@ from toolkit.reports import report_failures as report_failures
 from toolkit.reports import report_index as report_index
 from toolkit.service.cancelling import cancel_messages as cancel_messages
 from toolkit.service.cancelling import cancel_runs as cancel_runs
+from toolkit.service.delivery import FlowControl as FlowControl
+from toolkit.service.delivery import Retries as Retries
 from toolkit.service.failures import delete_failures as delete_failures
 from toolkit.service.failures import rerun_failure_functions as rerun_failure_functions
 from toolkit.service.failures import restart_failures as restart_failures

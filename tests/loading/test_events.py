@@ -102,8 +102,8 @@ def test_filters_are_sent_as_the_service_names_them(server):
         server.service(),
         since="2026-01-01",
         until="2026-01-02",
+        filter=tk.EventFilter(**wanted),
         progress=False,
-        **wanted,
     )
     for request in server.requests:
         assert {pair for pair in request.query if pair[0] not in ("count", "cursor")} == {
@@ -118,7 +118,7 @@ def test_filters_are_sent_as_the_service_names_them(server):
         {"url": "https://a.example/?k=[masked len=3 tag=cef30295]"},
     ):
         with pytest.raises(InputError):
-            tk.load_events(server.service(), **wrong)
+            tk.load_events(server.service(), filter=tk.EventFilter(**wrong))
     assert len(server.requests) == before
 
 
@@ -176,7 +176,7 @@ def test_each_attempt_of_a_real_delivery_is_a_row():
             assert time.monotonic() < until
             time.sleep(0.1)
         mine = tk.load_events(
-            service, message_id=lost.message_id, progress=False
+            service, filter=tk.EventFilter(message_id=lost.message_id), progress=False
         ).sort_values("time")
         assert sorted(mine["state"]) == sorted(
             ["CREATED", *["ACTIVE", "ERROR"] * 3, *["RETRY"] * 2, "FAILED"]
@@ -185,10 +185,16 @@ def test_each_attempt_of_a_real_delivery_is_a_row():
         assert mine.loc[mine["state"] == "RETRY", "next_delivery_time"].notna().all()
         assert tk.get_receipt(mine).complete
         for wanted, expected in (
-            ({"state": "RETRY"}, events["state"] == "RETRY"),
-            ({"label": "us"}, events["labels"] == '["us"]'),
             (
-                {"url": "http://127.0.0.1:9/closed"},
+                {"filter": tk.EventFilter(state="RETRY")},
+                events["state"] == "RETRY",
+            ),
+            (
+                {"filter": tk.EventFilter(label="us")},
+                events["labels"] == '["us"]',
+            ),
+            (
+                {"filter": tk.EventFilter(url="http://127.0.0.1:9/closed")},
                 events["message_id"] == lost.message_id,
             ),
             (
@@ -201,3 +207,16 @@ def test_each_attempt_of_a_real_delivery_is_a_row():
             assert sorted(found["message_id"] + found["state"]) == sorted(
                 events.loc[expected, "message_id"] + events.loc[expected, "state"]
             )
+
+
+@pytest.mark.parametrize(
+    ("load", "under"), [(tk.load_events, "events"), (tk.load_runs, "runs")]
+)
+def test_former_arguments_are_fields_of_the_filter(server, load, under):
+    """A former argument still filters, with a warning; next to a filter it is refused."""
+    server.json(log(under=under))
+    with pytest.warns(DeprecationWarning, match="filter="):
+        load(server.service(), "7d", label="eu", progress=False)
+    assert ("label", "eu") in server.requests[0].query
+    with pytest.raises(TypeError, match="label"):
+        load(server.service(), label="eu", filter=None)

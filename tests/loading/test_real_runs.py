@@ -131,11 +131,13 @@ def test_the_payload_the_run_log_and_the_events_of_real_runs_agree(
         "init",
         *STEPS,
     ]
-    assert tk.load_runs(service, label="eu", state="RUN_SUCCESS", progress=False)[
-        "workflow_run_id"
-    ].tolist() == [works]
+    assert tk.load_runs(
+        service, filter=tk.RunFilter(label="eu", state="RUN_SUCCESS"), progress=False
+    )["workflow_run_id"].tolist() == [works]
     for run in (*broken, works):
-        events = tk.load_events(service, workflow_run_id=run, progress=False)
+        events = tk.load_events(
+            service, filter=tk.EventFilter(workflow_run_id=run), progress=False
+        )
         assert set(events["message_id"]) == set(
             logged.loc[logged["workflow_run_id"] == run, "message_id"]
         )

@@ -68,9 +68,8 @@ def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
     runs = tk.load_runs(
         server.service(),
         "2026-01-01",
-        workflow_run_id="wfr_1",
+        filter=tk.RunFilter(workflow_run_id="wfr_1", **wanted),
         progress=False,
-        **wanted,
     )
     for request in server.requests:
         assert [
@@ -85,7 +84,7 @@ def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
         ]
     assert tk.get_receipt(runs).scope["label"] == ["eu", "us"]
     with pytest.raises(InputError, match="RUN_FAILED"):
-        tk.load_runs(server.service(), state="failed")
+        tk.load_runs(server.service(), filter=tk.RunFilter(state="failed"))
 
 
 @pytest.mark.slow
@@ -95,7 +94,9 @@ def test_runs_are_filtered_by_a_real_service(tmp_path):
         service = tk.connect(queue_url=local.url, queue_token=local.token)
         runs = tk.load_runs(service, progress=False)
         for state in ("RUN_FAILED", "RUN_SUCCESS"):
-            found = tk.load_runs(service, state=state, progress=False)
+            found = tk.load_runs(
+                service, filter=tk.RunFilter(state=state), progress=False
+            )
             assert 0 < len(found) < len(runs)
             assert found["workflow_run_id"].equals(
                 runs.loc[runs["state"] == state, "workflow_run_id"].reset_index(
@@ -106,7 +107,9 @@ def test_runs_are_filtered_by_a_real_service(tmp_path):
             runs["workflow_url"].iloc[0],
             runs["created_at"].iloc[len(runs) // 2],
         )
-        found = tk.load_runs(service, workflow_url=url, since=middle, progress=False)
+        found = tk.load_runs(
+            service, filter=tk.RunFilter(workflow_url=url), since=middle, progress=False
+        )
         expected = runs[(runs["workflow_url"] == url) & (runs["created_at"] >= middle)]
         assert 0 < len(found) < len(runs)
         assert set(found["workflow_run_id"]) == set(expected["workflow_run_id"])

@@ -36,14 +36,18 @@ def test_messages_of_several_requests_are_published_in_order(service):
     ]
     sent = tk.publish_batch(service, messages, batch_id="one", confirm=True)
     assert len({published.message_id for published in sent}) == len(sent) == 231
-    events = tk.load_events(service, label="batch", state="CREATED", progress=False)
+    events = tk.load_events(
+        service, filter=tk.EventFilter(label="batch", state="CREATED"), progress=False
+    )
     assert set(events["message_id"]) == {published.message_id for published in sent}
     with pytest.warns(UnexpectedResultWarning, match="batch_id='one'"):
         again = tk.publish_batch(service, messages, batch_id="one", confirm=True)
     assert [published.message_id for published in again] == [
         published.message_id for published in sent
     ]
-    assert len(tk.load_events(service, label="batch", progress=False)) == len(events)
+    assert len(
+        tk.load_events(service, filter=tk.EventFilter(label="batch"), progress=False)
+    ) == len(events)
     other = tk.publish_batch(service, messages[:1], confirm=True)
     assert not other[0].deduplicated
 

@@ -30,12 +30,16 @@ def test_only_the_messages_that_are_named_are_cancelled(service):
     assert tk.cancel_messages(service, [first, first], confirm=True) == {
         first: "cancelled"
     }
-    frame = tk.load_events(service, message_id=[first, second], progress=False)
+    frame = tk.load_events(
+        service, filter=tk.EventFilter(message_id=[first, second]), progress=False
+    )
     assert tk.cancel_messages(service, frame, confirm=True) == {
         first: "cancelled",
         second: "cancelled",
     }
-    events = tk.load_events(service, message_id=third, progress=False)
+    events = tk.load_events(
+        service, filter=tk.EventFilter(message_id=third), progress=False
+    )
     assert events["state"].tolist() == ["CREATED"]
     with pytest.warns(
         UnexpectedResultWarning, match="none was cancelled; they are not known"
@@ -45,7 +49,9 @@ def test_only_the_messages_that_are_named_are_cancelled(service):
         }
     failed = tk.publish(service, "http://127.0.0.1:9/now", retries=0).message_id
     while "FAILED" not in set(
-        tk.load_events(service, message_id=failed, progress=False)["state"]
+        tk.load_events(
+            service, filter=tk.EventFilter(message_id=failed), progress=False
+        )["state"]
     ):
         time.sleep(0.05)
     assert tk.cancel_messages(service, [failed, third], confirm=True) == {
@@ -72,16 +78,20 @@ def test_only_runs_that_run_are_cancelled(service):
         "http://127.0.0.1:9/now",
         **{"Service-Failure-Callback": LATER, "Service-Failure-Callback-Delay": "1h"},
     )
-    while tk.load_runs(service, workflow_run_id=broken, progress=False)[
-        "state"
-    ].tolist() != ["RUN_FAILED"]:
+    while tk.load_runs(
+        service, filter=tk.RunFilter(workflow_run_id=broken), progress=False
+    )["state"].tolist() != ["RUN_FAILED"]:
         time.sleep(0.05)
-    runs = tk.load_runs(service, workflow_run_id=[waiting[0], broken], progress=False)
+    runs = tk.load_runs(
+        service,
+        filter=tk.RunFilter(workflow_run_id=[waiting[0], broken]),
+        progress=False,
+    )
     outcomes = tk.cancel_runs(service, runs, confirm=True)
     assert outcomes == {waiting[0]: "cancelled", broken: "failed"}
-    states = tk.load_runs(service, workflow_run_id=waiting, progress=False).set_index(
-        "workflow_run_id"
-    )["state"]
+    states = tk.load_runs(
+        service, filter=tk.RunFilter(workflow_run_id=waiting), progress=False
+    ).set_index("workflow_run_id")["state"]
     assert states.to_dict() == {waiting[0]: "RUN_CANCELED", waiting[1]: "RUN_STARTED"}
     (entry,) = tk.load_failures(
         service, tk.FailureFilter(workflow_run_id=broken), progress=False

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,15 +57,11 @@ def test_every_option_becomes_its_header(server):
         server,
         method="PUT",
         headers={"X-Trace": "t1"},
-        retries=5,
-        retry_delay="1000 * pow(2, retried)",
+        retries=tk.Retries(5, delay="1000 * pow(2, retried)"),
         timeout="30s",
         delay=timedelta(minutes=2),
         labels=["nightly", "billing"],
-        flow_control_key="tenant-7",
-        parallelism=2,
-        rate=10,
-        period="1m",
+        flow_control=tk.FlowControl("tenant-7", parallelism=2, rate=10, period="1m"),
         deduplication_id="order-1",
         redact=["body", "header[Authorization]"],
     )
@@ -188,17 +185,16 @@ def test_no_body_has_no_content_type_and_an_explicit_one_wins(server):
 @pytest.mark.parametrize(
     ("value", "sent"),
     [
-        (1_700_000_000, "1700000000"),
         (datetime(2026, 1, 1, tzinfo=UTC), "1767225600"),
         (datetime(2026, 1, 1), "1767225600"),  # noqa: DTZ001 - read as UTC
-        ("2026-01-01T00:00:00.500", "1767225601"),
+        (pd.Timestamp("2026-01-01T00:00:00.500"), "1767225601"),
         (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "1767225600"),
         (datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC), "1767225601"),
     ],
 )
-def test_not_before_is_unix_seconds_rounded_up(server, value, sent):
+def test_a_delay_until_a_time_is_unix_seconds_rounded_up(server, value, sent):
     """Datetimes of any zone; a part of a second counts as a whole one, as delivery must not come before."""
-    _, headers = published(server, not_before=value)
+    _, headers = published(server, delay=value)
     assert headers["service-not-before"] == sent
 
 
@@ -217,8 +213,6 @@ def test_not_before_is_unix_seconds_rounded_up(server, value, sent):
         ({"method": "GET\r\n"}, "Method"),
         ({"retries": -1}, "Retries"),
         ({"retries": True}, "Retries"),
-        ({"retry_delay": "1\n2"}, "Retry-Delay"),
-        ({"retry_delay": -1}, "Retry-Delay"),
         ({"timeout": "50"}, "Timeout"),
         ({"timeout": ""}, "Timeout"),
         ({"timeout": -1}, "Timeout"),
@@ -226,14 +220,8 @@ def test_not_before_is_unix_seconds_rounded_up(server, value, sent):
         ({"delay": "5x"}, "Delay"),
         ({"delay": timedelta(seconds=-1)}, "Delay"),
         ({"delay": timedelta(milliseconds=1)}, "Delay"),
-        ({"delay": 1, "not_before": 1}, "Not-Before"),
-        ({"not_before": "2026-01-01"}, "Not-Before"),
-        ({"not_before": 1_767_225_600_000}, "Not-Before"),
-        ({"not_before": -1}, "Not-Before"),
-        ({"not_before": "soon"}, "Not-Before"),
-        ({"rate": 5}, "Flow-Control-Value"),
-        ({"flow_control_key": "k", "rate": 0}, "Flow-Control-Value"),
-        ({"flow_control_key": "k\n"}, "Flow-Control-Key"),
+        ({"delay": datetime(1969, 1, 1, tzinfo=UTC)}, "Not-Before"),
+        ({"flow_control": "k"}, "flow_control"),
         ({"deduplication_id": "a\r"}, "Deduplication-Id"),
         (
             {"deduplication_id": "a", "content_based_deduplication": True},
@@ -252,6 +240,42 @@ def test_invalid_header_values_are_refused_with_the_headers_name(
     """Nothing is sent, and the error says which header it is about."""
     with pytest.raises(InputError, match=header):
         publish(server.service(), DESTINATION, "x", **options)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "header"),
+    [
+        (tk.Retries, {"delay": "1\n2"}, "Retry-Delay"),
+        (tk.Retries, {"delay": -1}, "Retry-Delay"),
+        (tk.Retries, {"count": -1}, "Retries"),
+        (tk.FlowControl, {"key": "k", "rate": 0}, "Flow-Control-Value"),
+        (tk.FlowControl, {"key": "k\n"}, "Flow-Control-Key"),
+    ],
+)
+def test_a_group_of_options_is_checked_when_it_is_made(make, options, header):
+    """The error names the header, before anything is sent."""
+    with pytest.raises(InputError, match=header):
+        make(**options)
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("retry_delay", "Retries"),
+        ("not_before", "delay"),
+        ("flow_control_key", "FlowControl"),
+        ("parallelism", "FlowControl"),
+        ("rate", "FlowControl"),
+        ("period", "FlowControl"),
+    ],
+)
+def test_a_former_argument_is_refused_with_the_new_one(server, former, now):
+    """Alone and in a batch, the error tells how to write it now, and nothing is sent."""
+    with pytest.raises(TypeError, match=now):
+        publish(server.service(), DESTINATION, **{former: 1})
+    with pytest.raises(InputError, match=now):
+        tk.publish_batch(server.service(), [{"url": DESTINATION, former: 1}])
     assert server.requests == []
 
 

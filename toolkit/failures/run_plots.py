@@ -54,7 +54,7 @@ def plot_run_timeline(
     Parameters
     ----------
     events : frame
-        Events of the run, as ``load_events(service, workflow_run_id=...)`` returns them.
+        Events of the run, as ``load_events(service, filter=EventFilter(workflow_run_id=run))`` returns them.
     steps : frame, optional
         Names of the steps: the result of `explode_steps` for the failure of the run, or for the row of the
         run in the run log. If omitted, deliveries are named by the ids of their messages.

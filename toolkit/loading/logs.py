@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.base import arguments
+from toolkit.base.arguments import flag, instance
+from toolkit.base.former_arguments import groups_former
 from toolkit.base.progress import ProgressBar, ProgressOption
 from toolkit.base.times import Time, milliseconds, parse_time
+from toolkit.filters.logs import EventFilter, RunFilter
 from toolkit.loading.load import Load, LoadState, Plan
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import walk
@@ -25,41 +27,36 @@ from toolkit.tables.schemas import EVENTS, RUNS
 
 @dataclass(frozen=True)
 class _Log:
-    """A log: how to list and decode it, the key of a row, and the states that a filter can name."""
+    """A log: how to list and decode it, and the key of a row."""
 
     name: Literal["runs", "events"]
     what: str
     decode: Callable[..., pa.Table]
     schema: pa.Schema
     key: tuple[str, ...]
-    states: tuple[str, ...]
+    filter: type[EventFilter | RunFilter]
     page_limit: int = PAGE_LIMIT
 
 
 _RUNS: Final = _Log(
     "runs", "workflow runs", decode_runs, RUNS, ("workflow_run_id",),
-    ("RUN_STARTED", "RUN_SUCCESS", "RUN_FAILED", "RUN_CANCELED"),
+    RunFilter,
 )  # fmt: skip
 _EVENTS: Final = _Log(
     "events", "events of messages", decode_events, EVENTS,
     tuple(EVENTS.names),  # an event has no id, so two events are the same if all columns are equal
-    ("CREATED", "ACTIVE", "RETRY", "ERROR", "IN_PROGRESS", "DELIVERED", "FAILED", "CANCEL_REQUESTED",
-     "CANCELED", "CANCELLED"),
+    EventFilter,
     page_limit=1000,
 )  # fmt: skip
 
 
+@groups_former("filter", RunFilter, [item.name for item in fields(RunFilter)])
 def load_runs(
     service: Service,
     since: Time | None = None,
     *,
     until: Time | None = None,
-    state: str | Iterable[str] = (),
-    workflow_url: str | Iterable[str] = (),
-    workflow_run_id: str | Iterable[str] = (),
-    label: str | Iterable[str] = (),
-    flow_control_key: str | Iterable[str] = (),
-    caller_ip: str | Iterable[str] = (),
+    filter: RunFilter | None = None,  # noqa: A002 - as in `load_failures`
     limit: int | None = None,
     reveal: bool = False,
     progress: ProgressOption = None,
@@ -72,10 +69,8 @@ def load_runs(
         From `connect`.
     since, until : time, optional
         Range of the creation times. See `load_failures` for the formats.
-    state : str or iterable of str
-        One or more of RUN_STARTED, RUN_SUCCESS, RUN_FAILED and RUN_CANCELED.
-    workflow_url, workflow_run_id, label, flow_control_key, caller_ip : str or iterable of str
-        One or more values each. The service compares all filters.
+    filter : RunFilter, optional
+        If omitted, all runs in the range are loaded.
     limit : int, optional
         Maximum number of runs. In practice, the newest come first.
     reveal : bool
@@ -101,33 +96,17 @@ def load_runs(
     >>> load_runs(service, limit=50)["state"].isin(["RUN_FAILED", "RUN_SUCCESS", "RUN_STARTED"]).all()
     np.True_
     """
-    filters = {
-        "workflow_url": workflow_url,
-        "workflow_run_id": workflow_run_id,
-        "label": label,
-        "flow_control_key": flow_control_key,
-        "caller_ip": caller_ip,
-    }
     options = LoadOptions(limit, progress)
-    return _open(
-        service, _RUNS, since, until, state, filters, options, reveal=reveal
-    ).frame()
+    return _open(service, _RUNS, since, until, filter, options, reveal=reveal).frame()
 
 
+@groups_former("filter", EventFilter, [item.name for item in fields(EventFilter)])
 def load_events(
     service: Service,
     since: Time | None = None,
     *,
     until: Time | None = None,
-    state: str | Iterable[str] = (),
-    message_id: str | Iterable[str] = (),
-    workflow_run_id: str | Iterable[str] = (),
-    url: str | Iterable[str] = (),
-    label: str | Iterable[str] = (),
-    topic_name: str | Iterable[str] = (),
-    schedule_id: str | Iterable[str] = (),
-    queue_name: str | Iterable[str] = (),
-    flow_control_key: str | Iterable[str] = (),
+    filter: EventFilter | None = None,  # noqa: A002 - as in `load_failures`
     limit: int | None = None,
     reveal: bool = False,
     progress: ProgressOption = None,
@@ -140,14 +119,8 @@ def load_events(
         From `connect`.
     since, until : time, optional
         Range of the event times. See `load_failures` for the formats.
-    state : str or iterable of str
-        One or more of CREATED, ACTIVE, RETRY, ERROR, IN_PROGRESS, DELIVERED, FAILED, CANCEL_REQUESTED and
-        CANCELED (CANCELLED in the documentation of the service).
-    message_id, url, label, topic_name, schedule_id, queue_name, flow_control_key : str or iterable of str
-        One or more values each. The service compares all filters. `url` is the exact destination.
-    workflow_run_id : str or iterable of str
-        Runs whose messages (steps and calls) are loaded. If the service does not filter by run, you can load
-        the messages by id: ``message_id=explode_steps(runs)["message_id"]``.
+    filter : EventFilter, optional
+        If omitted, all events in the range are loaded.
     limit : int, optional
         Maximum number of events. In practice, the newest come first.
     reveal : bool
@@ -175,24 +148,12 @@ def load_events(
 
     Examples
     --------
-    >>> events = load_events(service, since="7d", state=["RETRY", "FAILED"], progress=False)
+    >>> events = load_events(service, since="7d", filter=EventFilter(state=["RETRY", "FAILED"]))
     >>> events["state"].isin(["RETRY", "FAILED"]).all()
     np.True_
     """
-    filters = {
-        "message_id": message_id,
-        "workflow_run_id": workflow_run_id,
-        "url": url,
-        "label": label,
-        "topic_name": topic_name,
-        "schedule_id": schedule_id,
-        "queue_name": queue_name,
-        "flow_control_key": flow_control_key,
-    }
     options = LoadOptions(limit, progress)
-    return _open(
-        service, _EVENTS, since, until, state, filters, options, reveal=reveal
-    ).frame()
+    return _open(service, _EVENTS, since, until, filter, options, reveal=reveal).frame()
 
 
 def _open(
@@ -200,17 +161,16 @@ def _open(
     log: _Log,
     since: Time | None,
     until: Time | None,
-    state: str | Iterable[str],
-    filters: Mapping[str, str | Iterable[str]],
+    filter: EventFilter | RunFilter | None,  # noqa: A002 - as in `load_failures`
     options: LoadOptions,
     *,
     reveal: bool,
 ) -> Load:
-    """Return a load of a log. `filters` are the values of the other filters by argument."""
-    parameters = _parameters(log, since, until, state, filters)
+    """Return a load of a log."""
+    parameters = _parameters(log, since, until, filter)
     endpoint = endpoint_of(service, "queue")
     redactor = None
-    if not arguments.flag("reveal", reveal):
+    if not flag("reveal", reveal):
         redactor = service.redactor
     count = (
         log.page_limit if options.limit is None else min(options.limit, log.page_limit)
@@ -261,30 +221,16 @@ def _parameters(
     log: _Log,
     since: Time | None,
     until: Time | None,
-    state: str | Iterable[str],
-    filters: Mapping[str, str | Iterable[str]],
+    filter: EventFilter | RunFilter | None,  # noqa: A002 - as in `load_failures`
 ) -> dict[str, list[str]]:
-    """Return the values of each request parameter. For example, ``message_id`` becomes ``messageId``."""
+    """Return the values of each request parameter, by name of the parameter."""
     parameters: dict[str, list[str]] = {}
     if since is not None:
         parameters["fromDate"] = [str(milliseconds(parse_time(since, name="since")))]
     if until is not None:
         parameters["toDate"] = [str(milliseconds(parse_time(until, name="until")))]
-    states = arguments.texts("state", state)
-    parameters["state"] = [
-        arguments.choice("state", item, log.states) for item in states
-    ]
-    for argument, values in filters.items():
-        texts = arguments.texts(argument, values)
-        parameters[_camel_case(argument)] = [
-            arguments.unmasked(argument, text) for text in texts
-        ]
-    if len(parameters.get("messageId", ())) > 1:
-        # the service has a parameter of its own for several messages
-        parameters["messageIds"] = parameters.pop("messageId")
+    if filter is not None:
+        expected = f"a {log.filter.__name__}"
+        instance("filter", filter, log.filter, expected)
+        parameters |= filter.parameters()
     return parameters
-
-
-def _camel_case(argument: str) -> str:
-    first, *others = argument.split("_")
-    return first + "".join(map(str.title, others))

@@ -85,7 +85,7 @@ def cancel_runs(
     """Cancel exactly these workflow runs. Their next steps do not run.
 
     The state of each run is read first, and only running ones are cancelled. You cannot cancel by filter.
-    Instead, pass a frame: ``load_runs(service, state="RUN_STARTED", ...)``.
+    Instead, pass a frame: ``load_runs(service, filter=RunFilter(state="RUN_STARTED"))``.
 
     Parameters
     ----------

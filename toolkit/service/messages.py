@@ -29,13 +29,14 @@ from toolkit.base.errors import (
     ToolkitError,
     UnexpectedResultWarning,
 )
+from toolkit.base.former_arguments import refuses_former
+from toolkit.service.delivery import FlowControl, Retries
 from toolkit.service.publish_headers import (
     Duration,
     Method,
     content_of,
     count,
     duration,
-    flow_control,
     forwarded,
     header_name,
     header_value,
@@ -68,9 +69,19 @@ _HEADERS: Final[dict[str, tuple[str, Callable[[str, Any], Any]]]] = {
     "Not-Before": ("not_before", not_before_seconds),
     "Label": ("labels", listed),
     "Redact-Fields": ("redact", listed),
-    "Flow-Control-Key": ("flow_control_key", header_value),
 }
 """Headers of a message, each with the argument that it is made of, and how."""
+_SPREAD: Final = {"retry_delay": None, "not_before": None}
+"""Parts of `retries` and `delay` that have a header of their own, if they are not set."""
+_FORMER: Final = {
+    "retry_delay": "retries=Retries(count, delay=...)",
+    "not_before": "delay=, which also accepts a datetime",
+    "flow_control_key": "flow_control=FlowControl(key, ...)",
+    "parallelism": "flow_control=FlowControl(key, parallelism=...)",
+    "rate": "flow_control=FlowControl(key, rate=...)",
+    "period": "flow_control=FlowControl(key, rate=..., period=...)",
+}
+"""Former arguments of `publish`, and how to write them now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +168,7 @@ class CallbackSettings:
         return result + forwarded(f"{name}-Forward-", self.headers)
 
 
+@refuses_former(_FORMER)
 def publish(
     service: Service,
     url: str,
@@ -165,16 +177,11 @@ def publish(
     method: Method | None = None,
     headers: Mapping[str, str] | None = None,
     content_type: str | None = None,
-    retries: int | None = None,
-    retry_delay: str | int | None = None,
+    retries: int | Retries | None = None,
     timeout: Duration | None = None,
-    delay: Duration | None = None,
-    not_before: datetime | int | None = None,
+    delay: Duration | datetime | None = None,
     labels: str | Iterable[str] = (),
-    flow_control_key: str | None = None,
-    parallelism: int | None = None,
-    rate: int | None = None,
-    period: Duration | None = None,
+    flow_control: FlowControl | None = None,
     deduplication_id: str | None = None,
     content_based_deduplication: bool = False,
     redact: str | Iterable[str] = (),
@@ -201,25 +208,16 @@ def publish(
     content_type : str, optional
         Default: ``application/json``, ``text/plain; charset=utf-8`` or ``application/octet-stream``,
         by the kind of `body`.
-    retries : int, optional
-        Number of retries, 0 or more. The default of the service is 3.
-    retry_delay : str or int, optional
-        Milliseconds before a retry, or an expression that uses ``retried``, for example
-        ``"1000 * pow(2, retried)"``.
+    retries : int or Retries, optional
+        Number of retries, or also the time before a retry: ``Retries(5, delay=1000)``.
     timeout : int, str or timedelta, optional
         Time limit of the destination: seconds, text, for example ``"50s"``, or a timedelta of whole seconds.
-    delay : int, str or timedelta, optional
-        Time before the first delivery.
-    not_before : datetime or int, optional
-        Earliest time of the delivery, instead of `delay`: a datetime with a time zone, or Unix seconds.
+    delay : int, str, timedelta or datetime, optional
+        Time before the first delivery, or the earliest time of the delivery: a datetime with a time zone.
     labels : str or iterable of str
         Labels without commas.
-    flow_control_key : str, optional
-        Messages with the same key share the limits below.
-    parallelism, rate : int, optional
-        Deliveries at a time, and deliveries per `period`. Only with `flow_control_key`.
-    period : int, str or timedelta, optional
-        The default of the service is one second.
+    flow_control : FlowControl, optional
+        Limits that messages with the same key share: ``FlowControl("tenant-7", parallelism=2)``.
     deduplication_id : str, optional
         If several messages have the same id, only the first within ten minutes is accepted.
     content_based_deduplication : bool
@@ -421,6 +419,8 @@ def _checked_arguments(message: object, place: str) -> dict[str, Any]:
         problem, name = f"the argument {str(unknown[0])[:80]!r}", unknown[0]
     if unknown or "url" not in message:
         next_step = nearest(name, _ARGUMENTS)
+        if name in _FORMER:
+            next_step = f"Use {_FORMER[name]}."
         raise InputError(
             f"reading {place}",
             got=problem,
@@ -437,20 +437,19 @@ def _outgoing(
     forwarded_headers = (
         {} if arguments["headers"] is None else mapping("headers", arguments["headers"])
     )
-    if arguments["delay"] is not None and arguments["not_before"] is not None:
-        raise invalid_header("Not-Before", "delay and not_before", "one of them")
+    arguments = _spread(arguments)
     deduplication = _deduplication(arguments)
     content, content_type = content_of(arguments["body"])
     options = {
         header: convert(header, arguments[argument])
         for header, (argument, convert) in _HEADERS.items()
-        if arguments[argument] is not _ARGUMENTS[argument]
+        if arguments[argument] is not (_ARGUMENTS | _SPREAD)[argument]
     }
-    limits = (
-        arguments[name]
-        for name in ("flow_control_key", "parallelism", "rate", "period")
-    )
-    options["Flow-Control-Value"] = flow_control(*limits)
+    limits = arguments["flow_control"]
+    if limits is not None:
+        instance("flow_control", limits, FlowControl, "a FlowControl")
+        options["Flow-Control-Key"] = limits.key
+        options["Flow-Control-Value"] = limits.limits()
     options |= deduplication
     headers = [(name, value) for name, value in options.items() if value is not None]
     headers += _callback_headers("Callback", arguments["callback"])
@@ -463,6 +462,17 @@ def _outgoing(
         # the only header without the prefix
         named.append(("Content-Type", header_value("Content-Type", content_type)))
     return web_address("destination", arguments["url"]), tuple(named), content
+
+
+def _spread(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with one part per header: the number of retries and their delay, for example."""
+    parts = {**arguments, **_SPREAD}
+    retries, delay = arguments["retries"], arguments["delay"]
+    if isinstance(retries, Retries):
+        parts |= {"retries": retries.count, "retry_delay": retries.delay}
+    if isinstance(delay, datetime):
+        parts |= {"delay": None, "not_before": delay}
+    return parts
 
 
 def _deduplication(arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -25,8 +25,6 @@ _METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,200}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")
 _URL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})+")
-# as Unix seconds, this is the year 5138
-_MILLISECONDS_LOOK_LIKE: Final = 100_000_000_000
 
 
 def invalid_header(
@@ -181,26 +179,15 @@ def duration(header: str, value: Any) -> str:
     return f"{span.days * 86_400 + span.seconds}s"
 
 
-def not_before_seconds(header: str, value: Any) -> str:
-    """Return a datetime, ISO 8601 text, or Unix seconds as header text, rounded up to whole seconds."""
-    value = plain(value)
-    if not isinstance(value, int):
-        value = _seconds_rounded_up(value, header)
-    if value >= _MILLISECONDS_LOOK_LIKE:
-        got = f"{value}, which looks like milliseconds"
-        raise invalid_header(header, got, "Unix seconds, or a datetime")
-    return count(header, value)
-
-
-def _seconds_rounded_up(value: Any, header: str) -> int:
-    """Return Unix seconds, rounded up, because the message must not be delivered earlier."""
+def not_before_seconds(header: str, value: datetime) -> str:
+    """Return a datetime as Unix seconds, rounded up, because the message must not be delivered earlier."""
     seconds = parse_time(
-        value, exact=True, name=f"the header {header}, from not_before"
+        value, exact=True, name=f"the header {header}, from delay"
     ).timestamp()
     # `parse_time` truncates to milliseconds
-    if isinstance(value, datetime) and value.microsecond % 1000 > 0:
+    if value.microsecond % 1000 > 0:
         seconds += 0.001
-    return math.ceil(seconds)
+    return count(header, math.ceil(seconds))
 
 
 def listed(header: str, values: Any) -> str | None:
@@ -220,7 +207,7 @@ def listed(header: str, values: Any) -> str | None:
 
 
 def flow_control(
-    key: str | None, parallelism: int | None, rate: int | None, period: Duration | None
+    parallelism: int | None, rate: int | None, period: Duration | None
 ) -> str | None:
     """Return the value of ``Flow-Control-Value``, or None without a limit."""
     header = "Flow-Control-Value"
@@ -230,6 +217,4 @@ def flow_control(
         if value is not None:
             convert = duration if name == "period" else partial(count, least=1)
             parts.append(f"{name}={convert(f'{header}, {name}', value)}")
-    if parts and key is None:
-        raise invalid_header(header, "limits without flow_control_key", "both")
     return ", ".join(parts) or None
