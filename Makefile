@@ -18,7 +18,7 @@ DEMO := $(VENV)-demo
 # Tests that share a page stay together, in their order. They wait for processes and pages half the time: three for two cores.
 PARALLEL := -n 3 --dist loadgroup
 
-.PHONY: help demo test test-all test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser node_modules install install-newer clean
+.PHONY: help demo test test-all test-quick test-newer test-lowest lint collect format lab serve bench soak fuzz accuracy wheels docs pictures browser node_modules install install-newer clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -27,7 +27,7 @@ demo: $(DEMO)/.ready ## run the main job on the embedded service; results land i
 	@$(DEMO)/bin/toolkit demo --out $(OUT)
 
 # tests/tiers.py decides what is exhaustive. Tests of a page need the ones before them: they run again as a whole.
-test: install browser ## run every module's tests and a tour of each panel in the browser (a quarter of an hour)
+test: install browser ## run every module's tests and a tour of each panel in the browser (ten minutes)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive"
 	@echo "tested on $$($(BIN)/python --version); make test-all runs everything"
 
@@ -66,6 +66,10 @@ test-lowest: ## run the tests of reading with the lowest versions that pyproject
 	  --editable '.[excel,local]' cryptography hypothesis pytest pytest-timeout pytest-xdist
 	@$(LOWEST)/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider \
 	  -W ignore::DeprecationWarning --ignore tests/tables/test_vector_dtype.py $(READING)
+
+# On a new checkout, each worker would prepare the asserts of every module. Once is enough, while types are checked.
+collect: install
+	@$(BIN)/python -m pytest --collect-only -q >/dev/null
 
 lint: install ## check style, types, import order and spelling
 	@$(BIN)/ruff check .
@@ -156,7 +160,7 @@ $(DEMO)/.lab: $(DEMO)/.ready
 	@touch $@
 
 # pip 23, which Python 3.11 brings along, compares each file of a registry with 900 tags: a newer one takes half the time.
-# Bytecode is made of what is imported, when it is imported: compiling everything takes as long as installing it.
+# Python compiles a module when it is first imported: compiling all of them takes as long as installing them.
 PIP := pip==26.3
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 

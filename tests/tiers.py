@@ -8,6 +8,8 @@ The second tier contains, marked `exhaustive` when tests are collected:
 2. Of a test with more than `MOST_CASES` cases, all cases but that number of evenly spaced ones, and of a slow
    test all but `MOST_SLOW_CASES`. For example, of 477 combinations of an audit and a hostile frame, the first
    tier runs every 120th.
+3. Of the modules that `dear_modules.txt` lists, two of three functions: their tests make a report, start
+   processes or write snapshots, and took half of the time of the first tier.
 
 This module also decides which tests share a worker: those that use a fixture of their module, so that the
 fixture is built once and not once per worker.
@@ -21,11 +23,23 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+
 MOST_CASES = 4
 """Cases of one test function in the first tier."""
 
 MOST_SLOW_CASES = 2
 """Cases of a slow test in the first tier, if it is the one that stays there for its module."""
+
+DEAR_MODULES = frozenset(
+    line
+    for line in (Path(__file__).parent / "dear_modules.txt").read_text().splitlines()
+    if not line.startswith("#")
+)
+"""Modules with expensive tests, as paths from the project's folder."""
+
+DEAR_STEP = 3
+"""Of a dear module, the first tier runs the first function, and then every function after this many."""
 
 MOST_IN_A_GROUP = 60
 """Tests of a module that share a worker. More would leave the other workers idle at the end."""
@@ -38,6 +52,7 @@ def mark_tiers(items: list[pytest.Item]) -> None:
     """Mark the tests of the second tier as `exhaustive`."""
     _mark_slow_tests(items)
     _mark_most_cases(items)
+    _mark_dear_modules(items)
 
 
 def _mark_slow_tests(items: list[pytest.Item]) -> None:
@@ -76,12 +91,29 @@ def _mark_most_cases(items: Iterable[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             by_function[item.path, item.originalname].append(item)
     for cases in by_function.values():
-        most = MOST_SLOW_CASES if _is_slow(cases[0]) else MOST_CASES
+        few = _is_slow(cases[0]) or _is_dear(cases[0])
+        most = MOST_SLOW_CASES if few else MOST_CASES
         step = max(1.0, len(cases) / most)
         chosen = {int(number * step) for number in range(most)}
         for number, case in enumerate(cases):
             if number not in chosen:
                 case.add_marker("exhaustive")
+
+
+def _is_dear(item: pytest.Item) -> bool:
+    return item.path.relative_to(ROOT).as_posix() in DEAR_MODULES
+
+
+def _mark_dear_modules(items: Iterable[pytest.Item]) -> None:
+    """Leave every third function of a dear module in the first tier, the first one among them."""
+    functions: defaultdict[Path, dict[str, int]] = defaultdict(dict)
+    for item in items:
+        if not _is_dear(item) or item.get_closest_marker("exhaustive"):
+            continue
+        numbers = functions[item.path]
+        number = numbers.setdefault(_function(item), len(numbers))
+        if number % DEAR_STEP:
+            item.add_marker("exhaustive")
 
 
 def group_by_fixtures(items: Iterable[pytest.Item]) -> None:

@@ -44,11 +44,12 @@ def lazy_names(
         if name in old_names:
             return _renamed(f"{package}.{name}", old_names[name])
         if name not in homes:
-            close = get_close_matches(name, homes, n=1)
             hint = ""
-            if close:
-                hint = f". Did you mean {close[0]!r}?"
+            # Python and its tools ask for many names like __wrapped__: nobody mistyped them
             if not name.startswith("_"):
+                close = get_close_matches(name, homes, n=1)
+                if close:
+                    hint = f". Did you mean {close[0]!r}?"
                 for other in modules:
                     if name in import_module(other).__all__:
                         hint = f". It is {other}.{name}"
