@@ -37,7 +37,6 @@ from toolkit.signatures.document import its_ends
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.trace_frames import StackTrace
-from toolkit.signatures.traces import stack_trace
 
 _TOKEN: Final = re.compile(r"<\w+>|[^\W\d_][\w$]*")
 _FADING: Final = 0.75  # weight of a frame, relative to the frame above it
@@ -113,14 +112,10 @@ def whole_features(text: str, group: str | None) -> Features:
 def near_features(text: str) -> Features:
     """Return the features of the error and of the frames near it."""
     weights: dict[str, float] = defaultdict(float)
-    text = its_ends(text)
-    trace = None
-    if "\n" in text:
-        trace = stack_trace(text)
-    if trace:
-        _of_trace(trace, weights)
+    document = read_document(text)
+    if document.trace is not None:
+        _of_trace(document.trace, weights)
     else:
-        document = read_document(text)
         for fact in document.facts:
             weights[f"fact {fact}"] += _TYPE
         for message in document.messages:

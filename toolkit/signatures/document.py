@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from toolkit.signatures.trace_frames import StackTrace
+
 NO_FRAME: Final = "at "
 """The frame of a trace that names no function of the application."""
 
@@ -25,7 +27,7 @@ _MOST_LINES: Final = 5
 """Lines of one message."""
 
 
-class Document(msgspec.Struct, frozen=True, gc=False):
+class Document(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """The parts of a body that identify the failure."""
 
     kind: Kind
@@ -33,6 +35,8 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     """Types, codes, fields and frames, which are compared as they are."""
     messages: tuple[str, ...] = ()
     """Sentences for people, which are compared by their templates."""
+    trace: StackTrace | None = None
+    """The stack trace, if the body is one. It is left out of documents with placeholders."""
 
 
 def its_ends(text: str) -> str:

@@ -75,7 +75,9 @@ def owner_of(function: str, path: str) -> Owner:
     >>> owner_of("com.acme.Checks.requireOrder", ""), owner_of("send", "/app/site-packages/http/client.py")
     (<Owner.APPLICATION_GUARD: 1>, <Owner.LIBRARY: 2>)
     """
-    return _known_owner(function[:LONGEST], path[-LONGEST:])
+    if len(function) + len(path) > LONGEST:
+        return _known_owner(function[:LONGEST], path[-LONGEST:])
+    return _known_owner(function, path)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -36,7 +36,7 @@ def read_markup(text: str, read: Callable[[str], Document]) -> Document | None:
 
     >>> from toolkit.signatures.reading import read_document
     >>> read_markup("<html><title>502 Bad Gateway</title><h1>502</h1></html>", read_document)
-    Document(kind='html', facts=(), messages=('502 Bad Gateway', '502'))
+    Document(kind='html', messages=('502 Bad Gateway', '502'))
     >>> body = "<Error><Code>NoSuchKey</Code><Message>no such key</Message><Key>7</Key></Error>"
     >>> read_markup(body, read_document)
     Document(kind='message', facts=('NoSuchKey',), messages=('no such key',))

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
+from toolkit.signatures.remembering import Memo
 from toolkit.signatures.services import of_host, of_port, of_scheme
 
 PLACEHOLDER: Final = re.compile(
@@ -81,51 +81,70 @@ _TIMES: Final = re.compile(
     rf"|\d{{1,2}} {_MONTH}\b)(?: \d{{4}}\b)?(?:,? (?:at )?{_CLOCK})?(?: \d{{4}}\b)?"
     rf"|(?<![\w.:\[]){_CLOCK}(?![\w:])"
 )
-# each time contains one of these, which are found much faster than times
-_OF_TIMES: Final = re.compile(
-    r"\d[-/.:]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_MAY_BE_TIME: Final = re.compile(
+    r"""
+    # begins with a separator or a month, which are rarer than digits, and looks back for the digits before it
+    [-:./_JFMASOND](?:
+      (?<=\d:)\d\d(?!\d)  # 03:10
+    | (?<=[-/.])(?=(?:\d\d?|[A-Z][a-z]+)[-/.]\d{1,4}(?!\d|\.\d))  # 2026-01-02, but not 10.0.0.1
+      (?:(?<=\d.)(?<![\w.]\d.)|(?<=\d\d.)(?<![\w.]\d\d.)|(?<=\d{4}.)(?<![\w.]\d{4}.))
+    | (?<=\d{8}[-_])\d\d?:\d
+    | (?<=[A-Z])(?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec)(?:[a-z]*[ ]+\d|(?<=\d[ ][A-Z]..))  # Jan 2, 2 Jan
+    )
+    """,
+    re.VERBOSE,
 )
+"""A part of each time. It is found much faster than a time."""
 _NO_VALUE: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}]*[.]*")
 
 _NO_VALUES: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}\s]*[.]*")
 """A message that consists of such words only."""
 
 # Within one word, the first of these that fits at a position.
+_ADDRESSES_WITH_SIGNS: Final = r"""
+    # redis://10.0.0.5/0, without a full stop or quote after it
+    (?P<url>\b[a-zA-Z][a-zA-Z0-9+.\-]*://(?:[^\s'"<>\])},;]|<secret>)*(?:[^\s'"<>\])},;.:!?]|<secret>))
+    # ann@example.com
+  | (?P<email>\b[\w.+\-]+@[\w\-]+(?:\.[\w\-]+)+\b)
+"""
+_FIXED_IDS: Final = r"""
+    # 0b7c1f0e-55a1-4b7e-9f13-2c8e6a90d1f4
+    (?P<uuid>\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b)
+    # 00:1a:2b:3c:4d:5e
+  | (?P<mac>\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b)
+"""
+_PLACES: Final = r"""
+    # 10.0.0.5:8080, /10.0.0.5, 10.0.0.0/8; fe80::1%eth0; ::1
+    (?P<ip>(?<![\w.])/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5}|/\d{1,2}\b)?(?![\w.]*\w)
+      | (?<![\w:])(?:[0-9a-fA-F]{1,4}:){2,7}(?::?[0-9a-fA-F]{1,4})?(?:%\w+)?(?![\w:])
+      | (?<![\w:])::(?:[0-9a-fA-F]{1,4}:?)+(?:\d+\.\d+\.\d+\.\d+)?(?![\w:]))
+    # /srv/app/run.py:12:3, C:\logs, ../a; a/b/c; $.items[0] of JSON; report.csv
+  | (?P<path>(?<![\w/<.])(?:[A-Za-z]:\\|\\\\|~?/|\.{1,2}/)
+          (?:[\w.@%+\-*$~={}]+[/\\]{1,2})*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
+      | (?<![\w/<.])(?:[\w.\-]+/){2,}[\w.\-]*\w
+      | (?<![\w$])\$(?:\.|[.\[][\w.\[\]]*[\w\]])
+      | \b[\w\-]+\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
+          |jpe?g|mp4|sock|pid|lock|dat|sqlite3?|jar|so|dll|exe|py|js|ts|java|go|rb|rs|php|cs)\b(?::\d+){0,2})
+    # db-1.internal:5432, by the last part of the name
+  | (?P<host>(?<![\w.\-@/])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+
+          (?:com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc
+          |arpa|ai|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid)(?::\d{1,5})?(?![\w\-]|\.\w))
+    # db-1/10.0.0.5:5432
+  | (?P<peer>(?<![\w/<.])[a-z][\w\-]*/\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.]*\w))
+"""
+_NUMBERED: Final = r"""
+    # 0x7ffe
+    (?P<hex>\b0[xX][0-9a-fA-F]+\b)
+    # every other word with a digit: order-17, 35ms, v1.2.3, com.acme.Job17, 1,024
+  | (?P<word>(?<![\w<])(?!\w+:/)
+          [A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
+"""
 _VALUES: Final = re.compile(
-    r"""
-      # redis://10.0.0.5/0, without a full stop or quote after it
-      (?P<url>\b[a-zA-Z][a-zA-Z0-9+.\-]*://(?:[^\s'"<>\])},;]|<secret>)*(?:[^\s'"<>\])},;.:!?]|<secret>))
-      # ann@example.com
-    | (?P<email>\b[\w.+\-]+@[\w\-]+(?:\.[\w\-]+)+\b)
-      # 0b7c1f0e-55a1-4b7e-9f13-2c8e6a90d1f4
-    | (?P<uuid>\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b)
-      # 00:1a:2b:3c:4d:5e
-    | (?P<mac>\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b)
-      # 10.0.0.5:8080, /10.0.0.5, 10.0.0.0/8; fe80::1%eth0; ::1
-    | (?P<ip>(?<![\w.])/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5}|/\d{1,2}\b)?(?![\w.]*\w)
-        | (?<![\w:])(?:[0-9a-fA-F]{1,4}:){2,7}(?::?[0-9a-fA-F]{1,4})?(?:%\w+)?(?![\w:])
-        | (?<![\w:])::(?:[0-9a-fA-F]{1,4}:?)+(?:\d+\.\d+\.\d+\.\d+)?(?![\w:]))
-      # /srv/app/run.py:12:3, C:\logs, ../a; a/b/c; $.items[0] of JSON; report.csv
-    | (?P<path>(?<![\w/<.])(?:[A-Za-z]:\\|\\\\|~?/|\.{1,2}/)
-            (?:[\w.@%+\-*$~={}]+[/\\]{1,2})*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
-        | (?<![\w/<.])(?:[\w.\-]+/){2,}[\w.\-]*\w
-        | (?<![\w$])\$(?:\.|[.\[][\w.\[\]]*[\w\]])
-        | \b[\w\-]+\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
-            |jpe?g|mp4|sock|pid|lock|dat|sqlite3?|jar|so|dll|exe|py|js|ts|java|go|rb|rs|php|cs)\b(?::\d+){0,2})
-      # db-1.internal:5432, by the last part of the name
-    | (?P<host>(?<![\w.\-@/])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+
-            (?:com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc
-            |arpa|ai|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid)(?::\d{1,5})?(?![\w\-]|\.\w))
-      # db-1/10.0.0.5:5432
-    | (?P<peer>(?<![\w/<.])[a-z][\w\-]*/\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.]*\w))
-      # 0x7ffe
-    | (?P<hex>\b0[xX][0-9a-fA-F]+\b)
-      # every other word with a digit: order-17, 35ms, v1.2.3, com.acme.Job17, 1,024
-    | (?P<word>(?<![\w<])(?!\w+:/)
-            [A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
-    """,
-    re.VERBOSE,
+    f"{_ADDRESSES_WITH_SIGNS}|{_FIXED_IDS}|{_PLACES}|{_NUMBERED}", re.VERBOSE
 )
+_VALUES_OF_SIMPLE_WORD: Final = re.compile(f"{_FIXED_IDS}|{_NUMBERED}", re.VERBOSE)
+"""The values of a word without `_SIGNS_OF_PLACES`, which no address and no path lacks."""
+_SIGNS_OF_PLACES: Final = re.compile(r"[.:/\\@$]")
 
 _NUMBER: Final = re.compile(
     r"^[+\-#]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:[.,]\d+)*(?:[eE][+\-]?\d+)?%?$"
@@ -159,6 +178,8 @@ _LIST: Final = re.compile(r"(<\w+>)(?:(?:, ?|; ?| ?\| ?| )\1)+")
 _MIXED: Final = re.compile(
     r"<(?:num|hex|id)>(?:(?:, ?|; ?| ?\| ?| |##)<(?:num|hex|id)>)+"
 )
+_SIDE_BY_SIDE: Final = re.compile(r">(?:[,;] ?| ?\| ?| |##| \()<")
+"""The signs between two placeholders that can belong together."""
 _BOOL: Final = re.compile(
     r"(?:(?<=[=:])|(?<= )(?=\w+$))( ?)(?:true|false|True|False)(?![\w.])"
 )
@@ -206,15 +227,25 @@ def with_placeholders(message: str) -> str:
     if _NO_VALUES.fullmatch(text):  # as most messages of one sentence
         return " ".join(text.split())
     words = text.split()
-    for number, word in enumerate(words):
-        if number == 0 and _LEADING_CODE.fullmatch(word):
-            continue
-        if word.isalpha() or _NO_VALUE.fullmatch(word):
-            continue
-        replaced = _word_after(words[number - 1] if number else "", word)
-        if replaced != word and not _is_code(words, number):
-            words[number] = replaced
+    _replace_words(words)
     return _join_values(" ".join(words))
+
+
+def _replace_words(words: list[str]) -> None:
+    """Replace the values in words, in place. A number stays if the words around it show that it is a code."""
+    readings = list(map(_READ_WORDS.__getitem__, words))
+    for number, reading in enumerate(readings):
+        if reading is None:
+            continue
+        if reading.may_be_code and _is_code(words, number):
+            continue
+        if number == 0:
+            if not _LEADING_CODE.fullmatch(words[0]):
+                words[0] = reading.replaced
+        elif words[number - 1] in _CONNECTED:
+            words[number] = _with_service_of_port(words[number], reading.replaced)
+        else:
+            words[number] = reading.replaced
 
 
 def _replace_phrases(message: str) -> str:
@@ -224,29 +255,27 @@ def _replace_phrases(message: str) -> str:
         text = _SECRET.sub("<secret>", text)
     if not text.isascii():
         text = text.translate(_DIGITS_OF_SCRIPTS)
-    has_separator = ":" in text or "-" in text or "/" in text or " " in text
-    if has_separator and _OF_TIMES.search(text):
+    if _MAY_BE_TIME.search(text):
         text = _TIMES.sub("<time>", text)
     if '="' in text:
         text = _QUOTED_PAIR.sub(_pair, text)
     if "uplicate" in text or "dup key" in text or ")=(" in text:
         text = _REFUSED_KEY.sub(r"\1<value>\2", text)
-    lowered = text.lower()
-    if "true" in lowered or "false" in lowered:
+    if "rue" in text or "alse" in text:
         text = _BOOL.sub(r"\1<bool>", text)
     if "<" in text or ">" in text:
         text = _BELOW.sub("", text)
     return text
 
 
-def _word_after(before: str, word: str) -> str:
-    """Return a word with placeholders. After "ECONNREFUSED", the port of an address names a service."""
-    replaced = _word(word)
-    if before in _CONNECTED and "://" not in replaced:
-        service = of_port(word)
-        if service:
-            return f"{service}://{replaced}"
-    return replaced
+def _with_service_of_port(address: str, replaced: str) -> str:
+    """Return the placeholder of an address. After "ECONNREFUSED", the port names a service."""
+    service = ""
+    if "://" not in replaced:
+        service = of_port(address)
+    if not service:
+        return replaced
+    return f"{service}://{replaced}"
 
 
 def _join_values(text: str) -> str:
@@ -254,7 +283,7 @@ def _join_values(text: str) -> str:
     if "<num> " in text:
         text = _DURATION_AFTER.sub("<duration>", text)
         text = _SIZE_AFTER.sub("<size>", text)
-    if "<" in text:
+    if _SIDE_BY_SIDE.search(text):
         text = _LIST.sub(r"\1", text)
         text = _AGAIN.sub("<size>", text)
         text = _LONG_TIME.sub("<duration>", text)
@@ -267,7 +296,7 @@ def _is_code(words: list[str], number: int) -> bool:
 
     For example, "HTTP 504", "exit code 137" and "502 Bad Gateway", whose words are those of the standard.
     """
-    bare = words[number].strip("#()[],.:;")
+    bare = words[number].strip(_AROUND_CODES)
     phrase = _PHRASES.get(bare, "")
     if phrase:
         following = "".join(words[number + 1 : number + 6]).lower()
@@ -276,17 +305,50 @@ def _is_code(words: list[str], number: int) -> bool:
     if number == 0 or not (_SHORT.search(words[number]) or CODE.fullmatch(bare)):
         return False
     preceding = " ".join(words[max(0, number - 2) : number])
-    return _CODES.search(f"{preceding} ") is not None
+    return _TAKE_CODES[f"{preceding} "]
 
 
-@lru_cache(maxsize=1 << 16)
-def _word(word: str) -> str:
+def _take_code(preceding: str) -> bool:
+    """Return whether a number after these words is a code, for example after "exit status "."""
+    return _CODES.search(preceding) is not None
+
+
+_TAKE_CODES: Final = Memo(_take_code)
+
+
+class _ReadWord(NamedTuple):
+    """A word with placeholders instead of values, and whether it can be a code next to certain words."""
+
+    replaced: str
+    may_be_code: bool
+
+
+def _read_word(word: str) -> _ReadWord | None:
+    """Return a word with placeholders, or None if it has no value."""
+    if word.isalpha() or _NO_VALUE.fullmatch(word):
+        return None
+    if word.isdecimal() and len(word) < _FEWEST_HEX_DIGITS:
+        return _ReadWord("<num>", may_be_code=True)
     if word[0] in "[(" and _BRACKETED_CODE.fullmatch(word):
-        return word
-    text = _VALUES.sub(_placeholder, word)
-    if "=" in text:
-        text = _PAIRED.sub(_pair, text)
-    return text
+        return None
+    values = _VALUES_OF_SIMPLE_WORD
+    if _SIGNS_OF_PLACES.search(word):
+        values = _VALUES
+    replaced = values.sub(_placeholder, word)
+    if "=" in replaced:
+        replaced = _PAIRED.sub(_pair, replaced)
+    if replaced == word:
+        return None
+    bare = word.strip(_AROUND_CODES)
+    is_number = bare in _PHRASES or _SHORT.search(word) is not None
+    return _ReadWord(replaced, is_number or CODE.fullmatch(bare) is not None)
+
+
+_FEWEST_HEX_DIGITS: Final = 8
+"""Digits of the shortest number that can be a date or an id."""
+_AROUND_CODES: Final = "#()[],.:;"
+"""Signs around a code, which do not belong to it."""
+_READ_WORDS: Final = Memo(_read_word, most=1 << 16)
 
 
 def _pair(found: re.Match[str]) -> str:
@@ -368,8 +430,10 @@ def _names_something(found: re.Match[str], text: str) -> bool:
         return True
     if text.lower() in _KEPT or _NAMED_CODE.match(text):
         return True
+    if found.string[found.end() : found.end() + 1] != "." or not _MODULE.match(text):
+        return False
     # an exception of a module, such as sqlite3.OperationalError
-    return bool(_MODULE.match(text) and _TYPE_AFTER.match(found.string, found.end()))
+    return _TYPE_AFTER.match(found.string, found.end()) is not None
 
 
 def _with_service(kind: str, address: str) -> str:

@@ -52,7 +52,7 @@ def read_document(text: str | None) -> Document:
 def plain_text(body: str) -> str:
     """Return the part of a body that is read, without blanks around it and colors of a terminal."""
     text = its_ends(body.strip().lstrip("\ufeff"))
-    if "\x1b[" in text:
+    if "\x1b" in text:
         text = _TERMINAL_COLOR.sub("", text).strip()
     return text
 
@@ -71,6 +71,7 @@ def _of_trace(trace: StackTrace) -> Document:
         "trace",
         (trace.language, *types, *details, f"at {trace.frame}"),
         (shortened(message),),
+        trace,
     )
 
 

@@ -49,23 +49,22 @@ Error = tuple[str, str]
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A function on a stack, the file if the trace names it, and the owner."""
+    """A function on a stack, and the file if the trace names it."""
 
     function: str
     path: str = ""
     column: int | None = None
     """The column in a line of JavaScript."""
-    owner: Owner = Owner.APPLICATION
 
     @property
     def minified(self) -> bool:
         """True if the function has another name in the next build."""
         return is_minified(self.function, self.path, self.column)
 
-
-def owned_frame(function: str, path: str = "", column: int | None = None) -> Frame:
-    """Return a frame with the owner that the name and the path of the function tell."""
-    return Frame(function, path, column, owner_of(function, path))
+    @property
+    def owner(self) -> Owner:
+        """The owner of the function, by name and path."""
+        return owner_of(self.function, self.path)
 
 
 class StackTrace(msgspec.Struct, frozen=True):
@@ -105,35 +104,36 @@ def trace_of(language: str, errors: Iterable[Error], frames: list[Frame]) -> Sta
 
 
 def _first_application(frames: list[Frame], language: str) -> str:
-    """Return the qualified function nearest to the error that the application owns, else the best owner."""
+    """Return the qualified function nearest to the error that the best owner in the trace has.
+
+    For example, of `Validate.notEmpty`, `OrderService.total` and `OrderServiceTest.adds`, the second. If a
+    trace contains frames of libraries only, the first one is returned.
+    """
+    # nearly all traces have a frame of the application near the error, so that most frames are not judged
     for frame in frames:
         if frame.owner is Owner.APPLICATION:
-            name = _named(frame, language)
-            if name:
-                return name
+            own = [frame]
             break
-    own = _own(frames)
+    else:
+        own = _own(frames)
     if not own or own[0].minified:
         return ""
     return next(filter(None, (_named(frame, language) for frame in own)), "")
 
 
-def _own(frames: Iterable[Frame]) -> list[Frame]:
-    """Return the distinct frames of the best owner in a trace, in their order.
-
-    For example, of `Validate.notEmpty`, `OrderService.total` and `OrderServiceTest.adds`, only the second. If
-    a trace contains frames of libraries only, all of them are returned.
-    """
-    distinct = list(dict.fromkeys(frames))
-    best = min((frame.owner for frame in distinct), default=Owner.RUNTIME)
-    return [frame for frame in distinct if frame.owner is best]
+def _own(frames: list[Frame]) -> list[Frame]:
+    """Return the frames of the best owner in a trace, in their order."""
+    owners = [frame.owner for frame in frames]
+    best = min(owners, default=Owner.RUNTIME)
+    pairs = zip(frames, owners, strict=True)
+    return [frame for frame, owner in pairs if owner is best]
 
 
 def _recursive_application(frames: list[Frame], language: str) -> str:
     """Return the function that called itself until the stack overflowed."""
     occurrences = Counter(frames)
     counts = Counter[str]()
-    for frame in _own(occurrences):
+    for frame in _own(list(occurrences)):
         counts[_named(frame, language)] += occurrences[frame]
     return frequent(counts)
 

@@ -29,8 +29,8 @@ from toolkit.signatures.languages.ruby import read_ruby
 from toolkit.signatures.languages.rust import read_rust
 from toolkit.signatures.trace_frames import StackTrace
 
-_START: Final = 2_000
-"""Characters at the start of a trace, which usually show the language."""
+_STARTS: Final = (600, 2_000)
+"""Characters at the start of a trace that show the language, of most traces and of nearly all traces."""
 MAX_LINES: Final = 4_000
 """Lines of a trace that are read. A longer trace is a recursion: the start and the end tell enough."""
 
@@ -43,20 +43,21 @@ def stack_trace(text: str) -> StackTrace | None:
     >>> found.errors, found.frame
     ((('ZeroDivisionError', 'no division'),), 'orders.total')
     """
-    trace = _find_trace(text[:_START], text)
-    if trace is None and len(text) > _START:
-        trace = _find_trace(text, text)
-    return trace
+    for length in _STARTS:
+        if length < len(text):
+            trace = _find_trace(text[:length], text)
+            if trace is not None:
+                return trace
+    return _find_trace(text, text)
 
 
 def _find_trace(part: str, text: str) -> StackTrace | None:
     """Return the trace of the first language whose sign is in a part of a message."""
-    for language in _LANGUAGES:
-        if not language.is_in(part):
-            continue
-        trace = language.read(_lines(text))
-        if trace is not None and trace.errors:
-            return trace
+    for word, is_sign, read in _SIGNS:
+        if word in part and is_sign(part):
+            trace = read(_lines(text))
+            if trace is not None and trace.errors:
+                return trace
     return None
 
 
@@ -78,12 +79,6 @@ class _Language(NamedTuple):
     words: tuple[str, ...]
     pattern: re.Pattern[str]
     read: Callable[[list[str]], StackTrace | None]
-
-    def is_in(self, part: str) -> bool:
-        """Return whether a part of a message has the signs of the language."""
-        if not any(word in part for word in self.words):
-            return False
-        return self.pattern.search(part) is not None
 
 
 def _language(
@@ -147,3 +142,11 @@ _LANGUAGES: Final = (
     ),
     _language(("at ",), _AT + r"(?:[A-Z]\w*\.)+[\w<>`]+\(", read_dotnet),
 )
+
+
+_SIGNS: Final = [
+    (word, language.pattern.search, language.read)
+    for language in _LANGUAGES
+    for word in language.words
+]
+"""Each word with the search of a pattern, and the parser."""

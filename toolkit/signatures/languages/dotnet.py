@@ -15,7 +15,6 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
-    owned_frame,
     trace_of,
 )
 
@@ -46,7 +45,7 @@ def _frame(line: str) -> Frame | None:
     found = _FRAME.match(line)
     if found is None:
         return None
-    return owned_frame(found[1])
+    return Frame(found[1])
 
 
 _FRAME_OF_LINE: Final = Memo(_frame)

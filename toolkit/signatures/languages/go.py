@@ -19,7 +19,6 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
-    owned_frame,
     trace_of,
 )
 
@@ -67,7 +66,7 @@ class _Reader:
         found = _FRAME.match(line.removeprefix("created by "))
         if found is not None:
             function = found[1].rpartition("/")[2]
-            self.frames.append(owned_frame(function, line_after(self._lines, number)))
+            self.frames.append(Frame(function, line_after(self._lines, number)))
 
 
 def line_after(lines: list[str], number: int) -> str:

@@ -24,7 +24,6 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
-    owned_frame,
     trace_of,
 )
 
@@ -137,7 +136,7 @@ def _frame(line: str) -> Frame | None:
     if not found:
         return None
     column = int((found[3] or "0")[:_MOST_DIGITS])
-    return owned_frame(found[1] or "", found[2] or "", column)
+    return Frame(found[1] or "", found[2] or "", column)
 
 
 _FRAME_OF_LINE: Final = Memo(_frame)

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import filterfalse
 from typing import Final, NamedTuple
 
-from toolkit.signatures.frame_owners import Owner
 from toolkit.signatures.remembering import Memo, cached
 from toolkit.signatures.trace_frames import MOST_FRAMES, Frame, StackTrace, frequent
 
@@ -91,10 +91,10 @@ def _ends_stack(line: str) -> bool:
 
 def _function(kind: str, frames: list[Frame]) -> str:
     """Return the function of the program nearest to the error; the frequent one of a recursion."""
-    own = [frame for frame in frames if frame.owner is Owner.APPLICATION] or frames
+    own = filterfalse(_is_of_runtime, frames)
     if kind == "stack-overflow":
-        return frequent(Counter(frame.function for frame in own))
-    return own[0].function
+        return frequent(Counter(frame.function for frame in list(own) or frames))
+    return next(own, frames[0]).function
 
 
 class _NumberedFrame(NamedTuple):
@@ -115,23 +115,22 @@ def _numbered_frame(line: str) -> _NumberedFrame | None:
         if place is not None:
             path = place[1]
             function = function[: place.start()]
-        return _NumberedFrame(number, _owned_frame(function, path))
+        return _NumberedFrame(number, Frame(_function_name(function), path))
     by_valgrind = _VALGRIND_FRAME.match(line)
     if by_valgrind is not None:
-        return _NumberedFrame("", _owned_frame(by_valgrind[1], by_valgrind[2] or ""))
+        function = _function_name(by_valgrind[1])
+        return _NumberedFrame("", Frame(function, by_valgrind[2] or ""))
     return None
 
 
 _FRAME_OF_LINE: Final = Memo(_numbered_frame)
 
 
-def _owned_frame(signature: str, path: str) -> Frame:
-    """Return a frame, owned by the runtime by name, by path, or because it has only an address."""
-    function = _function_name(signature)
-    has_only_address = function.startswith(("0x", "("))
-    if has_only_address or _RUNTIME.match(function) or _RUNTIME_PATH.search(path):
-        return Frame(function, path, None, Owner.RUNTIME)
-    return Frame(function, path)
+def _is_of_runtime(frame: Frame) -> bool:
+    """Return whether a frame is of the runtime, by name, by path, or because it has only an address."""
+    if frame.function.startswith(("0x", "(")) or _RUNTIME.match(frame.function):
+        return True
+    return _RUNTIME_PATH.search(frame.path) is not None
 
 
 def _named_error(line: str) -> str | None:

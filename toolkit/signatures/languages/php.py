@@ -20,7 +20,6 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
-    owned_frame,
     trace_of,
 )
 
@@ -65,4 +64,4 @@ def _frames(line: str) -> list[Frame]:
     function = call.partition("(")[0].replace("->", ".").replace("::", ".")
     if not function:
         return []
-    return [owned_frame(function, path or without_path or "")]
+    return [Frame(function, path or without_path or "")]

@@ -18,7 +18,6 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
-    owned_frame,
     trace_of,
 )
 
@@ -51,7 +50,7 @@ def read_ruby(lines: list[str]) -> StackTrace:
         elif not frames and not errors:
             errors += _errors_above(line_above)
         method = _CLASS.sub("", plain_name(function))
-        frames.append(owned_frame(method, path))
+        frames.append(Frame(method, path))
     return trace_of("ruby", errors, frames)
 
 

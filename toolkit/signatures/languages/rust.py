@@ -23,7 +23,6 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
-    owned_frame,
     trace_of,
 )
 
@@ -72,13 +71,13 @@ class _Reader:
         found = _FRAME.match(line)
         if found is not None:
             path = line_after(self._lines, number).removeprefix("at ")
-            self._frames.append(owned_frame(found[1], path))
+            self._frames.append(Frame(found[1], path))
 
     def trace(self) -> StackTrace:
         """Return the trace of all lines."""
         frames = self._frames
         if not frames and self._source:
-            frames = [owned_frame("", self._source)]
+            frames = [Frame("", self._source)]
         trace = trace_of("rust", self.errors, frames)
         if self._source and not trace.frame:
             return StackTrace("rust", trace.errors, file_stem(self._source), ())

@@ -1,0 +1,80 @@
+"""Results are remembered without changing them, and no quick search misses what a slow one finds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.signatures import placeholders
+from toolkit.signatures.reading import read_document
+from toolkit.signatures.remembering import Memo
+from toolkit.signatures.traces import stack_trace
+
+PARTS_OF_TIMES = (
+    "1", "12", "3", "2026", "20260102", "Jan", "May", "Sept", "Monday", " ", ", ", "-", "/", ".", ":", "_",
+    "T", "Z", "+02:00", "AM", "x", "[", "03:10", "03:10:59.123", "10.0.0.1", "3rd",
+)  # fmt: skip
+
+
+def test_a_memo_computes_each_short_string_once():
+    """A known string is looked up, and a long one is computed again."""
+    computed: list[str] = []
+
+    def length(text: str) -> int:
+        computed.append(text)
+        return len(text)
+
+    memo = Memo(length, longest=5)
+    assert list(map(memo.__getitem__, ["ab", "ab", "a long one", "a long one"])) == [
+        2,
+        2,
+        10,
+        10,
+    ]
+    assert computed == ["ab", "a long one", "a long one"]
+
+
+def test_a_full_memo_begins_again():
+    """The number of remembered strings is bounded."""
+    memo = Memo(len, most=10)
+    assert [memo[str(number)] for number in range(100)] == [1] * 10 + [2] * 90
+    assert len(memo) <= 10
+
+
+@given(st.lists(st.sampled_from(PARTS_OF_TIMES), max_size=8).map("".join))
+def test_every_time_has_a_part_that_is_searched_first(text: str):
+    """The search that saves the slow pattern of times misses none."""
+    if placeholders._TIMES.search(text):
+        assert placeholders._MAY_BE_TIME.search(text)
+
+
+@pytest.mark.parametrize(
+    "word", ["7", "1,024", "0x7ffe", "job-17", "00:1a:2b:3c:4d:5e", "0b7c1f0e-55a1-4b7e-9f13-2c8e6a90d1f4",
+             "deadbeefcafe01", "a_1-b", "x=7", "+5%", "#12", "v2", "sha256"],
+)  # fmt: skip
+def test_simple_words_are_read_as_by_the_whole_pattern(word: str):
+    """A word without signs of places has the same placeholders by the shorter pattern."""
+    by_whole_pattern = placeholders._VALUES.sub(placeholders._placeholder, word)
+    assert (
+        placeholders._VALUES_OF_SIMPLE_WORD.sub(placeholders._placeholder, word)
+        == by_whole_pattern
+    )
+
+
+def test_a_document_carries_its_trace():
+    """The trace of a body is read once; documents of other bodies have none."""
+    body = 'Traceback (most recent call last):\n  File "/app/a.py", line 1, in total\nKeyError: 7'
+    assert read_document(body).trace == stack_trace(body)
+    assert read_document("no price").trace is None
+
+
+def test_the_trace_of_a_page_is_compared():
+    """The frames of an error page are the frames of the trace in it."""
+    page = (
+        "<!DOCTYPE html>\n<title>Error</title><pre>TypeError: no price<br> &nbsp; &nbsp;at priceOf "
+        "(/srv/app/price.js:3:7)<br> &nbsp; &nbsp;at main (/srv/app/main.js:1:1)</pre>"
+    )
+    trace = read_document(page).trace
+    assert trace is not None
+    assert trace.frames == ("price.priceOf", "main.main")
