@@ -23,7 +23,7 @@ from toolkit.errors import (
     SettingsError,
     SnapshotDamagedError,
 )
-from toolkit.secrets.redaction import masking_key
+from toolkit.secrets.masking_key import masking_key
 from toolkit_service.startup import read_token
 
 pytestmark = pytest.mark.skipif(

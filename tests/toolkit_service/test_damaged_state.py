@@ -17,7 +17,7 @@ import pytest
 from tests.toolkit_service import full_disk_service
 from toolkit.base.private_files import make_folder
 from toolkit.errors import LocalServiceError, SettingsError
-from toolkit.secrets.redaction import masking_key
+from toolkit.secrets.masking_key import masking_key
 from toolkit_service.demo.local_service import LocalService
 from toolkit_service.queue.state import Store
 from toolkit_service.vectors.specs import IndexSpec

@@ -35,7 +35,9 @@ Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 MAX_DEPTH: Final = 100
 """Deepest nesting of conditions."""
 
-_ORDER_OPERATORS: Final = {
+_OPERATORS: Final = {
+    "=": operator.eq,
+    "!=": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -190,13 +192,11 @@ class Comparison(Condition):
         return f"{self.field} {self.op} {_literal(self.value)}"
 
     def _is_true(self, actual: Any) -> bool:
-        if self.op == "=":
-            return _equal(actual, self.value)
-        if self.op == "!=":
-            return not _equal(actual, self.value)
-        # A string is neither less nor greater than a number.
-        in_order = _ORDER_OPERATORS[self.op]
-        return _same_kind(actual, self.value) and bool(in_order(actual, self.value))
+        # A string is unequal to a number, and neither less nor greater.
+        if not _same_kind(actual, self.value):
+            return self.op == "!="
+        compare = _OPERATORS[self.op]
+        return bool(compare(actual, self.value))
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Membership(Condition):
         object.__setattr__(self, "values", tuple(map(_checked_value, self.values)))
 
     def text(self) -> str:
-        values = ", ".join(_literal(value) for value in self.values)
+        values = ", ".join(map(_literal, self.values))
         return f"{self.field} {_negation(self.negated)}IN ({values})"
 
     def _is_true(self, actual: Any) -> bool:
@@ -294,13 +294,7 @@ class _Combination(MetadataFilter):
     def __post_init__(self) -> None:
         flat: list[MetadataFilter] = []
         for part in self.parts:
-            if not isinstance(part, MetadataFilter):
-                raise _filter_error(
-                    f"{type(part).__name__} in a group", "metadata filters"
-                )
-            # (a AND b) AND c is the same as a AND b AND c
-            nested = part.parts if isinstance(part, type(self)) else (part,)
-            flat.extend(nested)
+            flat.extend(self._flattened(part))
         depth = 1 + max((part.depth for part in flat), default=0)
         if len(flat) < 2 or depth > MAX_DEPTH:  # noqa: PLR2004 - a group joins
             raise _filter_error(
@@ -309,6 +303,14 @@ class _Combination(MetadataFilter):
             )
         object.__setattr__(self, "parts", tuple(flat))
         object.__setattr__(self, "_depth", depth)
+
+    def _flattened(self, part: object) -> tuple[MetadataFilter, ...]:
+        """Return the parts of a part: (a AND b) AND c is the same as a AND b AND c."""
+        if isinstance(part, type(self)):
+            return part.parts
+        if isinstance(part, MetadataFilter):
+            return (part,)
+        raise _filter_error(f"{type(part).__name__} in a group", "metadata filters")
 
     @property
     def depth(self) -> int:
@@ -375,9 +377,7 @@ def _literal(value: Value) -> str:
     ("'it''s'", 'true', '0.5')
     """
     if isinstance(value, bool):
-        if value:
-            return "true"
-        return "false"
+        return str(value).lower()
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return repr(value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 from toolkit.base.arguments import nearest, plain, plain_list, text, whole
@@ -270,12 +271,8 @@ class FailureFilter:
 
     def _compared_fields(self) -> list[FilterField]:
         """Return the fields that the filter sets and that an entry has, so without `since` and `until`."""
-        with_members = [field for field in FIELDS.values() if field.members]
-        return [
-            field
-            for field in with_members
-            if getattr(self, field.name) not in (None, ())
-        ]
+        set_fields = map(FIELDS.__getitem__, self._set_names())
+        return [field for field in set_fields if field.members]
 
     def _field_matches(self, field: FilterField, row: Mapping[str, Any]) -> bool:
         wanted: Any = getattr(self, field.name)
@@ -286,7 +283,7 @@ class FailureFilter:
         accepted = wanted
         if not field.many:
             accepted = (wanted,)
-        return any(value in accepted for value in _row_values(row, field))
+        return any(map(accepted.__contains__, _row_values(row, field)))
 
     def scope(self) -> dict[str, Any]:
         """Return the fields that are set as JSON values, for receipts, which compare scopes."""
@@ -304,15 +301,11 @@ class FailureFilter:
 
     def _set_fields(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
         """Return the values of the fields that are set, times as ISO 8601."""
-        set_fields = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if value in (None, ()):
-                continue
-            set_fields[item.name] = (
-                _iso(value) if isinstance(value, datetime) else value
-            )
-        return set_fields
+        return {name: _as_iso(getattr(self, name)) for name in self._set_names()}
+
+    def _set_names(self) -> list[str]:
+        names = (item.name for item in fields(self))
+        return [name for name in names if getattr(self, name) not in (None, ())]
 
 
 _CALL: Final = PublicCall(
@@ -368,19 +361,44 @@ def _iso(value: datetime) -> str:
     return f"{value.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
 
 
+def _as_iso(value: Any) -> Any:
+    """Return a time as ISO 8601, and another value as it is."""
+    if isinstance(value, datetime):
+        return _iso(value)
+    return value
+
+
+_UNSENDABLE: Final = {
+    MASK_START: "a masked value cannot be sent",
+    # the service splits the parameter at commas
+    ",": "a value with a comma cannot be sent",
+}
+"""Reasons by the sign in a value."""
+
+
 def unsendable_reasons(wanted: FailureFilter) -> dict[str, str]:
     """Return the names of the fields that the service cannot compare, each with the reason."""
     reasons = {}
-    for field in FIELDS.values():
-        values = getattr(wanted, field.name) if field.many else ()
-        if values and not field.parameter:
-            reasons[field.name] = "the service cannot filter by it"
-        elif any(MASK_START in value for value in values):
-            reasons[field.name] = "a masked value cannot be sent"
-        elif any("," in value for value in values):
-            # the service splits the parameter at commas
-            reasons[field.name] = "a value with a comma cannot be sent"
+    for field in filter(_accepts_many, FIELDS.values()):
+        reason = _unsendable_reason(field, getattr(wanted, field.name))
+        if reason is not None:
+            reasons[field.name] = reason
     return reasons
+
+
+def _accepts_many(field: FilterField) -> bool:
+    return field.many
+
+
+def _unsendable_reason(field: FilterField, values: tuple[Any, ...]) -> str | None:
+    """Return why the service cannot compare these values, or None if it can."""
+    if not values:
+        return None
+    if not field.parameter:
+        return "the service cannot filter by it"
+    joined_values = "\n".join(values)
+    signs = filter(joined_values.__contains__, _UNSENDABLE)
+    return next(map(_UNSENDABLE.__getitem__, signs), None)
 
 
 def names_error(line: str, wanted: tuple[str, ...]) -> bool:
@@ -412,13 +430,17 @@ def _row_values(row: Mapping[str, Any], field: FilterField) -> list[object]:
         value = _none_if_missing(row.get(name))
         if name == "labels" and isinstance(value, str):
             value = json.loads(value)
-        if isinstance(value, datetime):
-            value = milliseconds(value)
-        if isinstance(value, list | tuple):
-            values.extend(value)
-        else:
-            values.append(value)
+        values += _comparable_values(value)
     return values
+
+
+def _comparable_values(value: Any) -> Iterable[object]:
+    """Return the items of an array, or one value; a time in milliseconds."""
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, datetime):
+        return [milliseconds(value)]
+    return [value]
 
 
 def _none_if_missing(value: Any) -> Any:
@@ -436,15 +458,19 @@ def _error_line(row: Mapping[str, Any]) -> str:
     if _is_frame_row(row) and "error" in row:
         return str(_none_if_missing(row["error"]) or "")
     # an entry of the service, or a row without the column
-    body = _none_if_missing(row.get("responseBody", row.get("response_body")))
-    if isinstance(body, str) and body:
-        return error_text(body).text
-    encoded = _none_if_missing(
-        row.get("responseBodyBase64", row.get("response_body_base64"))
-    )
-    if isinstance(encoded, str) and encoded:
+    body = _text_member(row, "responseBody", "response_body")
+    encoded = _text_member(row, "responseBodyBase64", "response_body_base64")
+    if encoded is not None and body is None:
         return _encoded_error_line(encoded)
-    return error_text(None).text
+    return error_text(body).text
+
+
+def _text_member(row: Mapping[str, Any], member: str, column: str) -> str | None:
+    """Return the text of an entry or of a row of a frame, or None if it is empty or missing."""
+    value = row.get(member, row.get(column))
+    if isinstance(value, str):
+        return value or None
+    return None
 
 
 def _encoded_error_line(encoded: str) -> str:
@@ -474,7 +500,9 @@ def _read(field: FilterField, argument: Any, now: datetime) -> object:
 
 def _read_several(field: FilterField, argument: Any) -> tuple[Any, ...]:
     """Return the values of a field without duplicates. The values of a set are sorted."""
-    argument = () if argument is None else plain_list(plain(argument))
+    if argument is None:
+        return ()
+    argument = plain_list(plain(argument))
     items = argument
     if _is_single(argument):
         items = [argument]
@@ -500,19 +528,28 @@ def _is_single(argument: Any) -> bool:
 
 def _read_one(field: FilterField, value: object) -> Any:
     """Return one string or one status."""
-    expected = "a string of at least one character, or several of them"
-    if field.kind == "status":
-        expected = "an HTTP status from 100 to 999, for example 500, or several of them"
+    read, expected = _VALUE_READERS[field.kind]
     try:
-        if field.kind == "status":
-            return whole(field.name, value, least=100, most=999)
-        return text(field.name, value, empty=False)
+        return read(field.name, value)
     except InputError as error:
         raise _filter_error(
             got=f"{error.got} for {field.name}",
             expected=expected,
             next_step=f"Leave {field.name} out to match every value.",
         ) from None
+
+
+_VALUE_READERS: Final[dict[str, tuple[Callable[[str, object], Any], str]]] = {
+    "text": (
+        partial(text, empty=False),
+        "a string of at least one character, or several of them",
+    ),
+    "status": (
+        partial(whole, least=100, most=999),
+        "an HTTP status from 100 to 999, for example 500, or several of them",
+    ),
+}
+"""The function for one value of a kind of field, and the description of values."""
 
 
 def _nearest_argument(name: str) -> str:

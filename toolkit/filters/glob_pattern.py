@@ -22,7 +22,8 @@ part of 991 characters and a string of 48 KB.
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ _MOST_STEPS: Final = 1 << 20
 _TOKEN: Final = re.compile(
     r"\[(?P<negation>\^?)(?P<members>\]?[^\]]*)\]|(?P<single>.)", re.DOTALL
 )
-_RANGE: Final = re.compile(r"(?P<low>.)-(?P<high>.)|(?P<single>.)", re.DOTALL)
+_RANGE: Final = re.compile(r"(?P<low>.)(?:-(?P<high>.))?", re.DOTALL)
 
 
 class GlobPattern:
@@ -124,23 +125,7 @@ def _matches_long(segments: list[_Segment], text: str) -> bool:
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     # segments often repeat the same characters
     positions = cache(lambda characters: characters.positions(codes))
-
-    def find(segment: _Segment, start: int, end: int) -> int:
-        """Return the end of the leftmost match between two positions, or -1."""
-        # `possible` tells for each position whether the segment matches from there. For example, "ab" in
-        # "xaab":
-        #
-        #     position           0  1  2
-        #     "a" there          .  x  x
-        #     "b" one further    .  .  x
-        #     possible           .  .  x     the match begins at position 2
-        possible = np.ones(max(0, end - start - len(segment) + 1), np.bool_)
-        for offset, characters in enumerate(segment, start):
-            possible &= positions(characters)[offset : offset + len(possible)]
-        if possible.any():
-            return start + int(possible.argmax()) + len(segment)
-        return -1
-
+    find = partial(_find, positions)
     first, *later = segments
     if not later:
         return len(text) == len(first) and find(first, 0, len(text)) >= 0
@@ -156,6 +141,29 @@ def _matches_long(segments: list[_Segment], text: str) -> bool:
     return 0 <= position <= last_start and find(last, last_start, len(text)) >= 0
 
 
+def _find(
+    positions: Callable[[_Characters], NDArray[np.bool_]],
+    segment: _Segment,
+    start: int,
+    end: int,
+) -> int:
+    """Return the end of the leftmost match of a segment between two positions, or -1.
+
+    `possible` tells for each position whether the segment matches from there. For example, "ab" in "xaab"::
+
+        position           0  1  2
+        "a" there          .  x  x
+        "b" one further    .  .  x
+        possible           .  .  x     the match begins at position 2
+    """
+    possible = np.ones(max(0, end - start - len(segment) + 1), np.bool_)
+    for offset, characters in enumerate(segment, start):
+        possible &= positions(characters)[offset : offset + len(possible)]
+    if possible.any():
+        return start + int(possible.argmax()) + len(segment)
+    return -1
+
+
 def _segments(pattern: str) -> list[_Segment]:
     """Split a pattern at its stars. Each item of a segment matches one character.
 
@@ -169,7 +177,7 @@ def _segments(pattern: str) -> list[_Segment]:
         else:
             segments[-1].append(_characters(token))
     # "**" leaves an empty segment, which matches anywhere and can be dropped.
-    between = [segment for segment in segments[1:-1] if segment]
+    between = filter(None, segments[1:-1])
     return [segments[0], *between, *segments[1:][-1:]]
 
 
@@ -198,7 +206,8 @@ def _ranges(members: str) -> tuple[tuple[str, str], ...]:
         raise _pattern_error("an empty set", "characters between '[' and ']'")
     ranges = []
     for part in _RANGE.finditer(members):
-        low, high = part["low"] or part["single"], part["high"] or part["single"]
+        low = part["low"]
+        high = part["high"] or low
         if low > high:
             raise _pattern_error(
                 f"the range {low}-{high}", "a range with the lower end first"

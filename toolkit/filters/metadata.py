@@ -5,6 +5,7 @@ A quote inside a string is written twice, as in SQL (``'it''s'``). The service d
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -132,17 +133,17 @@ class _FilterParser:
 
     def any_of(self) -> MetadataFilter:
         """Parse conditions joined by AND and OR. AND binds more tightly than OR."""
-        groups, parts = [], [self._condition()]
-        while True:
-            if self._take("AND") is not None:
-                parts.append(self._condition())
-                continue
-            groups.append(And(tuple(parts)) if len(parts) > 1 else parts[0])
-            if self._take("OR") is None:
-                if len(groups) > 1:
-                    return Or(tuple(groups))
-                return groups[0]
-            parts = [self._condition()]
+        groups = [self._all_of()]
+        while self._take("OR") is not None:
+            groups.append(self._all_of())
+        return _combined(Or, groups)
+
+    def _all_of(self) -> MetadataFilter:
+        """Parse conditions joined by AND."""
+        parts = [self._condition()]
+        while self._take("AND") is not None:
+            parts.append(self._condition())
+        return _combined(And, parts)
 
     def need(self, name: str) -> str:
         """Take the next token. Raise FilterSyntaxError if it does not have this name."""
@@ -166,15 +167,7 @@ class _FilterParser:
 
     def _condition(self) -> MetadataFilter:
         if self._take("'('") is not None:
-            self._depth += 1
-            if self._depth > MAX_DEPTH:
-                raise self.error(
-                    self._start, "one more '('", f"parentheses at most {MAX_DEPTH} deep"
-                )
-            inner = self.any_of()
-            self.need("')'")
-            self._depth -= 1
-            return inner
+            return self._in_parentheses()
         if (has := self._take("HAS")) is not None:
             negated = len(has.split()) > len(("HAS", "FIELD"))
             field = self.need("a field")
@@ -196,6 +189,18 @@ class _FilterParser:
         pattern = _unquoted(self.need("text in quotes"))
         self._checked(GlobPattern, pattern)
         return self._checked(Glob, field, pattern, negated=negated, start=start)
+
+    def _in_parentheses(self) -> MetadataFilter:
+        """Parse the conditions after an opening parenthesis."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self.error(
+                self._start, "one more '('", f"parentheses at most {MAX_DEPTH} deep"
+            )
+        inner = self.any_of()
+        self.need("')'")
+        self._depth -= 1
+        return inner
 
     def _values(self) -> tuple[str | int | float | bool, ...]:
         self.need("'('")
@@ -229,9 +234,9 @@ class _FilterParser:
             position = self._start
             if start is not None:
                 position = start
-            raise self.error(
-                position, error.got or error.doing, error.expected or "a value"
-            ) from None
+            got = error.got or error.doing
+            expected = error.expected or "a value"
+            raise self.error(position, got, expected) from None
 
     def _take(self, name: str) -> str | None:
         """Take the next token if it has this name, else return None."""
@@ -248,7 +253,7 @@ class _FilterParser:
         """Return the error for a token that is not one of the expected tokens."""
         position = _SPACE.match(self._text, self._next).end()  # type: ignore[union-attr]
         word = _WORD.match(self._text, position)
-        *others, last = (name for name in _TOKENS if name in self._tried)
+        *others, last = filter(self._tried.__contains__, _TOKENS)
         expected = last
         if others:
             expected = f"{', '.join(others)} or {last}"
@@ -256,6 +261,15 @@ class _FilterParser:
         if word:
             got = repr(word[0][:40])
         return self.error(position, got, expected, _hint(self._text, position))
+
+
+def _combined(
+    combination: type[And | Or], parts: list[MetadataFilter]
+) -> MetadataFilter:
+    """Return the combination of several parts, or the only part."""
+    if len(parts) == 1:
+        return parts[0]
+    return combination(tuple(parts))
 
 
 def _unquoted(token: str) -> str:
@@ -271,7 +285,7 @@ def _number(token: str) -> int | float:
     if token.lstrip("+-").isdigit():
         return int(token)
     number = float(token)
-    if number in (float("inf"), float("-inf")):
+    if math.isinf(number):
         raise InputError("reading a number", got=token, expected="a finite number")
     return number
 

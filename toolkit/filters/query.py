@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from inspect import signature
 from numbers import Real
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from toolkit.filters.metadata import MetadataFilter
 WeightingStrategy = Literal["IDF"]
 FusionAlgorithm = Literal["RRF", "DBSF"]
 QueryMode = Literal["HYBRID", "DENSE", "SPARSE"]
+
+T = TypeVar("T")
 
 
 class SparsePair(NamedTuple):
@@ -119,18 +121,16 @@ class VectorQuery:
         query_mode: QueryMode | None = None,
     ) -> None:
         values: dict[str, object] = {
-            "vector": None if vector is None else tuple(numbers("vector", vector)),
-            "data": None if data is None else text("data", data, empty=False),
-            "sparse": None if sparse is None else sparse_vector("sparse", sparse),
-            "id": None if id is None else unmasked("id", text("id", id, empty=False)),
+            "vector": _if_given(_dense_vector, "vector", vector),
+            "data": _if_given(_some_text, "data", data),
+            "sparse": _if_given(sparse_vector, "sparse", sparse),
+            "id": _if_given(_identity, "id", id),
             "exclude_self": flag("exclude_self", exclude_self),
             "top_k": whole("top_k", top_k),
             "include_metadata": flag("include_metadata", include_metadata),
             "include_vectors": flag("include_vectors", include_vectors),
             "include_data": flag("include_data", include_data),
-            "filter": filter.text()
-            if isinstance(filter, MetadataFilter)
-            else text("filter", filter),
+            "filter": _filter_text(filter),
             "namespace": unmasked("namespace", text("namespace", namespace)),
             "weighting_strategy": choice(
                 "weighting_strategy",
@@ -223,6 +223,31 @@ class VectorQuery:
 _QUESTIONS: Final = ("vector", "data", "sparse", "id")
 _DEFAULTS: Final = signature(VectorQuery).parameters
 _CALL: Final = PublicCall("VectorQuery", tuple(_DEFAULTS))
+
+
+def _if_given(read: Callable[[str, Any], T], name: str, argument: Any) -> T | None:
+    """Return the checked value of an argument, or None if it was not passed."""
+    if argument is None:
+        return None
+    return read(name, argument)
+
+
+def _dense_vector(name: str, values: object) -> tuple[float, ...]:
+    return tuple(numbers(name, values))
+
+
+def _some_text(name: str, argument: object) -> str:
+    return text(name, argument, empty=False)
+
+
+def _identity(name: str, argument: object) -> str:
+    return unmasked(name, _some_text(name, argument))
+
+
+def _filter_text(argument: str | MetadataFilter) -> str:
+    if isinstance(argument, MetadataFilter):
+        return argument.text()
+    return text("filter", argument)
 
 
 def numbers(name: str, values: object) -> list[float]:

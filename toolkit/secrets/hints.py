@@ -130,12 +130,16 @@ def is_suspicious(text: str) -> bool:
     >>> is_suspicious("read ETIMEDOUT after 30 s"), is_suspicious("api_key: 17")
     (False, True)
     """
-    if not _ANY_SIGN.search(text):
-        lowered = text.lower()
-        has_word = any(word in lowered for word in _ANY_WORD_IN_LOWER_CASE)
-        if not has_word and not any(prefix in text for prefix in _ANY_WORD_OF_TOKENS):
-            return False
+    if not _ANY_SIGN.search(text) and not _has_word(text):
+        return False
     return _SUSPICIOUS.search(text) is not None
+
+
+def _has_word(text: str) -> bool:
+    """Return whether text without a sign contains a word that can be part of a secret."""
+    words_in = map(text.lower().__contains__, _ANY_WORD_IN_LOWER_CASE)
+    prefixes_in = map(text.__contains__, _ANY_WORD_OF_TOKENS)
+    return any(words_in) or any(prefixes_in)
 
 
 # Escapes of ASCII characters in JSON, HTML and URLs, and percent-encoded letters of other alphabets.

@@ -84,7 +84,7 @@ def _expression(words: Iterable[str], hyphen: str = "-?") -> str:
     >>> _expression(("otp", "conn-str"))
     'otp|conn-?str'
     """
-    return "|".join(word.replace("-", hyphen) for word in words)
+    return "|".join(words).replace("-", hyphen)
 
 
 _IS_SECRET: Final = re.compile(
@@ -185,9 +185,10 @@ _PROSE: Final = re.compile(
     r"|string|str|int|integer|number|object|array|boolean|optional|header|length|contains"
     r"|at least|at most)(?![\w\-.@/+])"
 )
-# Words that begin a sentence only if no quote precedes them: a password can be "the".
+# Other words begin a sentence only if no quote precedes them: a password can be "the".
 _PROSE_UNQUOTED: Final = re.compile(
-    r"(?i)(?:the|a|an|this|that|in|on|at|of|for|from|with|and|or|if|by|as|to|your|user)(?![\w\-.@/+=])"
+    rf"{_PROSE.pattern}"
+    r"|(?:the|a|an|this|that|in|on|at|of|for|from|with|and|or|if|by|as|to|your|user)(?![\w\-.@/+=])"
 )
 _READ_OF_PROSE: Final = 40  # characters of a value that tell whether it is a sentence
 
@@ -250,13 +251,15 @@ def secret_members(members: Mapping[str, object]) -> set[str]:
     >>> secret_members({"pin": 1, "n": 2}), "value" in secret_members({"name": "X-Api-Key", "value": "a"})
     ({'pin'}, True)
     """
-    secret = {name for name in members if is_secret_name(name)}
-    if not _VALUE_FIELDS.isdisjoint(members):
-        for field in _NAMING_FIELDS:
-            other_name = members.get(field)
-            if isinstance(other_name, str) and is_secret_name(other_name):
-                secret |= _VALUE_FIELDS
+    secret = set(filter(is_secret_name, members))
+    has_value = not _VALUE_FIELDS.isdisjoint(members)
+    if has_value and any(map(_is_secret_text, map(members.get, _NAMING_FIELDS))):
+        secret |= _VALUE_FIELDS
     return secret
+
+
+def _is_secret_text(value: object) -> bool:
+    return isinstance(value, str) and is_secret_name(value)
 
 
 def secret_items(items: Sequence[object]) -> set[int]:
@@ -273,15 +276,17 @@ def secret_items(items: Sequence[object]) -> set[int]:
     match items:
         case [str(name), str(value)] if is_pair(name, value):
             return {1}
-    secret = set()
-    for position, (previous, item) in enumerate(pairwise(items), start=1):
-        if (
-            isinstance(previous, str)
-            and isinstance(item, str)
-            and names_next(previous, item)
-        ):
-            secret.add(position)
-    return secret
+    neighbours = enumerate(pairwise(items), start=1)
+    return {position for position, (name, item) in neighbours if _names(name, item)}
+
+
+def _names(item: object, next_item: object) -> bool:
+    """Return whether two items of a JSON array are a secret name and the secret."""
+    return (
+        isinstance(item, str)
+        and isinstance(next_item, str)
+        and names_next(item, next_item)
+    )
 
 
 def names_next(name: str, value: str) -> bool:
@@ -320,10 +325,11 @@ def is_prose(value: str, *, quoted: bool) -> bool:
     >>> is_prose("is required", quoted=True), is_prose("hunter2", quoted=False)
     (True, False)
     """
+    first_words = _PROSE_UNQUOTED
+    if quoted:
+        first_words = _PROSE
     start = value[:_READ_OF_PROSE].lstrip(" \t[{(<\"'*")
-    if _PROSE.match(start):
-        return True
-    return not quoted and _PROSE_UNQUOTED.match(start) is not None
+    return first_words.match(start) is not None
 
 
 def is_random(value: str) -> bool:

@@ -422,6 +422,10 @@ def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     """
     likely = {index for word, index in _WORDS if word in lowered}
     for index in sorted(likely):
-        for match in PATTERNS[index].expression.finditer(text):
-            yield match.span(match.lastgroup or 0)
+        yield from map(_masked_span, PATTERNS[index].expression.finditer(text))
     yield from token_spans(text)
+
+
+def _masked_span(match: re.Match[str]) -> tuple[int, int]:
+    """Return the span of the last named group that matched, or of the whole match."""
+    return match.span(match.lastgroup or 0)

@@ -30,7 +30,8 @@ _NATIONAL: Final = re.compile(
 _CARD: Final = re.compile(r"(?<![\w.\-])[2-6](?:[ \-]?[0-9]){12,18}(?![\w\-])")
 _FEWEST_DIGITS, _MOST_DIGITS = 7, 15  # of an international number, by ITU-T E.164
 _DIGIT: Final = re.compile("[0-9]")
-_GREATEST_DIGIT: Final = 9
+_DOUBLED: Final = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
+"""The sum of the digits of the double of each digit: 8 becomes 16, and 1 + 6 = 7."""
 
 
 def personal_spans(text: str) -> Iterator[tuple[int, int]]:
@@ -40,16 +41,21 @@ def personal_spans(text: str) -> Iterator[tuple[int, int]]:
     [(0, 16), (18, 32)]
     """
     if "@" in text:
-        for match in _EMAIL.finditer(text):
-            yield match.span()
-    for match in _CARD.finditer(text):
-        if has_check_digit(match[0]):
-            yield match.span()
-    for match in _INTERNATIONAL.finditer(text):
-        if _FEWEST_DIGITS <= len(_DIGIT.findall(match[0])) <= _MOST_DIGITS:
-            yield match.span()
-    for match in _NATIONAL.finditer(text):
-        yield match.span()
+        yield from map(re.Match.span, _EMAIL.finditer(text))
+    cards = filter(_is_card, _CARD.finditer(text))
+    numbers = filter(_has_length_of_number, _INTERNATIONAL.finditer(text))
+    yield from map(re.Match.span, cards)
+    yield from map(re.Match.span, numbers)
+    yield from map(re.Match.span, _NATIONAL.finditer(text))
+
+
+def _is_card(match: re.Match[str]) -> bool:
+    return has_check_digit(match[0])
+
+
+def _has_length_of_number(match: re.Match[str]) -> bool:
+    digit_count = len(_DIGIT.findall(match[0]))
+    return _FEWEST_DIGITS <= digit_count <= _MOST_DIGITS
 
 
 def has_check_digit(number: str) -> bool:
@@ -61,14 +67,6 @@ def has_check_digit(number: str) -> bool:
     >>> has_check_digit("4111 1111 1111 1111"), has_check_digit("4111 1111 1111 1112")
     (True, False)
     """
-    total = 0
-    for position, digit in enumerate(reversed(_DIGIT.findall(number))):
-        summand = int(digit)
-        if position % 2:
-            summand *= 2
-        if (
-            summand > _GREATEST_DIGIT
-        ):  # 9 less is the sum of both digits: 16 becomes 1 + 6 = 7
-            summand -= _GREATEST_DIGIT
-        total += summand
-    return total % 10 == 0
+    digits = list(map(int, reversed(_DIGIT.findall(number))))
+    doubled = map(_DOUBLED.__getitem__, digits[1::2])
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0

@@ -12,7 +12,7 @@ without a sign (`BLOCKS`) are searched one by one.
 Example: in ``key nghp_16C7e42F292c6912E7710c838347Ae178B4a``, the ``_`` ends ``hp_``, which is an ending. The
 prefix is ``ghp_``, and 36 letters and digits follow, so that 40 characters are masked.
 
-False alarms are kept out by what follows a prefix: it has to be long enough (`_enough`), and its letters have
+The characters after a prefix keep out false alarms: they have to be enough (`least_length`), and letters have
 to be mixed with digits or capitals, unlike ``npm_17555797524366201024`` and ``glpat-example-of-a-name``.
 """
 
@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 ALPHABETS: Final = {
     "hex": "0-9a-f",
@@ -281,7 +282,35 @@ wandb_v1_             word     77    wandb.ai: keys
 """
 
 
-class TokenForm(NamedTuple):
+_SIGNS: Final = "_-.~"
+_WHOLE: Final = frozenset(
+    (
+        "key-",
+        "API-",
+        "ico-",
+        "pat.",
+        "sat.",
+        "v1.0-",
+        "csk-",
+        "sess-",
+        "secret_",
+        "p8e-",
+    )
+)
+"""Prefixes that also end ordinary words, such as ``monkey-``: their tokens are whole words of full length."""
+
+# characters of "sk-" and other short prefixes, which also end words such as "task-"
+_SHORT_PREFIX: Final = 3
+# least characters after a prefix if the token may be truncated
+_CUT_SHORT: Final = 16
+# characters that end a prefix and are looked up first
+_ENDING: Final = 3
+# characters that are read before a token is known to be one: no length is greater
+_WINDOW: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class TokenForm:
     """One line of the table."""
 
     prefix: str
@@ -289,6 +318,24 @@ class TokenForm(NamedTuple):
     length: int
     is_least: bool
     source: str
+
+    @property
+    def is_block(self) -> bool:
+        """Return whether the prefix ends without a sign."""
+        return self.prefix[-1] not in _SIGNS
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether only a whole word of the documented length is a token of this form."""
+        is_short = len(self.prefix) <= _SHORT_PREFIX
+        return is_short or self.is_block or self.prefix in _WHOLE
+
+    @property
+    def least_length(self) -> int:
+        """Return the least number of characters that have to follow the prefix."""
+        if self.is_exact:
+            return self.length
+        return min(self.length, _CUT_SHORT)
 
 
 def _read_table(table: str) -> dict[str, TokenForm]:
@@ -310,30 +357,8 @@ def _read_table(table: str) -> dict[str, TokenForm]:
 TOKEN_FORMS: Final = _read_table(_TABLE)
 """Every form by its prefix."""
 
-_SIGNS: Final = "_-.~"
 BLOCKS: Final = tuple(prefix for prefix in TOKEN_FORMS if prefix[-1] not in _SIGNS)
 """The prefixes that end without a sign."""
-
-_WHOLE: Final = frozenset(
-    (
-        "key-",
-        "API-",
-        "ico-",
-        "pat.",
-        "sat.",
-        "v1.0-",
-        "csk-",
-        "sess-",
-        "secret_",
-        "p8e-",
-    )
-)
-"""Prefixes that also end ordinary words, such as ``monkey-``: their tokens are whole words of full length."""
-
-_SHORT_PREFIX: Final = 3  # characters of "sk-" and other short prefixes, which also end words such as "task-"
-_CUT_SHORT: Final = 16  # least characters after a prefix if the token may be truncated
-_ENDING: Final = 3  # characters that end a prefix and are looked up first
-_WINDOW: Final = 400  # characters that are read before a token is known to be one: no length is greater
 
 _SIGN: Final = re.compile(f"[{re.escape(_SIGNS)}]")
 _RUNS: Final = {name: re.compile(f"[{signs}]*") for name, signs in ALPHABETS.items()}
@@ -383,25 +408,21 @@ def token_spans(text: str) -> Iterator[tuple[int, int]]:
     end = 0
     for sign in _SIGN.finditer(text):
         after = sign.end()
-        if after > end and text[after - _ENDING : after] in _ENDINGS:
-            span = _signed_token(text, after)
-            if span is not None:
-                yield span
-                end = span[1]
-    for prefix in BLOCKS:
-        if prefix in text:
-            yield from _blocks(text, TOKEN_FORMS[prefix])
+        may_end_prefix = after > end and text[after - _ENDING : after] in _ENDINGS
+        if may_end_prefix and (span := _signed_token(text, after)):
+            yield span
+            end = span[1]
+    for prefix in filter(text.__contains__, BLOCKS):
+        yield from _blocks(text, TOKEN_FORMS[prefix])
 
 
 def _signed_token(text: str, after: int) -> tuple[int, int] | None:
     """Return the span of the token whose prefix ends at this index; the longest prefix comes first."""
     for length in _LENGTHS:
-        form = TOKEN_FORMS.get(text[max(after - length, 0) : after])
-        if form is not None:
-            end = _token_end(text, after, form)
-            start = after - len(form.prefix)
-            if end and _begins_here(text, start, form):
-                return start, end
+        start = max(after - length, 0)
+        form = TOKEN_FORMS.get(text[start:after])
+        if form is not None and (end := _token_end(text, start, form)):
+            return start, end
     return None
 
 
@@ -410,9 +431,7 @@ def _blocks(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
     start = text.find(form.prefix)
     while start >= 0:
         after = start + len(form.prefix)
-        end = 0
-        if _begins_here(text, start, form):
-            end = _token_end(text, after, form)
+        end = _token_end(text, start, form)
         if end and not _FOUR_ALIKE.search(text, after, end):
             yield start, end
             after = end
@@ -421,51 +440,39 @@ def _blocks(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
 
 def _begins_here(text: str, start: int, form: TokenForm) -> bool:
     """Return whether a prefix may begin at this index: some only begin words."""
-    if form.prefix in BLOCKS:
-        return _IN_WORD.match(text[start - 1 : start]) is None
-    if _needs_all(form):
-        return _IN_NAME.match(text[start - 1 : start]) is None
-    return True
+    inside_word = _IN_NAME
+    if form.is_block:
+        inside_word = _IN_WORD
+    previous_character = text[start - 1 : start]
+    return not (form.is_exact and inside_word.match(previous_character))
 
 
-def _needs_all(form: TokenForm) -> bool:
-    """Return whether only a whole word of the documented length is a token of this form."""
-    return (
-        len(form.prefix) <= _SHORT_PREFIX
-        or form.prefix in _WHOLE
-        or form.prefix in BLOCKS
-    )
-
-
-def _enough(form: TokenForm) -> int:
-    """Return the least number of characters that have to follow the prefix."""
-    if _needs_all(form):
-        return form.length
-    return min(form.length, _CUT_SHORT)
-
-
-def _token_end(text: str, after: int, form: TokenForm) -> int:
-    """Return the index after the token whose prefix ends at this index, or 0 if no token follows."""
-    run = _RUNS[form.alphabet]
+def _token_end(text: str, start: int, form: TokenForm) -> int:
+    """Return the index after the token whose prefix begins at this index, or 0 if it is no token."""
+    if not _begins_here(text, start, form):
+        return 0
+    after = start + len(form.prefix)
     # Test the first characters only: megabytes of base64 may follow a sign, and mostly they are no token.
-    body = run.match(text, after, after + _WINDOW)
-    size = 0
-    if body:
-        size = len(body[0].rstrip("."))
-    if size < _enough(form) or not _IS_RANDOM.match(text, after, after + size):
+    end = _run_end(text, after, after + _WINDOW, form)
+    is_long_enough = end - after >= form.least_length
+    if not is_long_enough or not _IS_RANDOM.match(text, after, end):
         return 0
-    if _needs_all(form) and not form.is_least:
-        return _whole_end(text, after, form, size)
-    whole = run.match(text, after)
-    if not whole:
-        return 0
-    return after + len(whole[0].rstrip("."))
+    if form.is_exact and not form.is_least:
+        return _exact_end(text, after, end, form)
+    return _run_end(text, after, len(text), form)
 
 
-def _whole_end(text: str, after: int, form: TokenForm, size: int) -> int:
+def _run_end(text: str, after: int, limit: int, form: TokenForm) -> int:
+    """Return the index after the characters that a token of this form may have, without dots at the end."""
+    run = _RUNS[form.alphabet].match(text, after, limit)
+    if run is None:
+        return after
+    return after + len(run[0].rstrip("."))
+
+
+def _exact_end(text: str, after: int, run_end: int, form: TokenForm) -> int:
     """Return the end of a token of exactly the documented length, or 0 if a letter or digit follows."""
     end = after + form.length
-    longer = size > form.length or _IN_WORD.match(text[end : end + 1])
-    if longer:
+    if run_end > end or _IN_WORD.match(text[end : end + 1]):
         return 0
     return end

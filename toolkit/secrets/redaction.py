@@ -1,4 +1,4 @@
-"""Mask secrets, keep the masking key, and escape HTML.
+"""Mask secrets, and escape HTML.
 
 Three kinds of secrets are masked: our own live tokens, values under a secret *name* (for example an
 ``Authorization`` header), and values that *look* secret (``Bearer …``, a JWT, a PEM block, user info in
@@ -13,30 +13,25 @@ requests used the same token, but nobody without the key can test a guess.
 from __future__ import annotations
 
 import ast
-import errno
 import hmac
-import os
 import re
-import secrets
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from toolkit.base.errors import SettingsError
 from toolkit.base.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
-from toolkit.base.private_files import make_folder, make_private, user_folder
 from toolkit.base.visible_text import visible as visible  # noqa: PLC0414 - of this module for those above
 from toolkit.secrets.hints import is_suspicious
-from toolkit.secrets.named_values import Span
+from toolkit.secrets.masking_key import masking_key
 from toolkit.secrets.names import (
     is_secret_name,
     normalise_header,
     secret_items,
     secret_members,
 )
+from toolkit.secrets.pairs import NO_QUOTE, Span
 from toolkit.secrets.personal_data import PERSONAL_HINT, personal_spans
 from toolkit.secrets.spans import MASKED, decoded, text_spans, url_spans, without_masks
 
@@ -65,12 +60,6 @@ DISPLAYED_HEADERS: Final = frozenset(
 )
 """Header names (normalised) whose values may be shown in HTML and widgets. All others show a mask."""
 
-KEY_VARIABLE: Final = "TOOLKIT_MASKING_KEY"
-KEY_FILE_VARIABLE: Final = "TOOLKIT_MASKING_KEY_FILE"
-_KEY_BYTES: Final = 32
-_KEY_DIGITS: Final = re.compile(rb"[0-9a-fA-F]{64}")
-_MOST_KEY_BYTES: Final = 256  # read of a file, which may not be a key
-
 _LITERAL: Final = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 """A string as `repr` writes it."""
 
@@ -81,8 +70,10 @@ _AFTER: Final = frozenset(("", "&", '"'))
 _ONE_WORD: Final = re.compile(
     r"[\w.~+/:\-]*+"
 )  # without signs that end or divide a URL, an escape or a value
-_LAYERS: Final = 4  # of escapes: JSON in JSON in HTML
-_PASSES: Final = 4  # at most, until nothing more is found next to a new mask
+# layers of escapes that are read, with the text itself: JSON in JSON in HTML has four
+_LAYERS: Final = 4
+# times that text is searched, until nothing more is found next to a new mask
+_PASSES: Final = 4
 
 
 def _stays_here(what: str) -> SettingsError:
@@ -283,13 +274,18 @@ class Redactor:
     def leaf(self, value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
         """Mask a JSON value that is neither an object nor an array, as `value` does."""
         if isinstance(value, str):
-            if value and secret:
-                return self.mask(value)
-            return self.text(value)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and (secret or is_in(str(value))):
-            return self.mask(str(value))
+            return self._text_leaf(value, secret=secret)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        number = str(value)
+        if secret or is_in(number):
+            return self.mask(number)
         return value
+
+    def _text_leaf(self, value: str, *, secret: bool) -> str:
+        if secret and value:
+            return self.mask(value)
+        return self.text(value)
 
     def displayed_header(self, name: str, value: str) -> str:
         """Return the value of a header for HTML and widgets: only an allow-list of names stays readable."""
@@ -301,39 +297,36 @@ class Redactor:
     def _masked(self, text: str, find: Callable[[str], list[Span]]) -> str:
         """Mask the secrets that `find` finds, also with escapes decoded layer by layer."""
         for _ in range(_PASSES):
-            view: DecodedText | None = without_masks(DecodedText(text))
-            matches: list[_Found] = []
-            alone = True
-            for layer in range(_LAYERS):
-                if view is None:
-                    break
-                # Only the original text can be one URL. With escapes decoded, it may contain several.
-                search = find
-                if layer:
-                    search = text_spans
-                spans = search(view.text)
-                if self.masks_personal:
-                    spans += ((*span, -1) for span in personal_spans(view.text))
-                # If masks cannot change the meaning of the text around them, a second pass finds nothing new.
-                if layer == 0:
-                    alone = _are_separate(view.text, spans)
-                elif spans:
-                    alone = False
-                matches += _runs(text, view, spans)
-                view = decoded(view)
-            parts, end = [], 0
-            for match in _united(matches, text):
-                parts += [
-                    text[end : match.start],
-                    match.quote,
-                    self.mask(match.secret),
-                    match.quote,
-                ]
-                end = match.end
-            text = "".join((*parts, text[end:]))
-            if alone:
+            view = without_masks(DecodedText(text))
+            spans = self._with_personal(find(view.text), view.text)
+            matches = [*_runs(text, view, spans)]
+            # If masks cannot change the meaning of the text around them, a second pass finds nothing new.
+            is_final = _are_separate(view.text, spans)
+            # Only the original text can be one URL. With escapes decoded, it may contain several.
+            for layer in _decoded_layers(view):
+                decoded_spans = self._with_personal(text_spans(layer.text), layer.text)
+                matches += _runs(text, layer, decoded_spans)
+                is_final = is_final and not decoded_spans
+            text = self._with_masks(text, _united(matches, text))
+            if is_final:
                 break
         return text
+
+    def _with_personal(self, spans: list[Span], text: str) -> list[Span]:
+        """Return the spans, with the ones of personal data if these are masked."""
+        if self.masks_personal:
+            return [*spans, *((*span, NO_QUOTE) for span in personal_spans(text))]
+        return spans
+
+    def _with_masks(self, text: str, secrets: list[_Found]) -> str:
+        """Return the text with a mask in place of each secret."""
+        parts = []
+        end = 0
+        for secret in secrets:
+            mask = self.mask(secret.secret)
+            parts += [text[end : secret.start], secret.quote, mask, secret.quote]
+            end = secret.end
+        return "".join((*parts, text[end:]))
 
 
 _MASKING_PERSONAL: Final[WeakSet[Redactor]] = WeakSet()
@@ -347,6 +340,16 @@ class _Found(NamedTuple):
     end: int
     quote: str
     secret: str
+
+
+def _decoded_layers(view: DecodedText) -> Iterator[DecodedText]:
+    """Yield the text with one, two and more layers of escapes decoded."""
+    for _ in range(_LAYERS - 1):
+        layer = decoded(view)
+        if layer is None:
+            return
+        yield layer
+        view = layer
 
 
 def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
@@ -366,17 +369,21 @@ def _united(matches: list[_Found], text: str) -> list[_Found]:
     """Return the matches in order, with overlapping ones joined."""
     kept: list[_Found] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
-        if not kept or match.start >= kept[-1].end:
+        if kept and match.start < kept[-1].end:
+            kept[-1] = _joined(kept[-1], match, text)
+        else:
             kept.append(match)
-            continue
-        last = kept[-1]
-        if match.end > last.end:
-            kept[-1] = _Found(
-                last.start, match.end, last.quote, text[last.start : match.end]
-            )
-        elif match[:2] == last[:2]:  # the same with more escapes decoded
-            kept[-1] = match
     return kept
+
+
+def _joined(first: _Found, second: _Found, text: str) -> _Found:
+    """Return one match for two that overlap; the first begins earlier or is longer."""
+    if second.end > first.end:
+        joined_text = text[first.start : second.end]
+        return _Found(first.start, second.end, first.quote, joined_text)
+    if second[:2] == first[:2]:  # the same with more escapes decoded
+        return second
+    return first
 
 
 def _are_separate(text: str, spans: list[Span]) -> bool:
@@ -387,103 +394,6 @@ def _are_separate(text: str, spans: list[Span]) -> bool:
         and _ONE_WORD.fullmatch(text, start, end)
         for start, end, _ in spans
     )
-
-
-def masking_key(folder: Path | None = None) -> bytes:
-    """Return the key for mask tags: 32 random bytes in a private file of the user, which is made if missing.
-
-    By default, the file is in the configuration folder of the user. Masks stay comparable between syncs, and
-    snapshots never contain the key. Raises `SettingsError` if the file is a link or contains no key.
-
-    If that folder does not last, for example in a container, set `TOOLKIT_MASKING_KEY` to 64 hexadecimal
-    digits, or `TOOLKIT_MASKING_KEY_FILE` to the path of a file with 32 bytes or 64 hexadecimal digits.
-    """
-    if folder is None and (given := _given_key()) is not None:
-        return given
-    folder = folder or user_folder("config")
-    path = folder / "masking.key"
-    try:
-        make_folder(folder)
-        if not (path.exists() or path.is_symlink()):
-            make_private(path, secrets.token_bytes(32))
-        return _read_key(
-            path
-        )  # perhaps the key of another process, if that process was first
-    except OSError as error:
-        raise SettingsError(
-            f"reading the masking key {path.name!r} in the user's configuration folder",
-            got=f"{type(error).__name__}: {error.strerror}",
-            expected="a private file of 32 bytes",
-            next_step="Set XDG_CONFIG_HOME to a folder this user may write.",
-        ) from None
-
-
-def _given_key() -> bytes | None:
-    """Return the key from the environment variables, or None if they are not set."""
-    digits, path = os.environ.get(KEY_VARIABLE), os.environ.get(KEY_FILE_VARIABLE)
-    if digits and path:
-        raise SettingsError(
-            "reading the masking key",
-            got=f"both {KEY_VARIABLE} and {KEY_FILE_VARIABLE}",
-            expected="one of them",
-            next_step="Unset the other.",
-        )
-    if digits:
-        return _key_of(
-            digits.encode("utf-8", "surrogateescape"),
-            KEY_VARIABLE,
-            "64 hexadecimal digits",
-        )
-    if not path:
-        return None
-    try:
-        # a secret of Docker or Kubernetes is a link to a file of root's, so neither is refused here
-        with Path(path).open("rb") as file:
-            content = file.read(_MOST_KEY_BYTES)
-    except OSError as error:
-        raise SettingsError(
-            "reading the masking key",
-            got=f"{type(error).__name__}: {error.strerror}",
-            expected=f"a file at the path in {KEY_FILE_VARIABLE}",
-            next_step="Make one: openssl rand -hex 32 > masking.key.",
-        ) from None
-    if len(content) == _KEY_BYTES:
-        return content
-    return _key_of(content, KEY_FILE_VARIABLE, "64 hexadecimal digits, or 32 bytes")
-
-
-def _key_of(written: bytes, variable: str, expected: str) -> bytes:
-    """Return the key of these digits."""
-    digits = written.strip()
-    if not _KEY_DIGITS.fullmatch(digits):
-        raise SettingsError(
-            f"reading the masking key that {variable} gives",
-            got=f"{len(digits)} characters",
-            expected=expected,
-            next_step="Make one with openssl rand -hex 32.",
-        )
-    return bytes.fromhex(digits.decode())
-
-
-def _read_key(path: Path) -> bytes:
-    if path.is_symlink():  # if the system has no flag for it (Windows)
-        raise OSError(errno.ELOOP, "a link")
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    with os.fdopen(handle, "rb") as file:
-        if hasattr(os, "geteuid") and os.geteuid() not in (os.fstat(handle).st_uid, 0):
-            # that user knows the key and could test guesses
-            raise OSError(errno.EPERM, "another user's file")
-        if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077 and hasattr(os, "fchmod"):
-            os.fchmod(handle, 0o600)
-        key = file.read(64)
-    if len(key) != _KEY_BYTES:
-        raise SettingsError(
-            f"reading the masking key {path.name!r} in the user's configuration folder",
-            got=f"{len(key)} bytes",
-            expected="32 bytes",
-            next_step="Delete the file; a new key is made, and older masks will not compare with new ones.",
-        )
-    return key
 
 
 _ENTITIES: Final = {

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from toolkit.base.own_tokens import MASK, MASK_START, DecodedText
-from toolkit.secrets.named_values import NO_QUOTE, Span, named_spans
+from toolkit.secrets.named_values import named_spans
 from toolkit.secrets.names import plain_letters, speaks_of_secrets
+from toolkit.secrets.pairs import NO_QUOTE, Span
 from toolkit.secrets.patterns import pattern_spans
 from toolkit.secrets.urls import (
     RELATIVE_URL,
@@ -50,17 +51,32 @@ def decoded(view: DecodedText) -> DecodedText | None:
 def _character(match: re.Match[str]) -> str:
     """Return the character that an escape stands for."""
     escape = match[0]
-    if escape[0] == "%":
-        encoded = bytes.fromhex(escape.replace("%", ""))
-        if len(encoded) == 1:
-            return chr(encoded[0])
-        return encoded.decode("utf-8", "replace")[0]
-    if escape[0] == "&":
-        return html.unescape(escape)
+    return _DECODERS[escape[0]](escape)
+
+
+def _percent_decoded(escape: str) -> str:
+    """Return the character of ``%3D``, or of the two to four bytes of UTF-8 as in ``%C3%A9``."""
+    encoded = bytes.fromhex(escape.replace("%", ""))
+    encoding = "utf-8"
+    if len(encoded) == 1:
+        encoding = "latin-1"
+    return encoded.decode(encoding, "replace")[0]
+
+
+def _backslash_decoded(escape: str) -> str:
+    r"""Return the character of ``\u003d``, ``\x3d``, ``\n`` or ``\"``."""
     kind, digits = escape[1], escape[2:]
     if digits:
         return chr(int(digits, 16))
     return _CONTROLS.get(kind, kind)
+
+
+_DECODERS: Final[dict[str, Callable[[str], str]]] = {
+    "%": _percent_decoded,
+    "&": html.unescape,
+    "\\": _backslash_decoded,
+}
+"""The function for an escape by its first character."""
 
 
 def text_spans(text: str) -> list[Span]:
@@ -96,16 +112,13 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 def _spans_in_text(text: str, *, is_url: bool = False) -> Iterator[Span]:
     """Yield all secret parts of text; if it is one URL, without the parts that `spans_of_url` finds."""
     lowered = plain_letters(text).lower()
-    for start, end in user_info_spans(text):
-        yield start, end, NO_QUOTE
-    if not is_url:
-        for start, end in spans_in_urls(text):
-            yield start, end, NO_QUOTE
-    for start, end in pattern_spans(text, lowered):
-        yield start, end, NO_QUOTE
+    parts = [*user_info_spans(text), *pattern_spans(text, lowered)]
     if is_url:
         # the values of the query are masked anyway
         text = text.partition("?")[0]
         lowered = plain_letters(text).lower()
+    else:
+        parts += spans_in_urls(text)
+    yield from ((start, end, NO_QUOTE) for start, end in parts)
     if speaks_of_secrets(lowered):
         yield from named_spans(text, lowered)

@@ -55,12 +55,10 @@ def user_info_spans(text: str) -> Iterator[Part]:
     >>> list(user_info_spans("amqp://ann:pw@mq.example/"))
     [(7, 13)]
     """
-    if "@" not in text:
-        return
-    for match in _USER_INFO.finditer(text):
-        yield match.span()
-    for match in _CORRECTED_USER_INFO.finditer(text):
-        yield match.span(1)
+    if "@" in text:
+        yield from map(re.Match.span, _USER_INFO.finditer(text))
+        for match in _CORRECTED_USER_INFO.finditer(text):
+            yield match.span(1)
 
 
 def spans_in_urls(text: str) -> Iterator[Part]:
@@ -79,22 +77,23 @@ def spans_of_url(url: str, offset: int) -> Iterator[Part]:
     >>> list(spans_of_url("/a?x=1#end", 0))
     [(7, 10), (5, 6)]
     """
-    begin = 0
-    if "@" in url:
-        for match in _USER_INFO.finditer(url):
-            begin = match.end()
-    address_end = len(url)
-    fragment = url.find("#", begin)
-    if fragment >= 0:
-        address_end = fragment
-        yield offset + fragment + 1, offset + len(url)
-    path_end = address_end
-    question = url.find("?", begin, address_end)
-    if question >= 0:
-        path_end = question
-        query_start = question + 1
-        yield from _spans_of_query(url[query_start:address_end], offset + query_start)
-    yield from _spans_of_path(url[begin:path_end], offset + begin)
+    begin = _end_of_user_info(url)
+    address, hash_sign, _ = url[begin:].partition("#")
+    path, _, query = address.partition("?")
+    path_start = offset + begin
+    query_start = path_start + len(path) + 1
+    fragment_start = path_start + len(address) + 1
+    if hash_sign:
+        yield fragment_start, offset + len(url)
+    yield from _spans_of_query(query, query_start)
+    yield from _spans_of_path(path, path_start)
+
+
+def _end_of_user_info(url: str) -> int:
+    """Return the index after the user info of a URL, or 0 if it has none."""
+    if "@" not in url:
+        return 0
+    return max(map(re.Match.end, _USER_INFO.finditer(url)), default=0)
 
 
 def _spans_of_query(query: str, offset: int) -> Iterator[Part]:
@@ -103,9 +102,13 @@ def _spans_of_query(query: str, offset: int) -> Iterator[Part]:
     for pair in query.split("&"):
         end = start + len(pair)
         name, equals, value = pair.partition("=")
+        # "next=" and "debug" are too short for a secret without a name
+        least_length = _LEAST_BARE
+        if equals:
+            least_length = _LEAST_PADDED
         if value.strip("="):
             yield start + len(name) + 1, end
-        elif len(pair) >= _LEAST_PADDED or (not equals and len(pair) >= _LEAST_BARE):
+        elif len(pair) >= least_length:
             yield start, end
         start = end + 1
 
