@@ -41,13 +41,11 @@ def shown(value: object) -> str:
     """
     if isinstance(value, str):
         return repr(value[:_LONGEST])
-    if value is None or isinstance(value, bool | float):
-        return repr(value)
-    if isinstance(value, int):
-        # the repr of an integer with more than 4,300 digits raises ValueError
-        if abs(value) < 10**_LONGEST:
-            return repr(value)
+    # the repr of an integer with more than 4,300 digits raises ValueError
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST:
         return "an int of many digits"
+    if isinstance(value, int | float | None):
+        return repr(value)
     if isinstance(value, list | tuple | dict | set | frozenset):
         return f"{type(value).__name__} of {len(value):,}"
     return type(value).__name__
@@ -78,14 +76,13 @@ def plain(value: Any) -> Any:
     >>> plain(np.int64(3)), plain(np.float64(0.5)), plain("text")
     (3, 0.5, 'text')
     """
-    numpy = sys.modules.get(
-        "numpy"
-    )  # not imported here: if it is not loaded, the value cannot come from it
-    if numpy is not None and isinstance(value, numpy.ndarray) and not value.ndim:
+    # not imported here: if it is not loaded, the value cannot come from it
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return value
+    if isinstance(value, numpy.ndarray) and not value.ndim:
         value = value[()]
-    if numpy is not None and isinstance(
-        value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_
-    ):
+    if isinstance(value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_):
         return value.item()
     return value
 
@@ -93,11 +90,9 @@ def plain(value: Any) -> Any:
 def plain_list(value: Any) -> Any:
     """Return the values of an Arrow array as a list of Python values; other values are unchanged."""
     pyarrow = sys.modules.get("pyarrow")
-    return (
-        value.to_pylist()
-        if pyarrow and isinstance(value, pyarrow.Array | pyarrow.ChunkedArray)
-        else value
-    )
+    if pyarrow and isinstance(value, pyarrow.Array | pyarrow.ChunkedArray):
+        return value.to_pylist()
+    return value
 
 
 def as_json(value: object) -> str:
@@ -160,15 +155,23 @@ def positive(
     """Return a number above 0, or None if `optional` names the meaning of None."""
     if value is None and optional:
         return None
-    # NaN is not above 0, so it stands for everything that is no number. `float` would also read text.
-    number = math.nan
-    if not isinstance(value, bool | str | bytes):
-        with suppress(TypeError, ValueError, OverflowError):
-            number = float(value)  # type: ignore[arg-type]
-    if not number > 0 or (finite and math.isinf(number)):
+    number = _number_or_nan(value)
+    greatest = math.inf
+    if finite:
+        greatest = sys.float_info.max
+    if not 0 < number <= greatest:
         raise wrong(name, value, "a number above 0" + _or_none(optional))
     if isinstance(value, int):
         return value
+    return number
+
+
+def _number_or_nan(value: Any) -> float:
+    """Return a value as a float, or NaN if it is no number; `float` would also read text."""
+    number = math.nan
+    if not isinstance(value, bool | str | bytes):
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
     return number
 
 
@@ -208,20 +211,33 @@ def choice(
     names = list(allowed)
     if value is None and optional:
         return None
-    if not isinstance(value, str) or value not in names:
-        accepted = list(map(repr, names))
-        if optional:
-            accepted.append("None")
-        *others, last = accepted
-        expected = last
-        if others:
-            expected = f"{', '.join(others)} or {last}"
-        close = get_close_matches(
-            str(value)[:_LONGEST].lower(), [item.lower() for item in names], n=1
-        )
-        meant = next((item for item in names if item.lower() in close), None)
-        raise wrong(name, value, expected, meant and f"Did you mean {meant!r}?")
-    return str(value)
+    if isinstance(value, str) and value in names:
+        return str(value)
+    accepted = list(map(repr, names))
+    if optional:
+        accepted.append("None")
+    raise wrong(name, value, _listed_with_or(accepted), _meant(value, names))
+
+
+def _listed_with_or(accepted: list[str]) -> str:
+    """Return a list in words.
+
+    >>> _listed_with_or(["'a'", "'b'", "None"])
+    "'a', 'b' or None"
+    """
+    *others, last = accepted
+    if others:
+        return f"{', '.join(others)} or {last}"
+    return last
+
+
+def _meant(value: object, names: list[str]) -> str | None:
+    """Return a suggestion for a mistyped name, or None if no name is close."""
+    by_lower_case = {name.lower(): name for name in names}
+    close = get_close_matches(str(value)[:_LONGEST].lower(), by_lower_case, n=1)
+    if not close:
+        return None
+    return f"Did you mean {by_lower_case[close[0]]!r}?"
 
 
 def text(name: str, value: object, *, empty: bool = True) -> str:
@@ -255,38 +271,48 @@ def texts(
         expected += f", or a frame with a column {column!r}"
     if isinstance(value, str):
         return [text(name, value, empty=empty)]
-    # Frames of pandas and polars have columns. A table of another library may only offer an Arrow stream,
-    # which pyarrow reads; pandas offers one as well, but is read without pyarrow.
-    is_stream = hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc")
-    if hasattr(value, "columns") or (is_stream and not isinstance(value, Iterable)):
+    if _is_frame(value):
         if column is None:
             raise wrong(name, value, expected)
-        if is_stream:
-            value = import_module("pyarrow").table(value)
-        names: Any = getattr(value, "column_names", None) or getattr(
-            value, "columns", ()
-        )
-        if column not in names:
-            raise InputError(
-                f"reading {name}",
-                got=f"a frame without the column {column!r}",
-                expected=expected,
-                next_step=nearest(column, names, what="It has"),
-            )
-        value = value[column]  # type: ignore[index]
+        value = _column_of(name, value, column, expected)
     value = plain_list(value)
-    if isinstance(value, bytes | bytearray | Mapping) or not isinstance(
-        value, Iterable
-    ):
+    is_single = isinstance(value, bytes | bytearray | Mapping)
+    if is_single or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
-    items = enumerate(value)
     result = [
         text(f"{name} at position {index:,}", item, empty=empty)
-        for index, item in items
+        for index, item in enumerate(value)
     ]
     if isinstance(value, set | frozenset):
         return sorted(result)
     return result
+
+
+def _is_frame(value: object) -> bool:
+    """Return whether a value has columns, as frames of pandas and polars, or only offers an Arrow stream."""
+    if hasattr(value, "columns"):
+        return True
+    return _is_stream(value) and not isinstance(value, Iterable)
+
+
+def _is_stream(value: object) -> bool:
+    """Return whether pyarrow has to read a frame; pandas offers a stream as well, but is read without it."""
+    return hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc")
+
+
+def _column_of(name: str, frame: Any, column: str, expected: str) -> Any:
+    """Return a column of a frame. Raise InputError if there is no such column."""
+    if _is_stream(frame):
+        frame = import_module("pyarrow").table(frame)
+    names: Any = getattr(frame, "column_names", None) or getattr(frame, "columns", ())
+    if column not in names:
+        raise InputError(
+            f"reading {name}",
+            got=f"a frame without the column {column!r}",
+            expected=expected,
+            next_step=nearest(column, names, what="It has"),
+        )
+    return frame[column]
 
 
 def file_path(name: str, value: object) -> Path:

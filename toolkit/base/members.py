@@ -57,13 +57,18 @@ def read_json(raw: bytes | str) -> Any:
     """
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
     if is_deep(text):
-        if text[end_of(text, skipped(text, 0)) :].strip():
-            raise ValueError("more after the value")
-        return RawJson(text.strip())
+        return _raw(text)
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):
         return json.loads(text, parse_int=integer_or_raw)
+
+
+def _raw(text: str) -> RawJson:
+    """Return JSON text that is not read. Raise `ValueError` if the value does not end with the text."""
+    if text[end_of(text, skipped(text, 0)) :].strip():
+        raise ValueError("more after the value")
+    return RawJson(text.strip())
 
 
 def integer_or_raw(text: str) -> int | RawJson:
@@ -136,10 +141,16 @@ def end_of(text: str, at: int) -> int:
         return _READER.raw_decode(text, at)[1]
     except RecursionError:
         pass
-    # The value is nested too deep for the reader, so only brackets are counted. A run of brackets is one
-    # match of `_MARK`. For example, in "[[[[1]]]]", "[[[[" adds 4 to the depth, and "]]]]" takes them away
-    # again. If the run has more brackets than are open, the value ends within it. Strings match whole, so
-    # that brackets in them do not count.
+    return _end_by_brackets(text, at)
+
+
+def _end_by_brackets(text: str, at: int) -> int:
+    """Return the index after a value that is nested too deep for the reader, so only brackets are counted.
+
+    A run of brackets is one match of `_MARK`. For example, in "[[[[1]]]]", "[[[[" adds 4 to the depth, and
+    "]]]]" takes them away again. If the run has more brackets than are open, the value ends within it.
+    Strings match whole, so that brackets in them do not count.
+    """
     depth = 0
     for match in _MARK.finditer(text, at):
         mark, size = text[match.start()], match.end() - match.start()

@@ -15,6 +15,7 @@ on the neighbours are left out (`_base64_forms`).
 from __future__ import annotations
 
 import base64
+import operator
 import re
 import sys
 import weakref
@@ -156,7 +157,9 @@ class _Forms:
         """
         if len(text) < SHORTEST:
             return []
-        search = self._whole_or_beginning if truncated else self._whole
+        search = self._whole
+        if truncated:
+            search = self._whole_or_beginning
         spans = list(search(text))
         if self._escape.search(text):
             spans += self._escaped(text, search)
@@ -164,12 +167,10 @@ class _Forms:
 
     def _whole(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the spans of whole tokens without escapes."""
-        lower = text.lower()
-        if any(form in lower for form in self.folded) or any(
-            form in text for form in self.exact
-        ):
-            for match in self._pattern.finditer(text):
-                yield match.span()
+        folded_forms = map(text.lower().__contains__, self.folded)
+        exact_forms = map(text.__contains__, self.exact)
+        if any(folded_forms) or any(exact_forms):
+            yield from map(re.Match.span, self._pattern.finditer(text))
 
     def _whole_or_beginning(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the spans of whole tokens, and of their first characters if others follow."""
@@ -268,7 +269,7 @@ class _Live:
         alive = [reference() for reference in list(self._secrets.values())]
         tokens = {secret.reveal() for secret in alive if secret is not None}
         forms = None
-        if any(len(token) >= SHORTEST for token in tokens):
+        if max(map(len, tokens), default=0) >= SHORTEST:
             forms = _Forms(tokens)
         self._known = change, forms
         return forms
@@ -294,8 +295,10 @@ def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
     parts: list[str] = []
     copied = 0
     for start, end in forms.spans(text, truncated=mask is None):
-        written = PLAIN_MASK if mask is None else mask(text[start:end])
-        parts += text[copied:start], written
+        mask_of_token = PLAIN_MASK
+        if mask is not None:
+            mask_of_token = mask(text[start:end])
+        parts += text[copied:start], mask_of_token
         copied = end
     return "".join((*parts, text[copied:]))
 
@@ -408,7 +411,7 @@ def mask_handled() -> None:
 def _mask_error(error: BaseException) -> None:
     """Mask the arguments and attributes of an error, for example a document that could not be decoded."""
     arguments = tuple(map(_masked_text, error.args))
-    if any(new is not old for new, old in zip(arguments, error.args, strict=True)):
+    if any(map(operator.is_not, arguments, error.args)):
         error.args = arguments
     for name in ("strerror", "filename", "object", "reason", *vars(error)):
         value = getattr(error, name, None)
@@ -418,32 +421,40 @@ def _mask_error(error: BaseException) -> None:
 
 def _masked_text(value: object) -> object:
     """Return text or bytes with every live token masked, or the same object if nothing is masked."""
+    result: str | bytes
     if isinstance(value, str):
         result = masked(value)
-        if result == value:
-            return value
-        return result
-    if isinstance(value, bytes):
-        text = value.decode("latin-1")
-        result = masked(text)
-        if result == text:
-            return value
-        return result.encode("latin-1")
-    return value
+    elif isinstance(value, bytes):
+        result = masked(value.decode("latin-1")).encode("latin-1")
+    else:
+        return value
+    if result == value:
+        return value
+    return result
 
 
 def _character(match: re.Match[str]) -> str:
     """Return the character that an escape stands for. The number of the matching group tells the kind."""
-    escaped = match[match.lastindex or 0]
-    match match.lastindex:
-        case 5 | 6:
-            return escaped
-        case 8:
-            return chr(int(escaped))
-        case 9:
-            return _NAMED[escaped]
-        case _:
-            return chr(int(escaped, 16))
+    group = match.lastindex or 0
+    decode = _DECODERS.get(group, _hexadecimal)
+    return decode(match[group])
+
+
+def _hexadecimal(digits: str) -> str:
+    return chr(int(digits, 16))
+
+
+def _decimal(digits: str) -> str:
+    return chr(int(digits))
+
+
+_DECODERS: Final[dict[int, Callable[[str], str]]] = {
+    5: str,
+    6: str,
+    8: _decimal,
+    9: _NAMED.__getitem__,
+}
+"""The function for a group of `_ESCAPE`; all others are hexadecimal digits."""
 
 
 def _merged(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

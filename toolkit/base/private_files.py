@@ -27,6 +27,12 @@ _LOCKED_BYTE: Final = 1 << 30
 _LONGEST_NAME: Final = 200
 _LOOK_AGAIN: Final = 0.01  # seconds until a lock of another process is tried again
 _APPLICATION: Final = "workflow-vector-toolkit"
+# Without O_NONBLOCK, opening a pipe would block until it has a writer. Windows has none of these flags.
+_CAREFUL: Final = (
+    getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
 
 
 def user_folder(kind: Literal["config", "data"]) -> Path:
@@ -47,11 +53,7 @@ def open_private(path: Path, flags: int) -> int:
     """Open a file of this user alone, with mode 0600 and flags of `os.open` other than ``O_TRUNC``."""
     if path.is_symlink():  # if the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", path.name)
-    # without O_NONBLOCK, opening a pipe would block until it has a writer
-    careful = (
-        getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
-    )
-    handle = os.open(path, flags | sum(careful), 0o600)
+    handle = os.open(path, flags | _CAREFUL, 0o600)
     try:
         _check(handle, path.name)
     except BaseException:
@@ -66,9 +68,8 @@ def make_private(path: Path, content: bytes) -> None:
     It is written under a new name first, so that nobody has opened it, or reads a part of it.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    handle = os.open(
-        draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
-    )  # which follows no link
+    # O_EXCL follows no link
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -196,16 +197,13 @@ def changing(path: Path, seconds: float = 30.0) -> Iterator[None]:
 
 
 def _open_lock(lock: Path) -> int:
-    careful = sum(
-        getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
-    )
     if lock.is_symlink():  # if the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", lock.name)
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | careful, 0o600)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CAREFUL, 0o600)
     except FileExistsError:
         # the usual case: lock files stay, because removing one would let two processes lock different files
-        handle = os.open(lock, os.O_RDWR | careful)
+        handle = os.open(lock, os.O_RDWR | _CAREFUL)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             raise OSError(errno.EINVAL, "no regular file", lock.name) from None
@@ -305,33 +303,37 @@ def _check_state(state: os.stat_result, name: str) -> None:
 
 
 def _check_owner(state: os.stat_result, name: str) -> None:
-    user = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
-    if user not in (
-        state.st_uid,
-        0,
-    ):  # root in a container may use the files of users of the host
-        kind = "file"
-        if stat.S_ISDIR(state.st_mode):
-            kind = "folder"
-        raise OSError(errno.EPERM, f"another user's {kind}", name)
+    if sys.platform == "win32":
+        return
+    # root in a container may use the files of users of the host
+    if os.geteuid() in (state.st_uid, 0):
+        return
+    kind = "file"
+    if stat.S_ISDIR(state.st_mode):
+        kind = "folder"
+    raise OSError(errno.EPERM, f"another user's {kind}", name)
 
 
 def hold(file: BinaryIO) -> bool:
     """Lock a file until it is closed. Return False if another process has locked it."""
-    try:
-        import fcntl  # noqa: PLC0415 - not on Windows
-    except ImportError:
-        windows = importlib.import_module("msvcrt")
-        file.seek(_LOCKED_BYTE)
-        try:
-            windows.locking(file.fileno(), windows.LK_NBLCK, 1)
-        except OSError:
-            return False
-        finally:
-            file.seek(0)
-        return True
+    if sys.platform == "win32":
+        return _hold_on_windows(file)
+    import fcntl  # noqa: PLC0415 - not on Windows
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    return True
+
+
+def _hold_on_windows(file: BinaryIO) -> bool:
+    windows = importlib.import_module("msvcrt")
+    file.seek(_LOCKED_BYTE)
+    try:
+        windows.locking(file.fileno(), windows.LK_NBLCK, 1)
+    except OSError:
+        return False
+    finally:
+        file.seek(0)
     return True

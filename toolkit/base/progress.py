@@ -24,32 +24,23 @@ _BAR_DELAY: Final = 1.0  # seconds before a bar appears, so that quick loads sta
 _MANY_ROWS: Final = 1_000  # an analysis of this many rows takes longer, so the first step is shown at once
 
 
-class ProgressBar:
-    """Count the rows that have been read, and show the count if the `ProgressOption` asks for it.
-
-    It is a context manager: the bar disappears when the block ends.
-    """
+class _Bar:
+    """A context manager with a bar, if the option asks for one, that disappears when the block ends."""
 
     def __init__(
-        self, option: ProgressOption, *, title: str, unit: str, total: int | None = None
+        self,
+        option: ProgressOption | StepOption,
+        *,
+        title: str,
+        unit: str,
+        total: int | None,
     ) -> None:
-        self._report = option if callable(option) else None
-        self._done = 0
-        self._total = total
-        self._bar = _tqdm(title, unit, total) if _is_shown(option) else None
-
-    def add(self, count: int, *, retries: int = 0) -> None:
-        """Count more rows; `retries` is the number of retries so far."""
-        self._done += count
-        if self._bar is not None:
-            if retries:
-                text = f"{retries:,} retries"
-                if retries == 1:
-                    text = "1 retry"
-                self._bar.set_postfix_str(text, refresh=False)
-            self._bar.update(count)
-        if self._report is not None:
-            self._report(self._done, self._total)
+        self._report: Callable[..., object] | None = None
+        if callable(option):
+            self._report = option
+        self._bar = None
+        if _is_shown(option):
+            self._bar = _tqdm(title, unit, total)
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +50,34 @@ class ProgressBar:
             _close(self._bar, is_done=problem is None)
 
 
-class ProgressSteps:
+class ProgressBar(_Bar):
+    """Count the rows that have been read, and show the count if the `ProgressOption` asks for it."""
+
+    def __init__(
+        self, option: ProgressOption, *, title: str, unit: str, total: int | None = None
+    ) -> None:
+        super().__init__(option, title=title, unit=unit, total=total)
+        self._done = 0
+        self._total = total
+
+    def add(self, count: int, *, retries: int = 0) -> None:
+        """Count more rows; `retries` is the number of retries so far."""
+        self._done += count
+        if self._bar is not None:
+            if retries:
+                self._bar.set_postfix_str(_count_of_retries(retries), refresh=False)
+            self._bar.update(count)
+        if self._report is not None:
+            self._report(self._done, self._total)
+
+
+def _count_of_retries(retries: int) -> str:
+    if retries == 1:
+        return "1 retry"
+    return f"{retries:,} retries"
+
+
+class ProgressSteps(_Bar):
     """Show the name of each step when it begins: a context manager that is called with the name.
 
     >>> with ProgressSteps(lambda *told: print(*told), title="report", total=2) as step:
@@ -72,14 +90,14 @@ class ProgressSteps:
     def __init__(
         self, option: StepOption, *, title: str, total: int, rows: int = 0
     ) -> None:
-        option = checked_progress(option)
-        self._report = option if callable(option) else None
+        super().__init__(
+            checked_progress(option), title=title, unit="steps", total=total
+        )
         self._title, self._total, self._begun = title, total, 0
         delay = _BAR_DELAY
         if rows >= _MANY_ROWS:
             delay = 0.0
         self._visible_from = time.monotonic() + delay
-        self._bar = _tqdm(title, "steps", total) if _is_shown(option) else None
 
     def __call__(self, name: str) -> None:
         """Begin a step."""
@@ -91,13 +109,6 @@ class ProgressSteps:
             if time.monotonic() >= self._visible_from:
                 self._bar.refresh()
         self._begun += 1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
-        if self._bar is not None:
-            _close(self._bar, is_done=problem is None)
 
 
 def _close(bar: Any, *, is_done: bool) -> None:

@@ -139,7 +139,9 @@ class PublicCall:
 
 
 def _part(value: object) -> str:
-    return value if isinstance(value, Code) else literal(value)
+    if isinstance(value, Code):
+        return value
+    return literal(value)
 
 
 def _written(value: object, level: int) -> str:
@@ -171,17 +173,21 @@ def _integer(value: int) -> str:
 
 def _several(value: Any, level: int) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(_written(item, level) for item in value)}]"
+        return f"[{', '.join(_written_items(value, level))}]"
     if isinstance(value, tuple):
-        items = ", ".join(_written(item, level) for item in value)
-        return f"({items},)" if len(value) == 1 else f"({items})"
+        items = _written_items(value, level)
+        if len(items) == 1:
+            return f"({items[0]},)"
+        return f"({', '.join(items)})"
     if isinstance(value, Mapping):
-        pairs = ", ".join(
-            f"{_written(key, level)}: {_written(item, level)}"
-            for key, item in value.items()
-        )
-        return f"{{{pairs}}}"
+        names = _written_items(value.keys(), level)
+        items = _written_items(value.values(), level)
+        return f"{{{', '.join(map('{}: {}'.format, names, items))}}}"
     raise _no_literal(type(value).__name__)
+
+
+def _written_items(values: Iterable[object], level: int) -> list[str]:
+    return [_written(value, level) for value in values]
 
 
 def _no_literal(got: str) -> InputError:

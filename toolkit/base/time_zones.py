@@ -48,9 +48,13 @@ def time_zone(tz: str | tzinfo | None = None) -> ZoneInfo:
 
 
 def _named(argument: str, tz: str | tzinfo) -> ZoneInfo:
-    name = text(argument, str(tz) if isinstance(tz, tzinfo) else tz, empty=False)
+    if isinstance(tz, tzinfo):
+        tz = str(tz)
+    name = text(argument, tz, empty=False)
+    if name.upper() == "UTC":
+        name = "UTC"
     try:
-        return ZoneInfo("UTC" if name.upper() == "UTC" else name)
+        return ZoneInfo(name)
     except (ZoneInfoNotFoundError, UnicodeError, OSError):
         raise wrong(argument, tz, "a name such as 'Europe/Istanbul'") from None
     except ValueError:
@@ -69,7 +73,7 @@ def shown_in(zone: ZoneInfo) -> Iterator[None]:
 
 def time_text(when: datetime, zone: ZoneInfo | None = None) -> str:
     """Return a time to the minute, followed by the zone."""
-    local = when.astimezone(time_zone() if zone is None else zone)
+    local = when.astimezone(zone or time_zone())
     return f"{local:%Y-%m-%d %H:%M} {abbreviation(local)}"
 
 

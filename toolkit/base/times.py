@@ -9,16 +9,19 @@ from __future__ import annotations
 import operator
 import re
 import sys
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from email.utils import parsedate_to_datetime
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from toolkit.base.arguments import plain
 from toolkit.base.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
+
+T = TypeVar("T")
 
 Time: TypeAlias = (
     "datetime | date | timedelta | str | int | np.datetime64 | np.timedelta64"
@@ -44,6 +47,9 @@ _UNIT: Final = {
     name: timedelta(**{unit: 1}) for unit, names in _UNITS.items() for name in names
 }
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]{1,7})[\s,]*", re.ASCII)
+_PARTS: Final = re.compile(f"(?:{_PART.pattern})+", re.ASCII)
+# capitals, but not a lone M
+_CAPITALS: Final = re.compile(r"[A-LN-Z]|M(?=[A-Z])|(?<=[A-Z])M")
 _DIGITS: Final = re.compile(r"\d{1,30}", re.ASCII)
 _LONGEST_TEXT: Final = 80
 _DAYS_AGO: Final = {"today": 0, "yesterday": 1}
@@ -96,32 +102,20 @@ def parse_time(
     >>> parse_time("2026-01-31", end=True).isoformat()
     '2026-01-31T23:59:59.999000+00:00'
     """
-    result = _plain(value)
     present = now or datetime.now(UTC)
-    if isinstance(result, str):
-        result = _read_time(result.strip(), present, zone)
-    timestamp: datetime | date | None = result if isinstance(result, date) else None
+    form = _plain(value)
+    if isinstance(form, str):
+        form = _read_time(form.strip(), present, zone)
+    if isinstance(form, int):
+        form = _read_milliseconds(name, form)
+    if exact and not isinstance(form, datetime):
+        raise _not_a_time(name, value, f"one exact time, not {_inexact(form)}")
     try:
-        if isinstance(result, timedelta) and not exact and result >= timedelta(0):
-            timestamp = _utc(present) - result
-        elif isinstance(result, int):
-            timestamp = _read_milliseconds(name, result)
-        if timestamp is None:
-            raise _not_a_time(
-                name, value, "one exact time, not an age" if exact else _TIME_EXPECTED
-            )
-        if not isinstance(timestamp, datetime):
-            if exact:
-                raise _not_a_time(name, value, "one exact time, not a whole day")
-            # the day ends at the next midnight, after 23 or 25 hours if clocks change on that day
-            begin_of_day = _midnight(timestamp, zone)
-            end_of_day = _midnight(timestamp + timedelta(days=1), zone) - _MILLISECOND
-            timestamp = begin_of_day
-            if end:
-                timestamp = end_of_day
-        utc = _utc(timestamp, zone)
+        utc = _instant(form, present, zone, end=end)
     except OverflowError:
         raise _not_a_time(name, value, "a time since 1970") from None
+    if utc is None:
+        raise _not_a_time(name, value, _TIME_EXPECTED)
     if utc < _EPOCH:
         raise _not_a_time(name, value, "a time since 1970")
     # field by field, so that subclasses (pandas.Timestamp) become plain datetimes
@@ -136,6 +130,29 @@ def parse_time(
         whole,
         tzinfo=UTC,
     )
+
+
+def _inexact(form: object) -> str:
+    """Return the name of a form that has no exact time."""
+    if isinstance(form, date):
+        return "a whole day"
+    return "an age"
+
+
+def _instant(
+    form: object, present: datetime, zone: tzinfo, *, end: bool
+) -> datetime | None:
+    """Return the time of a datetime, of an age, or of the begin or end of a day; None for other values."""
+    if isinstance(form, datetime):
+        return _utc(form, zone)
+    if isinstance(form, timedelta) and form >= timedelta(0):
+        return _utc(present) - form
+    if not isinstance(form, date):
+        return None
+    if end:
+        # the day ends at the next midnight, after 23 or 25 hours if clocks change on that day
+        return _midnight(form + timedelta(days=1), zone) - _MILLISECOND
+    return _midnight(form, zone)
 
 
 def _midnight(day: date, zone: tzinfo) -> datetime:
@@ -159,11 +176,10 @@ def parse_duration(
     if isinstance(span, str):
         text = span.strip()
         span = _UNIT.get(_lower(text)) or _read_span(text)
-    if (
-        not isinstance(span, timedelta)
-        or not timedelta(0) <= span <= _LONGEST
-        or not (span or zero)
-    ):
+    least = timedelta.resolution
+    if zero:
+        least = timedelta(0)
+    if not isinstance(span, timedelta) or not least <= span <= _LONGEST:
         # a number without a unit, such as "7": suggest days
         next_step = None
         if isinstance(span, int) and span > 0:
@@ -263,21 +279,25 @@ def _plain(value: Any) -> Any:
     value = plain(value)
     if isinstance(value, bool):
         return None
-    numpy = sys.modules.get(
-        "numpy"
-    )  # not imported here: if it is not loaded, the value cannot come from it
+    # not imported here: if it is not loaded, the value cannot come from it
+    numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64):
         return _plain_of_numpy(value)
-    if isinstance(value, date | timedelta):
-        return value if value == value else None  # noqa: PLR0124 - NaT is not equal to itself
-    if hasattr(
-        value, "rollforward"
-    ):  # an offset of pandas, for example Day(7), whose freqstr is "7D"
+    # an offset of pandas, for example Day(7), has the freqstr "7D"
+    if hasattr(value, "rollforward"):
         value = value.freqstr
+    if isinstance(value, date | timedelta | str):
+        return _none_if_missing(value)
     try:
-        return value if isinstance(value, str) else operator.index(value)
+        return operator.index(value)
     except TypeError:
         return None
+
+
+def _none_if_missing(value: T) -> T | None:
+    if value == value:  # noqa: PLR0124 - NaT is not equal to itself
+        return value
+    return None
 
 
 def _plain_of_numpy(value: Any) -> Any:
@@ -285,9 +305,8 @@ def _plain_of_numpy(value: Any) -> Any:
     result = value.item()
     if isinstance(result, int):
         # Python has no nanoseconds, so numpy returns them as an integer. Microseconds have a Python type.
-        kind = value.dtype.name.partition("[")[
-            0
-        ]  # "datetime64[ns]" or "timedelta64[ns]"
+        # The name of the type is "datetime64[ns]" or "timedelta64[ns]".
+        kind, _, _ = value.dtype.name.partition("[")
         result = value.astype(f"{kind}[us]").item()
     if isinstance(result, int):
         return None
@@ -308,37 +327,38 @@ def _read_time(
     span = _read_span(re.sub(r"\s+ago$", "", text))
     if span is not None:
         return span
-    for read in (date.fromisoformat, datetime.fromisoformat):
-        try:
-            return read(text)
-        except ValueError:
-            continue
+    with suppress(ValueError):
+        return date.fromisoformat(text)
+    with suppress(ValueError):
+        return datetime.fromisoformat(text)
     return None
 
 
 def _read_span(text: str) -> timedelta | None:
-    if len(text) > _LONGEST_TEXT or not re.fullmatch(
-        f"(?:{_PART.pattern})+", _lower(text), re.ASCII
-    ):
+    """Return the sum of numbers with units, or None for other text.
+
+    >>> str(_read_span("1d12h")), _read_span("soon")
+    ('1 day, 12:00:00', None)
+    """
+    lowered = _lower(text)
+    if len(text) > _LONGEST_TEXT or not _PARTS.fullmatch(lowered):
         return None
-    total = timedelta(0)
-    for amount, unit in _PART.findall(_lower(text)):
-        if unit not in _UNIT:
-            return None
-        try:
-            total += float(amount) * _UNIT[unit]
-        except OverflowError:
-            return timedelta.max
-    return total
+    try:
+        return sum(map(_span_of_part, _PART.finditer(lowered)), timedelta())
+    except KeyError:  # another unit
+        return None
+    except OverflowError:
+        return timedelta.max
+
+
+def _span_of_part(part: re.Match[str]) -> timedelta:
+    amount, unit = part.groups()
+    return float(amount) * _UNIT[unit]
 
 
 def _lower(text: str) -> str:
     """Return text in lower case, except for a lone ``M``, which means months in pandas."""
-    return re.sub(
-        r"[A-Z]+",
-        lambda letters: letters[0] if letters[0] == "M" else letters[0].lower(),
-        text,
-    )
+    return _CAPITALS.sub(lambda capitals: capitals[0].lower(), text)
 
 
 def _read_milliseconds(name: str, number: int) -> datetime:
@@ -359,8 +379,9 @@ def _read_milliseconds(name: str, number: int) -> datetime:
 
 
 def _utc(timestamp: datetime, zone: tzinfo = UTC) -> datetime:
-    aware = timestamp.replace(tzinfo=zone) if timestamp.tzinfo is None else timestamp
-    return aware.astimezone(UTC)
+    if timestamp.tzinfo is None:
+        timestamp = timestamp.replace(tzinfo=zone)
+    return timestamp.astimezone(UTC)
 
 
 def _not_a_time(name: str, value: object, expected: str) -> InputError:

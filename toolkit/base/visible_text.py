@@ -22,15 +22,14 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_visible_character(character) for character in text)
+    return "".join(map(_visible_character, text))
 
 
 def _visible_character(character: str) -> str:
-    if (
-        character in _KEPT
-        or character.isprintable()
-        or unicodedata.category(character) not in _ESCAPED
-    ):
+    is_kept = character in _KEPT or character.isprintable()
+    if is_kept or unicodedata.category(character) not in _ESCAPED:
         return character
     code = ord(character)
-    return f"\\u{code:04x}" if code <= _LAST_OF_BASIC_PLANE else f"\\U{code:08x}"
+    if code > _LAST_OF_BASIC_PLANE:
+        return f"\\U{code:08x}"
+    return f"\\u{code:04x}"
