@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -24,23 +23,27 @@ class ArrowStream(Protocol):
 FrameLike: TypeAlias = pd.DataFrame | ArrowStream
 """What functions of frames in memory accept."""
 
-_SAME: Final = (
-    (pa.types.is_large_string, pa.string()),
-    (pa.types.is_string_view, pa.string()),
-    (pa.types.is_large_binary, pa.binary()),
-    (pa.types.is_binary_view, pa.binary()),
-    (pa.types.is_signed_integer, pa.int64()),
-    (pa.types.is_uint8, pa.int64()),
-    (pa.types.is_uint16, pa.int64()),
-    (pa.types.is_uint32, pa.int64()),
-)
+_SAME: Final = {
+    pa.large_string().id: pa.string(),
+    pa.string_view().id: pa.string(),
+    pa.large_binary().id: pa.binary(),
+    pa.binary_view().id: pa.binary(),
+    pa.int8().id: pa.int64(),
+    pa.int16().id: pa.int64(),
+    pa.int32().id: pa.int64(),
+    pa.uint8().id: pa.int64(),
+    pa.uint16().id: pa.int64(),
+    pa.uint32().id: pa.int64(),
+}
 """Types of other libraries, and the types with the same values that the toolkit has."""
 
-_LISTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
-    pa.types.is_large_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-    pa.types.is_list,
+_LISTS: Final = frozenset(
+    (
+        pa.list_(pa.null()).id,
+        pa.large_list(pa.null()).id,
+        pa.list_view(pa.null()).id,
+        pa.large_list_view(pa.null()).id,
+    )
 )
 
 
@@ -56,19 +59,14 @@ def arrow_table(value: Any) -> pa.Table | None:
     """
     if isinstance(value, pa.RecordBatch):
         value = pa.table(value)
-    if type(value).__module__.partition(".")[0] == "polars" and hasattr(
-        value, "collect"
-    ):
+    library = type(value).__module__.partition(".")[0]
+    if library == "polars" and hasattr(value, "collect"):
         value = value.collect()
-    if isinstance(value, pd.Series | pa.RecordBatchReader) or not hasattr(
-        value, "__arrow_c_stream__"
-    ):
+    is_stream = hasattr(value, "__arrow_c_stream__")
+    if isinstance(value, pd.Series | pa.RecordBatchReader) or not is_stream:
         return None
     with suppress(*UNFIT):  # a single column has the same method, but is no table
-        table = value
-        if not isinstance(value, pa.Table):
-            table = pa.table(value)
-        return _with_plain_types(table)
+        return _with_plain_types(pa.table(value))
     return None
 
 
@@ -78,19 +76,30 @@ def conversion(value: object) -> str | None:
     >>> conversion("snapshots/failures")
     'Pass tk.read_snapshot(path).'
     """
-    if isinstance(value, str | os.PathLike):
-        return "Pass tk.read_snapshot(path)."
-    if isinstance(value, ds.Dataset):
-        return "Pass dataset.to_table(), with a filter if it is larger than memory."
-    if hasattr(value, "to_arrow") and hasattr(value, "units"):
-        return "Pass tk.read_snapshot(path)."
-    if isinstance(value, pa.RecordBatchReader):
-        return "Pass reader.read_all()."
-    if hasattr(value, "to_delayed") and hasattr(value, "compute"):
-        return "Pass frame.compute()."
-    if hasattr(value, "to_pandas") and hasattr(value, "columns"):
-        return "Pass frame.to_pandas()."
+    for kind, advice in _CONVERSIONS_OF_CLASSES:
+        if isinstance(value, kind):
+            return advice
+    for methods, advice in _CONVERSIONS_OF_METHODS:
+        if all(hasattr(value, method) for method in methods):
+            return advice
     return None
+
+
+_CONVERSIONS_OF_CLASSES: Final[tuple[tuple[Any, str], ...]] = (
+    (str | os.PathLike, "Pass tk.read_snapshot(path)."),
+    (
+        ds.Dataset,
+        "Pass dataset.to_table(), with a filter if it is larger than memory.",
+    ),
+    (pa.RecordBatchReader, "Pass reader.read_all()."),
+)
+_CONVERSIONS_OF_METHODS: Final = (
+    # an open snapshot
+    (("to_arrow", "units"), "Pass tk.read_snapshot(path)."),
+    (("to_delayed", "compute"), "Pass frame.compute()."),
+    (("to_pandas", "columns"), "Pass frame.to_pandas()."),
+)
+"""Frames of other libraries, which are not imported, by the methods that they have."""
 
 
 def _with_plain_types(table: pa.Table) -> pa.Table:
@@ -104,11 +113,8 @@ def _with_plain_types(table: pa.Table) -> pa.Table:
 def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
-    if any(is_list(kind) for is_list in _LISTS):
+    if kind.id in _LISTS:
         return pa.list_(_plain(kind.value_type))
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")  # the same instants
-    for is_kind, plain in _SAME:
-        if is_kind(kind):
-            return plain
-    return kind
+    return _SAME.get(kind.id, kind)

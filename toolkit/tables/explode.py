@@ -170,17 +170,17 @@ def explode_metadata(
     1  b       NaN  <NA>
     """
     frame = checked_frame("frame", frame, "metadata")
-    requested = None
-    if fields is not None:
-        requested = list(dict.fromkeys(checked_texts("fields", fields)))
     members = [list(_flat(value)) for value in metadata_values(frame["metadata"])]
-    rows = [dict(pairs) for pairs in members]
+    rows = list(map(dict, members))
     occurring = sorted(set[str]().union(*rows))
-    for message in [*_collisions(members), *_unknown(requested or [], occurring)]:
+    names = occurring
+    if fields is not None:
+        names = list(dict.fromkeys(checked_texts("fields", fields)))
+    for message in [*_collisions(members), *_unknown(names, occurring)]:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     kept_columns = [name for name in frame.columns if name in _KEPT_OF_HITS]
     columns = {}
-    for name in occurring if requested is None else requested:
+    for name in names:
         column_name = name
         if name in kept_columns:
             column_name = f"metadata.{name}"
@@ -242,11 +242,13 @@ def _columns(failures: FrameLike, column: str) -> tuple[pa.Array, pa.Array]:
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each field with a dotted name. Empty nested objects are values, null is left out."""
-    if isinstance(value, Mapping) and (value or not prefix):
+    if value and isinstance(value, Mapping):
         for key, inner in value.items():
             name = clean(key)
-            yield from _flat(inner, f"{prefix}.{name}" if prefix else name)
-    elif value is not None and prefix:
+            if prefix:
+                name = f"{prefix}.{name}"
+            yield from _flat(inner, name)
+    elif prefix and value is not None:
         yield prefix, value
 
 

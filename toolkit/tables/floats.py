@@ -204,14 +204,22 @@ def as_singles(vector: Any, dimension: int | None) -> tuple[Singles | None, str 
     """Return a vector that `as_value` read as float32, or None and the problem with it."""
     if vector is None:
         return None, None
+    problem = _problem_of(vector, dimension)
+    if problem is not None:
+        return None, problem
+    return np.array(vector, dtype=np.float64).astype(np.float32), None
+
+
+def _problem_of(vector: Any, dimension: int | None) -> str | None:
+    """Return why a value is no vector of float32, or None if it is one."""
     if not isinstance(vector, list) or not set(map(type, vector)) <= {int, float}:
-        return None, "not an array of numbers"
+        return "not an array of numbers"
     if dimension is not None and len(vector) != dimension:
-        return None, f"dimension {len(vector)}, expected {dimension}"
+        return f"dimension {len(vector)}, expected {dimension}"
     for index, number in enumerate(vector):
         if not -BEYOND_FLOAT32 < number < BEYOND_FLOAT32:  # also true for NaN
-            return None, f"{_range_problem(number)} at {index}"
-    return np.array(vector, dtype=np.float64).astype(np.float32), None
+            return f"{_range_problem(number)} at {index}"
+    return None
 
 
 def _range_problem(number: float) -> str:

@@ -36,6 +36,7 @@ from toolkit.tables.text import json_value
 from toolkit.tables.vector_dtype import missing
 
 _COMPARISONS: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
+_NO_NAME: Final = frozenset(".[")  # signs that are no part of a name
 _MOST_LEVELS: Final = 8
 _MOST_FREQUENT: Final = 12
 # distinct values of a field that are counted; ids would fill the memory
@@ -79,20 +80,28 @@ def unknown_values(
     """
     messages = []
     for name, field in FIELDS.items():
-        if not field.many or not getattr(wanted, name):
-            continue
-        # values that the service can have (`field.known`) are no typos, even if this frame has no such row
-        in_frame = [value for value, _ in count_values(frame, name)]
-        known = list(dict.fromkeys([*field.known, *in_frame]))
-        if not known:
-            continue
-        for value in getattr(wanted, name):
-            masked = _masked_value(name, value, redactor)
-            if not _is_known(name, masked, known):
-                messages.append(
-                    f"no {name} {masked!r}. {_suggestion(field, masked, known)}"
-                )
+        values = getattr(wanted, name)
+        if field.many and values:
+            masked_values = [_masked_value(name, value, redactor) for value in values]
+            messages += _unknown_of_field(frame, field, masked_values)
     return messages
+
+
+def _unknown_of_field(
+    frame: pd.DataFrame, field: FilterField, values: list[str]
+) -> list[str]:
+    """Return a message per value of one field that no row has."""
+    name = field.name
+    # values that the service can have (`field.known`) are no typos, even if this frame has no such row
+    in_frame = [value for value, _ in count_values(frame, name)]
+    known = list(dict.fromkeys([*field.known, *in_frame]))
+    if not known:
+        return []
+    return [
+        f"no {name} {value!r}. {_suggestion(field, value, known)}"
+        for value in values
+        if not _is_known(name, value, known)
+    ]
 
 
 def _masked_value(name: str, value: object, redactor: Redactor) -> str:
@@ -150,10 +159,7 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
     name = field.columns[0]
     column = checked_frame("frame", frame, name)[name]
     if field.kind == "time":
-        if pd.api.types.is_datetime64_any_dtype(column.dtype) and column.dt.tz is None:
-            column = column.dt.tz_localize("UTC")
-        compare = _COMPARISONS[field.compare]
-        return np.asarray(compare(column, pd.Timestamp(value)), dtype=bool)
+        return _at_time(column, field, value)
     if field.kind == "status":
         return column.isin(value).to_numpy(bool)
     wanted = (value,)
@@ -165,6 +171,16 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
         labels, rows = _labels(frame)
         matches[rows[np.asarray(pc.is_in(labels, values))]] = True
     return matches
+
+
+def _at_time(
+    column: pd.Series[Any], field: FilterField, value: Any
+) -> NDArray[np.bool_]:
+    """Return which times are at, before or after a time; times without a zone are in UTC."""
+    if pd.api.types.is_datetime64_any_dtype(column.dtype) and column.dt.tz is None:
+        column = column.dt.tz_localize("UTC")
+    compare = _COMPARISONS[field.compare]
+    return np.asarray(compare(column, pd.Timestamp(value)), dtype=bool)
 
 
 def _with_error(frame: pd.DataFrame, wanted: tuple[str, ...]) -> NDArray[np.bool_]:
@@ -195,10 +211,9 @@ def count_choices(
         other_fields = [mask for field, mask in matched.items() if field != name]
         if other_fields:
             mask = np.logical_and.reduce(other_fields)
-            matching_values = values.filter(
-                pa.array(mask if rows is None else mask[rows])
-            )
-            matching_counts = dict(_counted(matching_values))
+            if rows is not None:
+                mask = mask[rows]
+            matching_counts = dict(_counted(values.filter(pa.array(mask))))
             counts = [(value, matching_counts.get(value, 0)) for value, _ in counts]
         choices[name] = sorted(counts, key=_descending_count)
     return choices
@@ -213,18 +228,18 @@ def error_lines(frame: pd.DataFrame) -> pd.Series:
     if "error" in frame.columns:
         return frame["error"]
     column = checked_frame("frame", frame, "response_body")["response_body"]
-    bodies = np.array(
-        [body if isinstance(body, str) else None for body in column], dtype=object
-    )
+    bodies = np.array(list(map(_text_or_none, column)), dtype=object)
     # many failures have equal bodies
     codes, distinct_bodies = pd.factorize(bodies, use_na_sentinel=False)
-    lines = [
-        error_text(body if isinstance(body, str) else None).text
-        for body in distinct_bodies
-    ]
-    return pd.Series(
-        np.array(lines, dtype=object)[codes], index=frame.index, dtype=object
-    )
+    distinct_texts = map(_text_or_none, distinct_bodies)
+    lines = np.array([error_text(body).text for body in distinct_texts], dtype=object)
+    return pd.Series(lines[codes], index=frame.index, dtype=object)
+
+
+def _text_or_none(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    return None
 
 
 def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
@@ -260,10 +275,12 @@ def _values(
 def _counted(values: pa.Array) -> list[tuple[str, int]]:
     counted = pc.value_counts(values)
     names, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
-    pairs = [
-        (value, count) for value, count in zip(names, counts, strict=True) if value
-    ]
+    pairs = filter(_has_value, zip(names, counts, strict=True))
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+
+def _has_value(pair: tuple[str, int]) -> bool:
+    return bool(pair[0])
 
 
 def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -384,12 +401,16 @@ def _string_counts(rows: list[Any], path: tuple[str | int, ...]) -> Counter[str]
     """Count the strings that a field has, or that its arrays contain."""
     counts: Counter[str] = Counter()
     for row in rows:
-        value = resolve(row, path)
-        items = value
-        if not isinstance(value, list):
-            items = [value]
+        items = _items(resolve(row, path))
         counts.update(item for item in items if isinstance(item, str))
     return counts
+
+
+def _items(value: Any) -> list[Any]:
+    """Return the elements of an array, or another value as the only one."""
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
@@ -409,18 +430,21 @@ def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
 def metadata_values(column: pd.Series[Any]) -> Iterator[Any]:
     """Yield the values of a column of JSON strings or mappings, None for rows without metadata."""
     for row, cell in enumerate(column):
-        try:
-            text = cell
-            if isinstance(cell, Mapping):
-                text = as_json(cell)
-            value = None
-            if isinstance(text, str):
-                value = json_value(text)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise _unreadable_metadata("a value that is not JSON", row) from error
-        if not isinstance(text, str) and not missing(cell):
+        if isinstance(cell, str | Mapping):
+            yield _metadata_value(cell, row)
+        elif missing(cell):
+            yield None
+        else:
             raise _unreadable_metadata(shown(cell), row)
-        yield value
+
+
+def _metadata_value(cell: str | Mapping[Any, Any], row: int) -> Any:
+    try:
+        if isinstance(cell, Mapping):
+            cell = as_json(cell)
+        return json_value(cell)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _unreadable_metadata("a value that is not JSON", row) from error
 
 
 def _unreadable_metadata(got: str, row: int) -> InputError:
@@ -474,16 +498,17 @@ def metadata_fields(
 
 def _count_items(value: Any, counts: Counter[tuple[str, Value]]) -> None:
     """Count a value, or the elements of an array, if a panel could offer them."""
-    items = value
-    if not isinstance(value, list):
-        items = [value]
-    for item in items:
-        is_short_text = isinstance(item, str) and len(item) <= _LONGEST_OFFERED
-        if not is_short_text and not isinstance(item, int | float):
-            continue
+    for item in filter(_can_be_offered, _items(value)):
         key = _KINDS[type(item)], item
         if key in counts or len(counts) < _MOST_COUNTED:
             counts[key] += 1
+
+
+def _can_be_offered(item: Any) -> bool:
+    """Return whether a value is a number, a boolean or a short text."""
+    if isinstance(item, str):
+        return len(item) <= _LONGEST_OFFERED
+    return isinstance(item, int | float)
 
 
 def _metadata_field(
@@ -499,16 +524,19 @@ def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:
     """Yield every field below a value, and the value itself."""
     if name:
         yield name, value
-    if not deeper:
-        return
+    if deeper:
+        for path, inner in _inner_fields(value, name):
+            yield from _walk(inner, path, deeper - 1)
+
+
+def _inner_fields(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the fields right below a value that the filter language can write."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            path = key
-            if name:
-                path = f"{name}.{key}"
-            if "." not in key and "[" not in key and is_path(path):
-                yield from _walk(inner, path, deeper - 1)
+            path = f"{name}.{key}".removeprefix(".")
+            if _NO_NAME.isdisjoint(key) and is_path(path):
+                yield path, inner
     # the first and the last element show the fields of a list; filters address the last one as [#-1]
     elif isinstance(value, list) and value and name:
-        yield from _walk(value[0], f"{name}[0]", deeper - 1)
-        yield from _walk(value[-1], f"{name}[#-1]", deeper - 1)
+        yield f"{name}[0]", value[0]
+        yield f"{name}[#-1]", value[-1]

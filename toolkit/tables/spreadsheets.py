@@ -9,9 +9,10 @@ import re
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from itertools import zip_longest
 from numbers import Number
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -33,6 +34,8 @@ _TEXT: Final = 32_767
 _MOST_EXAMPLES: Final = 3
 _ROWS, _COLUMNS = 1_048_576, 16_384
 _EXACT: Final = 1 << 53  # whole numbers beyond lose digits in Excel
+# types of pandas by the type of the numbers of vectors; all others are float64
+_DTYPES: Final = {"int64": "Int64"}
 _FIRST: Final = pd.Timestamp(
     "1900-03-01"
 )  # before it, Excel counts a day that never was
@@ -351,34 +354,43 @@ def _truncation_message(truncated: list[tuple[int, str, int]]) -> str:
 def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:
     """Yield one column per number of the vectors."""
     # a missing vector has no numbers, so all cells of the row are empty
-    rows = [() if missing(value) else tuple(value) for value in column]
-    longest = column.dtype.dimension or max(map(len, rows), default=0)  # type: ignore[union-attr]
-    dtype = "Int64" if column.dtype.numbers == "int64" else "float64"  # type: ignore[union-attr]
-    for index in range(longest):
-        values = [row[index] if index < len(row) else None for row in rows]
+    rows = map(_numbers_of, column)
+    dimension: int = column.dtype.dimension or 0  # type: ignore[union-attr]
+    dtype = _DTYPES.get(column.dtype.numbers, "float64")  # type: ignore[union-attr]
+    columns = list(zip_longest(*rows))
+    columns += [(None,) * len(column)] * (dimension - len(columns))
+    for values in columns:
         yield pd.Series(values, index=column.index, dtype=dtype)
+
+
+def _numbers_of(vector: Any) -> tuple[Any, ...]:
+    if missing(vector):
+        return ()
+    return tuple(vector)
 
 
 def _plain(value: Any) -> Any:
     """Return a value in a form that a workbook can contain."""
     if value is pd.NaT or missing(value):
         return None
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        # Excel rounds larger integers
-        if -_EXACT <= value <= _EXACT:
-            return int(value)
-        return str(value)
-    if isinstance(value, float | np.floating):
-        if np.isfinite(value):
-            return float(value)
-        return str(float(value))
-    if isinstance(value, pd.Timestamp):
-        return _plain_time(value)
-    if not isinstance(value, str):
-        value = str(value)
-    return _written(value)
+    for kinds, convert in _PLAIN_FORMS:
+        if isinstance(value, kinds):
+            return convert(value)
+    return _written(str(value))
+
+
+def _plain_integer(number: Any) -> int | str:
+    """Return an integer, or text for integers that Excel would round."""
+    if -_EXACT <= number <= _EXACT:
+        return int(number)
+    return str(number)
+
+
+def _plain_float(number: Any) -> float | str:
+    """Return a finite number, or text for infinity."""
+    if np.isfinite(number):
+        return float(number)
+    return str(float(number))
 
 
 def _plain_time(time: pd.Timestamp) -> Any:
@@ -389,6 +401,15 @@ def _plain_time(time: pd.Timestamp) -> Any:
     if _FIRST <= utc <= _LAST:
         return utc.to_pydatetime(warn=False)
     return time.isoformat()
+
+
+_PLAIN_FORMS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
+    (bool | np.bool_, bool),
+    (int | np.integer, _plain_integer),
+    (float | np.floating, _plain_float),
+    (pd.Timestamp, _plain_time),
+)
+"""Conversions by class; a boolean is an integer as well, so it comes first."""
 
 
 def _written(text: str) -> str:

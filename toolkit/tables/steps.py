@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
 import pandas as pd
@@ -93,18 +94,15 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
         )
     rows: list[dict[str, Any]] = []
     others: Counter[str] = Counter()
-    for index in range(len(frame)):
-        row = {name: values[index] for name, values in known.items()}
+    for values in zip(*known.values(), strict=True):
+        row = dict(zip(known, values, strict=True))
         ids = {"dlqId": row["dlq_id"], "workflowRunId": row.get("workflow_run_id")}
-        if "body" not in known:
-            steps = list(_logged(row["extra"]))
-        else:
-            steps, other = _delivered(row["body"], row.get("body_base64"))
-            if other:
-                others[other] += 1
+        steps, other = _steps_of(row)
+        others[other] += 1
         rows += [
             step | ids | {"position": position} for position, step in enumerate(steps)
         ]
+    del others[""]
     if others:
         reasons = ", ".join(
             f"{count:,} {other}" for other, count in sorted(others.items())
@@ -117,31 +115,42 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
     return to_frame(LenientRows(rows, STEP_COLUMNS, Redactor(), what="steps").table())
 
 
+def _steps_of(row: Mapping[str, str | None]) -> tuple[list[dict[str, Any]], str]:
+    """Return the steps of a row, or no steps and a description of the body."""
+    if "body" not in row:
+        return list(_logged(row["extra"])), ""
+    return _delivered(row["body"], row.get("body_base64"))
+
+
 def _delivered(
     body: str | None, encoded: str | None
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the steps of a delivered body, or no steps and a description of the body."""
-    body = _body_text(body, encoded)
-    if not body or not body.strip():
+    text = _body_text(body, encoded) or ""
+    if not text.strip():
         return [], "empty"
-    if not body.lstrip().startswith("["):
+    if not text.lstrip().startswith("["):
         return [], "that are not a JSON array"
     # for example '[{"messageId": "m0", "body": "e30="}, {"mess', which is cut within the second step
-    items, truncated = _parse_truncated(body)
-    if truncated and isinstance(items, list) and items and not items[-1]:
-        items.pop()  # the last step was cut before the first member
-    if items is None or (truncated and not items):
+    items, truncated = _parse_truncated(text)
+    if truncated:
+        items = _without_empty_end(items)
+    if items is None:
         return [], "that are not JSON"
-    if not items:
+    if items == []:
         return [], "empty"
     if not isinstance(items, list) or not all(map(_is_item, items)):
         return [], "arrays of something else"
-    last = len(items) - 1
-    steps = [
-        _step(item, position, cut=truncated and position == last)
-        for position, item in enumerate(items)
-    ]
+    steps = [_step(item, position) for position, item in enumerate(items)]
+    steps[-1]["truncated"] |= truncated
     return steps, ""
+
+
+def _without_empty_end(items: Any) -> Any:
+    """Return the items without a last one that was cut before the first member, or None if none is left."""
+    if isinstance(items, list) and items and not items[-1]:
+        return items[:-1] or None
+    return items or None
 
 
 def _body_text(body: str | None, encoded: str | None) -> str | None:
@@ -163,13 +172,13 @@ def _is_item(item: Any) -> bool:
     )
 
 
-def _step(item: dict[str, Any], position: int, *, cut: bool) -> dict[str, Any]:
+def _step(item: dict[str, Any], position: int) -> dict[str, Any]:
     """Return the fields of one step from an item of the payload."""
     encoded = item.get("body", "")
     other_text = _NO_BASE64.search(encoded)  # for example a mask
     if other_text is not None:
         encoded = encoded[: other_text.start()]
-    is_cut = cut or other_text is not None or bool(is_cut_base64(encoded))
+    is_cut = other_text is not None or bool(is_cut_base64(encoded))
     text, raw, _ = base64_body(None, encoded)
     delivery = {name: value for name, value in item.items() if name != "body"}
     delivery["truncated"] = is_cut
@@ -188,18 +197,14 @@ def _step(item: dict[str, Any], position: int, *, cut: bool) -> dict[str, Any]:
 def _known(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a step with the output as text, and the status of the response of a call."""
     output = fields.get("out")
-    if output is None:
-        return fields
-    if not isinstance(output, str):
-        if isinstance(output, RawJson):
-            return fields | {"out": output.text}
+    if isinstance(output, RawJson):
+        return fields | {"out": output.text}
+    if not isinstance(output, str | None):
         return fields | {"out": json.dumps(output)}
-    if fields.get("stepType") != "Call":
+    if not isinstance(output, str) or fields.get("stepType") != "Call":
         return fields
     response, _ = _parse_truncated(output)
-    status = None
-    if isinstance(response, dict):
-        status = response.get("status")
+    status = _members(response).get("status")
     if status is None:
         return fields
     return {"callResponseStatus": status} | fields
@@ -214,21 +219,27 @@ def _output(text: str | None, raw: bytes | None) -> dict[str, Any]:
 def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
     """Yield the steps of the run log, which come in groups of steps that ran in parallel."""
     try:
-        groups = json_value(extra or "{}").get("steps")
-    except (ValueError, AttributeError):
+        run = json_value(extra or "{}")
+    except ValueError:
         return
-    for group in _as_list(groups):
-        steps = None
-        if isinstance(group, Mapping):
-            steps = group.get("steps")
-        for step in _as_list(steps):
-            if isinstance(step, dict):
-                yield _known(step) | {"truncated": False}
+    groups = _list_member(run, "steps")
+    for step in chain.from_iterable(_list_member(group, "steps") for group in groups):
+        if isinstance(step, dict):
+            yield _known(step) | {"truncated": False}
 
 
-def _as_list(value: Any) -> list[Any]:
-    if isinstance(value, list):
+def _members(value: Any) -> Mapping[str, Any]:
+    """Return a JSON object, or an empty one for another value."""
+    if isinstance(value, Mapping):
         return value
+    return {}
+
+
+def _list_member(value: Any, name: str) -> list[Any]:
+    """Return an array in a JSON object, or an empty one for another value."""
+    member = _members(value).get(name)
+    if isinstance(member, list):
+        return member
     return []
 
 

@@ -96,12 +96,16 @@ def _rows_exactly(rows: bytes, *, what: str) -> Any:
     try:
         if not text.lstrip().startswith("["):
             return read_json(text)
-        return [
-            read_members(row) if row.startswith("{") else read_json(row)
-            for row in elements(text)
-        ]
+        return list(map(_read_row, elements(text)))
     except ValueError as error:
         raise no_json(rows, error, what) from None
+
+
+def _read_row(text: str) -> Any:
+    """Return a row with each member read separately, so that only a member can be too deep."""
+    if text.startswith("{"):
+        return read_members(text)
+    return read_json(text)
 
 
 def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
@@ -149,10 +153,14 @@ def json_value(text: str) -> Any:
         return parsed.text
     # only the deep members stay text
     member_texts, _ = members(text)
-    return {
-        name: value if is_deep(value) else json_value(value)
-        for name, value in member_texts.items()
-    }
+    return {name: _shallow_value(value) for name, value in member_texts.items()}
+
+
+def _shallow_value(text: str) -> Any:
+    """Return the value of JSON text, or the text if it is nested too deep."""
+    if is_deep(text):
+        return text
+    return json_value(text)
 
 
 def _integer(text: str) -> int | str:
@@ -214,21 +222,23 @@ def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, 
     Return it as text if it is UTF-8, else as bytes, and True if both fields had a usable value.
     """
     if not isinstance(plain, str | None) or not isinstance(encoded, str | None):
-        usable_text = None
-        if isinstance(plain, str) and is_clean(plain):
-            usable_text = plain
-        return usable_text, None, False
+        return _usable_text(plain), None, False
     # the service fills one of the two fields: plain for UTF-8, base64 for all other bytes
     if encoded and not plain:
         return _decoded_body(encoded)
-    if plain is None and encoded is None:
-        return None, None, True
     if plain is None:
-        return "", None, True  # an empty base64 field is an empty body
-    fits = not encoded
+        # an empty base64 field is an empty body, and a missing one is no body
+        return encoded, None, True
+    has_one_value = not encoded
     if is_clean(plain):
-        return plain, None, fits
-    return None, as_bytes(plain), fits
+        return plain, None, has_one_value
+    return None, as_bytes(plain), has_one_value
+
+
+def _usable_text(value: Any) -> str | None:
+    if isinstance(value, str) and is_clean(value):
+        return value
+    return None
 
 
 def _decoded_body(encoded: str) -> tuple[str | None, bytes | None, bool]:
@@ -275,8 +285,8 @@ def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
         return text, None, fits
     cut_text = _without_cut_character(raw)
     if cut_text is None:
-        return (text, raw, fits)
-    return (cut_text, None, fits)
+        return text, raw, fits
+    return cut_text, None, fits
 
 
 def _without_cut_character(raw: bytes) -> str | None:
@@ -338,11 +348,8 @@ def whole_number(value: Any) -> int | None:
     """
     if isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53:
         return int(value)
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and -INT64 <= value < INT64
-    ):
+    # a subclass is a boolean, or an enumeration
+    if type(value) is int and -INT64 <= value < INT64:
         return value
     return None
 
