@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import product
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
@@ -107,26 +108,28 @@ def _draw_hatches(root: ET.Element) -> None:
         # the bar gets the plain colour, and the lines are drawn over it
         for path in paths:
             path.set("style", path.attrib["style"].replace(f"url(#{name})", colour))
+        container = ET.SubElement(parents[paths[-1]], f"{_SVG}g")
+        if clip:
+            container.set("clip-path", clip)
         outline = " ".join(path.attrib["d"] for path in paths)
-        positions = [float(coordinate) for coordinate in _COORDINATE.findall(outline)]
-        container = ET.SubElement(
-            parents[paths[-1]], f"{_SVG}g", {"clip-path": clip} if clip else {}
-        )
-        definitions = ET.SubElement(container, f"{_SVG}defs")
-        clip_path = ET.SubElement(definitions, f"{_SVG}clipPath", id=f"{name}-{number}")
-        ET.SubElement(clip_path, f"{_SVG}path", d=outline)
-        lines = ET.SubElement(
-            container, f"{_SVG}g", {"clip-path": f"url(#{name}-{number})"}
-        )
-        for x in _tiles(positions[::2]):
-            for y in _tiles(positions[1::2]):
-                ET.SubElement(lines, f"{_SVG}use", href=f"#{name}", x=str(x), y=str(y))
+        _draw_tiles(container, outline, name, clip_id=f"{name}-{number}")
     # a pattern becomes the path of one tile, which `use` repeats
     for name, pattern in patterns.items():
         drawn = pattern.find(f"{_SVG}path")
         pattern.clear()
         pattern.tag = f"{_SVG}path"
         pattern.attrib = {**_dotted(drawn.attrib), "id": name}  # type: ignore[union-attr]
+
+
+def _draw_tiles(container: ET.Element, outline: str, name: str, clip_id: str) -> None:
+    """Repeat the lines of a hatch in tiles over an outline, and clip them to it."""
+    definitions = ET.SubElement(container, f"{_SVG}defs")
+    clip_path = ET.SubElement(definitions, f"{_SVG}clipPath", id=clip_id)
+    ET.SubElement(clip_path, f"{_SVG}path", d=outline)
+    lines = ET.SubElement(container, f"{_SVG}g", {"clip-path": f"url(#{clip_id})"})
+    positions = list(map(float, _COORDINATE.findall(outline)))
+    for x, y in product(_tiles(positions[::2]), _tiles(positions[1::2])):
+        ET.SubElement(lines, f"{_SVG}use", href=f"#{name}", x=str(x), y=str(y))
 
 
 def _dotted(attributes: dict[str, str]) -> dict[str, str]:
@@ -136,7 +139,7 @@ def _dotted(attributes: dict[str, str]) -> dict[str, str]:
     sizes: dict[tuple[float, float], float] = {}
     # a circle is a closed path, and the box around it gives the centre and the size
     for circle in attributes["d"].split("M")[1:]:
-        coordinates = [float(number) for number in _COORDINATE.findall(circle)]
+        coordinates = list(map(float, _COORDINATE.findall(circle)))
         left, right = min(coordinates[::2]), max(coordinates[::2])
         top, bottom = min(coordinates[1::2]), max(coordinates[1::2])
         centre = (round((left + right) / 2, 1), round((top + bottom) / 2, 1))

@@ -56,10 +56,10 @@ def fitting_numbers(counts: Iterable[int], limit: int) -> list[str]:
     (['5,166', '30'], ['5.2k', '30'])
     """
     numbers = list(counts)
-    full = [f"{number:,}" for number in numbers]
+    full = list(map("{:,}".format, numbers))
     if max(map(len, full), default=0) <= limit:
         return full
-    return [short_number(number) for number in numbers]
+    return list(map(short_number, numbers))
 
 
 def readable_top(heights: NDArray[Any]) -> float:
@@ -259,16 +259,9 @@ def result_table(
 ) -> str:
     """Return a sentence and an HTML table: text is escaped and at the left, numbers are at the right."""
     rows = list(rows)
-    columns = list(zip(*rows, strict=True))
-    sides = ["left" for _ in head]
-    if rows:
-        sides = [
-            "right" if all(map(_is_number, column)) else "left" for column in columns
-        ]
-    cells = "".join(
-        f'<th scope="col" style="text-align:{side}">{escape_html(name)}</th>'
-        for name, side in zip(head, sides, strict=True)
-    )
+    # a table without rows has empty columns
+    columns = list(zip(*rows, strict=True)) or [()] * len(head)
+    cells = "".join(map(_head_cell, head, columns))
     # several columns of sentences share a width, so that the last one is not beyond the page
     sentences = sum(any(map(_is_sentence, column)) for column in columns)
     width = min(_WIDEST, max(_NARROWEST, _SENTENCES // max(sentences, 1)))
@@ -277,6 +270,14 @@ def result_table(
     )
     title = escape_html(visible(caption))
     return f"<p>{title}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _head_cell(name: str, column: Sequence[Any]) -> str:
+    """Return the head of a column, at the side of the values."""
+    side = "left"
+    if column and all(map(_is_number, column)):
+        side = "right"
+    return f'<th scope="col" style="text-align:{side}">{escape_html(name)}</th>'
 
 
 def _is_number(value: Any) -> bool:
@@ -293,22 +294,27 @@ def _is_sentence(value: Any) -> bool:
 
 def _cell(value: Any, width: int) -> str:
     """Return a cell of an HTML table. `width` is the least width of a sentence, in em."""
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        return f"<td>{escape_html(value)}</td>"
     if isinstance(value, str):
-        wide = (
-            f";min-width:{width}em;overflow-wrap:anywhere"
-            if _is_sentence(value)
-            else ""
-        )
-        return f'<td style="text-align:left{wide}">{escape_wrapping(value)}</td>'
+        return _text_cell(value, width)
     if value is None or pd.isna(value):
         return "<td></td>"
     if isinstance(value, pd.Timestamp):
         day = f'<span style="white-space:nowrap">{value:%Y-%m-%d}</span>'
         return f'<td style="text-align:left">{day} {value:%H:%M}</td>'
+    # four digits, or all digits before the point
+    form = ",.4g"
     if isinstance(value, int):
-        return f"<td>{value:,}</td>"
-    if 10_000 <= abs(value) < _LARGE:  # noqa: PLR2004 - digits of %g
-        return f"<td>{value:,.0f}</td>"
-    return f"<td>{value:,.4g}</td>"
+        form = ","
+    elif 10_000 <= abs(value) < _LARGE:  # noqa: PLR2004 - digits of %g
+        form = ",.0f"
+    return f"<td>{value:{form}}</td>"
+
+
+def _text_cell(text: str, width: int) -> str:
+    """Return a cell of text; sentences get a minimal width, and numbers stay at the right."""
+    if _NUMBER.fullmatch(text):
+        return f"<td>{escape_html(text)}</td>"
+    style = "text-align:left"
+    if _is_sentence(text):
+        style += f";min-width:{width}em;overflow-wrap:anywhere"
+    return f'<td style="{style}">{escape_wrapping(text)}</td>'

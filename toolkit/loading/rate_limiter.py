@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
 from typing import Final, Literal
 
@@ -18,34 +19,49 @@ from toolkit.loading.options import LoadOptions
 from toolkit.service.settings import Service
 from toolkit.service.transport import Transport
 
-_FIRST: Final = 4
-_MODEST: Final = 9
-"""Concurrent requests to try before a second has passed. Limits count by the second: until then nothing shows
-whether more would be accepted, and all concurrent requests can be rejected together."""
 
-_TRIED: Final = 1.2  # seconds until a limit by the second has shown itself
-# concurrent requests added each second, beyond the modest number
-_MORE_A_SECOND: Final = 4.0
-_DEFAULT_BACKOFF: Final = 1.0  # seconds, if the service does not name a delay
-# of a rate the service named, so that the network's jitter does not exceed it
-_SHARE_OF_NAMED: Final = 0.95
-# of the rate at which it rejected a request without naming one
-_SHARE_OF_ACCEPTED: Final = 0.75
-# lower bound of the next rate to try, however few requests were sent before
-_LEAST_ACCEPTED: Final = 10.0
-_LEAST_RATE: Final = 0.5
-_GROWTH: Final = 1.05  # each second, of a rate that was not named
-_CALM: Final = 3.0  # seconds without a rejection until such a rate grows again
-# more concurrency does not help if the latency is this many times the best one
-_SLOWER: Final = 2.0
-_LATENCIES: Final = 9
-_SLACK: Final = 0.002  # seconds of difference that mean nothing
-# seconds; a service may request more than the system's clocks can represent
-_MAX_DELAY: Final = 3600.0
-# seconds of latency below which concurrency gains nothing
-_WORTH_WAITING: Final = 0.005
-# seconds; latency so low that it is mostly this process's own work
-_AT_ONCE: Final = 0.001
+@dataclass(frozen=True)
+class Tuning:
+    """Constants of the rate limiter, with the reasons."""
+
+    first_width: int = 4
+    """Concurrent requests that a load begins with."""
+    modest_width: int = 9
+    """Concurrent requests to try in `first_seconds`. Limits count by the second: until then nothing shows
+    whether more would be accepted, and all concurrent requests can be rejected together."""
+    first_seconds: float = 1.2
+    """Seconds until a limit by the second has shown itself."""
+    added_per_second: float = 4.0
+    """Concurrent requests added each second, beyond the modest number."""
+    default_backoff: float = 1.0
+    """Seconds of delay, if the service does not name a delay."""
+    share_of_named: float = 0.95
+    """Share of a rate that the service named, so that the jitter of the network does not exceed it."""
+    share_of_accepted: float = 0.75
+    """Share of the rate at which the service rejected a request without naming one."""
+    least_accepted: float = 10.0
+    """Lower bound of the next rate to try, however few requests were sent before."""
+    least_rate: float = 0.5
+    """Requests per second that are always sent, so that a load ends."""
+    growth: float = 1.05
+    """Factor of a rate that was not named, per second without a rejection."""
+    calm_seconds: float = 3.0
+    """Seconds without a rejection until such a rate grows again."""
+    slower: float = 2.0
+    """More concurrency does not help if the latency is this many times the best one."""
+    latencies: int = 9
+    """Latest latencies of which the median is taken, so that one slow response changes nothing."""
+    slack: float = 0.002
+    """Seconds of difference between latencies that mean nothing."""
+    longest_delay: float = 3600.0
+    """Seconds; a service may request more than the clocks of the system can represent."""
+    worth_waiting: float = 0.005
+    """Seconds of latency below which concurrency gains nothing."""
+    immediate: float = 0.001
+    """Seconds of latency that are mostly the work of this process."""
+
+
+TUNING: Final = Tuning()
 
 
 class AdaptiveRateLimiter:
@@ -63,7 +79,7 @@ class AdaptiveRateLimiter:
         self, *, connections: int, requests_per_second: float | None = None
     ) -> None:
         self._most = connections
-        self._width = float(min(_FIRST, connections))
+        self._width = float(min(TUNING.first_width, connections))
         self._requested_rate = requests_per_second
         self._rate: float | None = None
         self._named = False
@@ -75,7 +91,7 @@ class AdaptiveRateLimiter:
         self._calm_from: float | None = None
         self._cut_at = float("-inf")
         self._starts: deque[float] = deque()
-        self._latencies: deque[float] = deque(maxlen=_LATENCIES)
+        self._latencies: deque[float] = deque(maxlen=TUNING.latencies)
         self._best: float | None = None
 
     @property
@@ -121,7 +137,7 @@ class AdaptiveRateLimiter:
         self._running -= 1
         # sending more slowly does not help against a daily limit, which ends the load
         if isinstance(error, RateLimitError) and not isinstance(error, DailyLimitError):
-            backoff = _DEFAULT_BACKOFF
+            backoff = TUNING.default_backoff
             if error.wait is not None:
                 backoff = error.wait
             self._free_from = max(self._free_from, now + backoff)
@@ -136,16 +152,16 @@ class AdaptiveRateLimiter:
         # AIMD, as in TCP: halve after a rejection here, add slowly after each success in `_succeeded`.
         self._width = max(1.0, self._width / 2)
         if named is not None:
-            self._rate, self._named = named * _SHARE_OF_NAMED, True
+            self._rate, self._named = named * TUNING.share_of_named, True
         elif self._rate is not None:
             self._rate, self._named = (
-                max(_LEAST_RATE, self._rate * _SHARE_OF_ACCEPTED),
+                max(TUNING.least_rate, self._rate * TUNING.share_of_accepted),
                 False,
             )
         else:
             accepted = sum(start > now - 1 for start in self._starts)
             self._rate, self._named = (
-                max(_LEAST_ACCEPTED, accepted * _SHARE_OF_ACCEPTED),
+                max(TUNING.least_accepted, accepted * TUNING.share_of_accepted),
                 False,
             )
         self._cut_at = now
@@ -158,17 +174,22 @@ class AdaptiveRateLimiter:
         self._latencies.append(seconds)
         # the median, as a single slow response means nothing
         recent = median(self._latencies)
-        if len(self._latencies) == _LATENCIES:
+        if len(self._latencies) == TUNING.latencies:
             self._best = recent if self._best is None else min(self._best, recent)
-        if self._best is not None and recent > self._best * _SLOWER + _SLACK:
+        if (
+            self._best is not None
+            and recent > self._best * TUNING.slower + TUNING.slack
+        ):
             self._width = max(2.0, self._width - 1 / self._width)
         else:
             # 1 / width per response: about one more connection per round of concurrent requests
-            bound = _MODEST + _MORE_A_SECOND * max(0.0, calm - _TRIED)
+            bound = TUNING.modest_width + TUNING.added_per_second * max(
+                0.0, calm - TUNING.first_seconds
+            )
             if self._width < min(bound, self._most):
                 self._width = min(self._width + 1 / self._width, bound, self._most)
-        if self._rate is not None and not self._named and calm > _CALM:
-            self._rate *= _GROWTH ** min(
+        if self._rate is not None and not self._named and calm > TUNING.calm_seconds:
+            self._rate *= TUNING.growth ** min(
                 1.0, 1 / self._rate
             )  # each response has its share
 
@@ -197,12 +218,12 @@ class SharedRateLimiter(AdaptiveRateLimiter):
     @property
     def is_delaying(self) -> bool:
         """Return True if most time is spent waiting for responses, so that more concurrency is faster."""
-        return self.latency is None or self.latency > _WORTH_WAITING
+        return self.latency is None or self.latency > TUNING.worth_waiting
 
     @property
     def is_immediate(self) -> bool:
         """Return True if responses arrive so fast that no time can be used while waiting for them."""
-        return self.latency is not None and self.latency < _AT_ONCE
+        return self.latency is not None and self.latency < TUNING.immediate
 
     def start(self) -> None:
         """Block until a request may start; raises `LoadStopped` when the load has ended."""
@@ -213,7 +234,7 @@ class SharedRateLimiter(AdaptiveRateLimiter):
                     self.started(self._monotonic())
                     return
                 self._changed.wait(
-                    None if delay == float("inf") else min(delay, _MAX_DELAY)
+                    None if delay == float("inf") else min(delay, TUNING.longest_delay)
                 )
         raise LoadStopped
 

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,21 +34,33 @@ from toolkit.service.pages import Page
 from toolkit.service.transport import Transport
 from toolkit.tables.failures import FailureDecoder, Keep
 
-# pages that are buffered or requested while as many are decoded
-_MOST_PAGES: Final = 96
-_MOST_BYTES: Final = 32 << 20  # bytes of buffered pages
-# fewer pages are not decoded while more are expected, because each call costs
-_MIN_BATCH_PAGES: Final = 16
-# pages that are passed on one by one, so that the first rows show early
-_FIRST_PAGES: Final = 2
-_BATCH_TIMEOUT: Final = 0.05  # seconds to wait for more than a few pages
-# rows that are requested by id if they did not come again after a split
-_MOST_SOUGHT: Final = 20
+
+@dataclass(frozen=True)
+class Tuning:
+    """Constants of the reader, with the reasons."""
+
+    most_pages: int = 96
+    """Pages that are buffered or requested while as many are decoded."""
+    most_bytes: int = 32 << 20
+    """Bytes of buffered pages, so that large pages do not fill the memory."""
+    batch_pages: int = 16
+    """Fewer pages are not decoded while more are expected, because each call costs."""
+    first_pages: int = 2
+    """Pages that are passed on one by one, so that the first rows show early."""
+    batch_timeout: float = 0.05
+    """Seconds to wait for more than a few pages."""
+    most_sought: int = 20
+    """Rows that are requested by id if they did not come again after a split."""
+
+
+TUNING: Final = Tuning()
+
+
 _OVERLAP: Final = "entries were in two time windows"
 _NO_DATES: Final = "the service ignored the dates of a time window"
 _NOT_SEEN: Final = "existing entries were in no time window"
 _MANY_NOT_SEEN: Final = (
-    f"more than {_MOST_SOUGHT} existing entries were in no time window"
+    f"more than {TUNING.most_sought} existing entries were in no time window"
 )
 
 
@@ -161,7 +174,7 @@ class WindowReader:
         If rows that were read before a split did not come again and still exist, everything is read again.
         """
         not_seen = self._partition.not_seen_again
-        if len(not_seen) > _MOST_SOUGHT:
+        if len(not_seen) > TUNING.most_sought:
             self._fall_back(_MANY_NOT_SEEN)
         elif any(map(self._exists, not_seen.values())):
             self._fall_back(_NOT_SEEN)
@@ -302,7 +315,7 @@ class WindowFetcher:
             waited = False
             while not self._enough(waited=waited):
                 ready = len(self._ready)
-                notified = self._arrival.wait(_BATCH_TIMEOUT if ready else None)
+                notified = self._arrival.wait(TUNING.batch_timeout if ready else None)
                 waited = not notified and len(self._ready) == ready
             self._consumer_waits = False
             self._taken += len(self._ready)
@@ -346,12 +359,12 @@ class WindowFetcher:
             return True
         if not self._ready:
             return False
-        if waited or not self._ahead or self._taken < _FIRST_PAGES:
+        if waited or not self._ahead or self._taken < TUNING.first_pages:
             return True
-        enough_pages = _MIN_BATCH_PAGES
+        enough_pages = TUNING.batch_pages
         if self._alternates:
-            enough_pages = 2 * _MOST_PAGES
-        return len(self._ready) >= enough_pages or self._ready_bytes > _MOST_BYTES
+            enough_pages = 2 * TUNING.most_pages
+        return len(self._ready) >= enough_pages or self._ready_bytes > TUNING.most_bytes
 
     @property
     def _alternates(self) -> bool:
@@ -363,17 +376,21 @@ class WindowFetcher:
 
     def _free(self) -> int:
         """Return the number of requests that may be sent now. The lock is held, here and below."""
-        if self._stopped or self._error is not None or self._ready_bytes > _MOST_BYTES:
+        if (
+            self._stopped
+            or self._error is not None
+            or self._ready_bytes > TUNING.most_bytes
+        ):
             return 0
         if not self._ahead:
             return int(
                 self._consumer_waits and not self._ready and not self._planner.busy
             )
-        most = _MOST_PAGES
+        most = TUNING.most_pages
         if self._alternates:
             most = 0
             if self._consumer_waits:
-                most = 2 * _MOST_PAGES
+                most = 2 * TUNING.most_pages
         return max(
             0, min(self._limiter.width, most - len(self._ready)) - self._planner.busy
         )

@@ -13,13 +13,13 @@ pages.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, pairwise, takewhile
-from operator import gt
+from itertools import count, takewhile
 from typing import Final, Literal, NamedTuple
 
 from toolkit.base.errors import ResponseError
@@ -42,18 +42,34 @@ YEAR_2100: Final = 4_102_444_800_000
 PART: Final = 8
 """Minimum number of pages that a part of a split window should have."""
 
-# of the requested span, so that a short listing costs one request per page
-_MIN_PAGES_BEFORE_SPLIT: Final = 6
-_MIN_PAGES_LEFT: Final = 4  # pages that make a split worthwhile
-# a window of more parts than this is split even if no connection is free
-_LONG: Final = 1.2
-_WASTE_ALLOWANCE: Final = 96  # pages that may be wasted in a listing of any length
-_MAX_WASTE_SHARE: Final = 0.15  # share of the pages that may be wasted in addition
-_PARTS_EACH: Final = 3  # parts per connection, so that they end at about the same time
-_MOST_PARTS: Final = 8
-_GROWING_PARTS: Final = 5  # parts that grow with the distance
+
+@dataclass(frozen=True)
+class Tuning:
+    """Constants of the planner, with the reasons."""
+
+    pages_before_split: int = 6
+    """Pages of the requested span that are read first, so that a short listing costs one request per page."""
+    least_pages_left: int = 4
+    """Unread pages that make a split worthwhile."""
+    long: float = 1.2
+    """A window of more parts than this is split even if no connection is free."""
+    waste_allowance: int = 96
+    """Pages that may be wasted in a listing of any length."""
+    waste_share: float = 0.15
+    """Share of the pages that may be wasted in addition."""
+    parts_per_connection: int = 3
+    """Parts per connection, so that all connections end at about the same time."""
+    most_parts: int = 8
+    """Parts of a window of unknown density."""
+    growing_parts: int = 5
+    """Parts that grow with the distance from the last page, because the density may change."""
+    agreeing: float = 0.9
+    """Share of the timestamps of a page that have to be inside the window, or in order."""
+
+
+TUNING: Final = Tuning()
+
 _HOUR: Final = 3_600_000
-_AGREEING: Final = 0.9  # share of the timestamps that have to be inside the window
 # Members of an entry with a time, in order of preference: creation, creation of the run, Date of the
 # response.
 _TIMESTAMPS: Final[
@@ -201,11 +217,9 @@ class WindowPlanner:
             else:
                 self._wasted += window.pages
             return "end"
-        parts = (
-            self._parts(window, page, free)
-            if window.splits and free is not None
-            else []
-        )
+        parts: list[Window] = []
+        if window.splits and free is not None:
+            parts = self._parts(window, page, free)
         if parts:
             self._wasted += window.pages
             # A service that ignores the dates also returns entries for the year 2100. One probe per load
@@ -222,12 +236,12 @@ class WindowPlanner:
 
     def _parts(self, window: Window, page: Page, free: int) -> list[Window]:
         """Return the parts of a window, newest first, or no parts if a split would not help now."""
-        if window.whole and window.pages < _MIN_PAGES_BEFORE_SPLIT:
+        if window.whole and window.pages < TUNING.pages_before_split:
             return []
         # Parts of few pages use all connections, but a long listing should not have too many parts.
         others = [item for item in (*self._open, *self._busy) if not item.whole]
         left = sum(item.pages_left or 0 for item in others)
-        part = max(PART, left / (_PARTS_EACH * self._connections))
+        part = max(PART, left / (TUNING.parts_per_connection * self._connections))
         seen = timestamps(page.rows, *window.span)
         split = plan_split(
             *window.span, seen, now=self._now, part=part, ends=window.whole
@@ -255,18 +269,18 @@ class WindowPlanner:
         read = self._useful + sum(item.pages for item in (*self._open, *self._busy))
         # the pages of the window are read again, and the last page of a part is half full on average
         wasted = self._wasted + window.pages + len(split.cuts) // 2
-        return wasted > _WASTE_ALLOWANCE + _MAX_WASTE_SHARE * read
+        return wasted > TUNING.waste_allowance + TUNING.waste_share * read
 
     def _is_worth(self, window: Window, part: float, *, connection_free: bool) -> bool:
         """Return True if reading a window in parts is faster. Long windows are split early in any case."""
         if window.pages_left is None:
             return connection_free
         # The more pages have been read, the more a split would waste.
-        long = _LONG * part * max(1, window.pages / _MIN_PAGES_LEFT)
+        long = TUNING.long * part * max(1, window.pages / TUNING.least_pages_left)
         if window.pages_left > long:
             return True
         return connection_free and window.pages_left >= max(
-            _MIN_PAGES_LEFT, window.pages
+            TUNING.least_pages_left, window.pages
         )
 
 
@@ -280,12 +294,12 @@ def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | 
     [1767225600000, 1767225500000]
     >>> timestamps(b'[{"createdAt": 1767225600000}]', 5, 7)
     """
-    low, high = first or 0, YEAR_2100 if last is None else last
+    low, high = _bounds(first, last)
     for pattern, read in _TIMESTAMPS:
         parsed = map(read, pattern.findall(rows))
         times = [time for time in parsed if time is not None]
         inside = [time for time in times if low <= time <= high]
-        if times and len(inside) >= _AGREEING * len(times):
+        if times and len(inside) >= TUNING.agreeing * len(times):
             return inside
     return None
 
@@ -318,44 +332,59 @@ def plan_split(
     >>> plan_split(0, 99_999, range(99_999, 90_000, -100), now=0, part=4)
     Split(cuts=(49999,), pages_left=9.1...)
     """
-    low = first or 0
-    high = YEAR_2100
-    if last is not None:
-        high = last
+    low, high = _bounds(first, last)
     if high <= low:
         return Split()
-    # The order of a listing is not promised. Nine of ten neighbours in order are enough to extrapolate,
-    # because a wrong guess only costs time.
-    steps = list(pairwise(seen or ()))
-    descending = sum(before >= after for before, after in steps)
-    ascending = sum(before <= after for before, after in steps)
     pages_left: float | None = None
-    if seen and descending >= _AGREEING * len(steps):
+    if seen and _are_in_order(seen, operator.ge):
         cuts, pages_left = _by_density(low, seen, part=part, ends=ends)
-    elif seen and ascending >= _AGREEING * len(steps):
+    elif seen and _are_in_order(seen, operator.le):
         # The oldest entries come first: the same with time running backwards.
-        cuts, pages_left = _by_density(
-            -high, [-time for time in seen], part=part, ends=ends
-        )
+        backwards = list(map(operator.neg, seen))
+        cuts, pages_left = _by_density(-high, backwards, part=part, ends=ends)
         cuts = {-cut - 1 for cut in cuts}
     elif first is not None and last is not None:
-        # The density is unknown: equal parts.
-        cuts = {
-            low + (high - low) * number // _MOST_PARTS
-            for number in range(1, _MOST_PARTS)
-        }
+        cuts = _equal_parts(low, high)
     else:
-        # The density is unknown and the window is open: parts that grow with the distance from now.
-        newest = high
-        if low < now < high:
-            newest = now
-        # 1, 4, 16, … hours before `newest`; the last of them, 4**7 hours, are almost two years
-        cuts = {newest, *(newest - _HOUR * 4**number for number in range(_MOST_PARTS))}
+        cuts = _growing_parts(low, high, now)
     inside = sorted(cut for cut in cuts if low <= cut < high)
-    # no guess lies inside the window: halve it
-    if not inside:
-        inside = [(low + high) // 2]
-    return Split(tuple(inside), pages_left)
+    # if no guess lies inside the window, halve it
+    return Split(tuple(inside or [(low + high) // 2]), pages_left)
+
+
+def _bounds(first: int | None, last: int | None) -> tuple[int, int]:
+    """Return the bounds of a window to calculate with."""
+    if last is None:
+        last = YEAR_2100
+    return first or 0, last
+
+
+def _are_in_order(times: Sequence[int], in_order: Callable[[int, int], bool]) -> bool:
+    """Return True if most neighbours are in order.
+
+    The order of a listing is not promised. Nine of ten neighbours are enough to extrapolate, because a wrong
+    guess only costs time.
+    """
+    neighbours = list(map(in_order, times, times[1:]))
+    return sum(neighbours) >= TUNING.agreeing * len(neighbours)
+
+
+def _equal_parts(low: int, high: int) -> set[int]:
+    """Return the cuts of a window of unknown density with two ends."""
+    span, most = high - low, TUNING.most_parts
+    return {low + span * number // most for number in range(1, most)}
+
+
+def _growing_parts(low: int, high: int, now: int) -> set[int]:
+    """Return the cuts of an open window of unknown density: parts that grow with the distance from now.
+
+    The cuts are 1, 4, 16, … hours before now; the last of them, 4**7 hours, are almost two years.
+    """
+    newest = high
+    if low < now < high:
+        newest = now
+    hours = (4**number for number in range(TUNING.most_parts))
+    return {newest, *(newest - _HOUR * distance for distance in hours)}
 
 
 def _by_density(
@@ -369,7 +398,7 @@ def _by_density(
     oldest, newest = min(seen), max(seen)
     page_span = max(1, newest - oldest)
     pages_left = (oldest - low) / page_span
-    if pages_left < _MOST_PARTS * part:
+    if pages_left < TUNING.most_parts * part:
         parts = max(2, round(pages_left / part))
         cuts = {
             int(newest - (newest - low) * number / parts) for number in range(1, parts)
@@ -378,11 +407,11 @@ def _by_density(
         # It is unknown how old the oldest entry is. A few parts that grow with the distance reach far back.
         # With growth = (pages_left / part) ** (1 / 5), five steps reach about the low end: part * growth**5 =
         # pages_left.
-        growth = max(4.0, (pages_left / part) ** (1 / _GROWING_PARTS))
+        growth = max(4.0, (pages_left / part) ** (1 / TUNING.growing_parts))
         distances = (page_span * part * growth**number for number in count())
         cuts = {
             int(newest - distance)
-            for distance in takewhile(partial(gt, newest - low), distances)
+            for distance in takewhile(partial(operator.gt, newest - low), distances)
         }
     if ends or newest == oldest:
         # For example, with entries at 5, 8 and 9, the cuts are 5 and 7. The entry at 5 is then the last of a

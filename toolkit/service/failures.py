@@ -60,18 +60,27 @@ _ENTRIES: Final = ("DLQ entry", "DLQ entries")
 @lru_cache(256)
 def query_of(wanted: FailureFilter, span: Span | None) -> tuple[tuple[str, str], ...]:
     """Return the query parameters of a filter without the `unsendable` fields. A span replaces the dates."""
-    unsendable = wanted.unsendable
-    dates = {} if span is None else dict(zip(("since", "until"), span, strict=True))
+    values: dict[str, Any] = {name: getattr(wanted, name) for name in FIELDS}
+    if span is not None:
+        values["since"], values["until"] = span
+    for name in wanted.unsendable:
+        del values[name]
     parameters: list[tuple[str, str]] = []
-    for field in FIELDS.values():
-        value: Any = dates.get(field.name, getattr(wanted, field.name))
-        if value is None or not field.parameter or field.name in unsendable:
-            continue
-        if isinstance(value, datetime):
-            value = milliseconds(value)
-        texts = value if field.many else (str(value),)
-        parameters += ((field.parameter, text) for text in texts)
+    for name, value in values.items():
+        parameter = FIELDS[name].parameter
+        parameters += ((parameter, text) for text in _parameter_texts(value))
     return tuple(parameters)
+
+
+def _parameter_texts(value: Any) -> tuple[str, ...]:
+    """Return the values of a field as they are sent; times in milliseconds, and none for None."""
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, datetime):
+        return (str(milliseconds(value)),)
+    if value is None:
+        return ()
+    return (str(value),)
 
 
 def list_page(

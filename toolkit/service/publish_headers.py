@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Literal
@@ -197,13 +197,16 @@ def listed(header: str, values: Any) -> str | None:
             header, type(values).__name__, "a string, or several strings"
         )
     items = [values] if isinstance(values, str) else list(values)
-    for item in items:
-        if not isinstance(item, str) or not item.strip() or "," in item:
-            expected = "strings that are not empty, without commas, which separate them"
-            raise invalid_header(header, repr(item)[:60], expected)
-    if not items:
-        return None
-    return ",".join(header_value(header, item) for item in items)
+    checked_items = [_checked_item(header, item) for item in items]
+    return ",".join(checked_items) or None
+
+
+def _checked_item(header: str, item: Any) -> str:
+    """Return one of several strings of a header, which commas separate."""
+    if not isinstance(item, str) or not item.strip() or "," in item:
+        expected = "strings that are not empty, without commas, which separate them"
+        raise invalid_header(header, repr(item)[:60], expected)
+    return header_value(header, item)
 
 
 def flow_control(
@@ -211,10 +214,15 @@ def flow_control(
 ) -> str | None:
     """Return the value of ``Flow-Control-Value``, or None without a limit."""
     header = "Flow-Control-Value"
-    limits = {"parallelism": parallelism, "rate": rate, "period": period}
-    parts = []
-    for name, value in limits.items():
-        if value is not None:
-            convert = duration if name == "period" else partial(count, least=1)
-            parts.append(f"{name}={convert(f'{header}, {name}', value)}")
+    positive_count = partial(count, least=1)
+    limits: tuple[tuple[str, Any, Callable[[str, Any], str]], ...] = (
+        ("parallelism", parallelism, positive_count),
+        ("rate", rate, positive_count),
+        ("period", period, duration),
+    )
+    parts = [
+        f"{name}={convert(f'{header}, {name}', limit)}"
+        for name, limit, convert in limits
+        if limit is not None
+    ]
     return ", ".join(parts) or None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
@@ -127,15 +128,12 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
 
 
 def _check_unique(request: Request, names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        repeated = next(
-            name for index, name in enumerate(names) if name in names[:index]
-        )
-        raise_malformed(
-            request,
-            got=f"{repeated[:SHOWN]!r} twice in one object",
-            expected="each name once",
-        )
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            got = f"{name[:SHOWN]!r} twice in one object"
+            raise_malformed(request, got=got, expected="each name once")
+        seen.add(name)
 
 
 def read_body(request: Request, response: Response, kind: type = dict) -> Any:
@@ -180,19 +178,22 @@ def count_field(
 ) -> int:
     """Return the first number of the sources that is not absent, null or 0. 256.0 counts as 256."""
     values = [source[name] for source in sources if source.get(name) is not None]
-    # False equals 0, but is an error
-    counts = [value for value in values if value is False or value != 0]
-    count: Any = 0
-    if counts:
-        count = counts[0]
-    elif required and not values:
-        count = None
+    if not required:
+        values.append(0)
+    # the first that is not 0, else the last; False equals 0, but is an error
+    *_, last = (None, *values)
+    count: Any = next(filter(_is_not_zero, values), last)
     if isinstance(count, float) and count.is_integer():
         count = int(count)
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= most:
+    # the type of True is bool, which is no number here
+    if type(count) is not int or not 0 <= count <= most:
         expected = f"a whole number from 0 to {most:,}"
         raise_malformed(request, got=f"{name!r} of {shown(count)}", expected=expected)
     return count
+
+
+def _is_not_zero(value: Any) -> bool:
+    return value is False or value != 0
 
 
 def text_field(
@@ -328,14 +329,19 @@ def _limit_error(
     )
 
 
+class _Error(msgspec.Struct):
+    """An error response of the service."""
+
+    error: str
+
+
+_ERROR: Final = msgspec.json.Decoder(_Error)
+
+
 def _message(body: bytes) -> str:
     """Return the message of the service: the `error` field, or the start of the body."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = None
-    if isinstance(value, dict) and isinstance(value.get("error"), str):
-        return str(value["error"])
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _ERROR.decode(body).error
     return " ".join(body[: 4 * MOST_SHOWN].decode("utf-8", "replace").split())[
         :MOST_SHOWN
     ]

@@ -550,11 +550,8 @@ def _finished(
     if endpoint is None:
         return None
     ours, theirs = regions
-    url = (
-        endpoint.url.strip()
-        .replace("{region}", ours or theirs or _DEFAULT_REGION)
-        .rstrip("/")
-    )
+    region = ours or theirs or _DEFAULT_REGION
+    url = endpoint.url.strip().replace("{region}", region).rstrip("/")
     origin = f"of the {_TITLES[endpoint.name]} from {endpoint.source}"
     doing = f"reading the address {origin}"
     # the checks raise before the warning, so that an unusable address is not warned about
@@ -568,19 +565,24 @@ def _finished(
     implied_dialect: DialectName = "upstash" if is_public else own_dialect
     finished = replace(endpoint, url=url, dialect=DIALECTS[dialect or implied_dialect])
     # QSTASH_REGION applies to the variables of the public service only
-    wanted_region = ours or (theirs if is_public else None)
-    if (
-        finished.name == "queue"
-        and wanted_region
-        and finished.region not in (None, wanted_region)
-    ):
-        raise _settings_error(
-            f"{finished.url}, the address of {finished.region}, from {finished.source}",
-            "an address in the region",
-            f"Leave out the address, or connect with region={finished.region!r}.",
-            doing=f"connecting to the workflow queue in {wanted_region}",
-        )
+    wanted_region = ours
+    if is_public:
+        wanted_region = ours or theirs
+    if finished.name == "queue" and wanted_region is not None:
+        _check_region(finished, wanted_region)
     return finished
+
+
+def _check_region(queue: Endpoint, region: Region) -> None:
+    """Raise SettingsError if the address of a queue is in another region."""
+    if queue.region in (None, region):
+        return
+    raise _settings_error(
+        f"{queue.url}, the address of {queue.region}, from {queue.source}",
+        "an address in the region",
+        f"Leave out the address, or connect with region={queue.region!r}.",
+        doing=f"connecting to the workflow queue in {region}",
+    )
 
 
 def _checked_address(url: str, doing: str) -> SplitResult:

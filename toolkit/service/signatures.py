@@ -13,6 +13,7 @@ import hmac
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from heapq import heappop, heappush
 from threading import Lock
@@ -219,13 +220,17 @@ def signing_keys(
     secrets = (
         _service_keys(keys, region) if isinstance(keys, Service) else _given_keys(keys)
     )
-    if not secrets or any(len(key.reveal()) < MIN_SIGNING_KEY for key in secrets):
-        raise InputError(
-            _DOING,
-            got="a key that is empty or short" if secrets else "no keys",
-            expected=f"keys of {MIN_SIGNING_KEY} characters or more",
-        )
+    if not secrets:
+        raise _no_key("no keys")
+    if min(len(key.reveal()) for key in secrets) < MIN_SIGNING_KEY:
+        raise _no_key("a key that is empty or short")
     return secrets
+
+
+def _no_key(got: str) -> InputError:
+    return InputError(
+        _DOING, got=got, expected=f"keys of {MIN_SIGNING_KEY} characters or more"
+    )
 
 
 def _service_keys(service: Service, region: str | None) -> tuple[Secret, ...]:
@@ -390,15 +395,15 @@ def _are_equal(claimed: str, expected: str) -> bool:
 def _unix_seconds(now: float | datetime | None) -> float:
     if now is None:
         return time.time()
-    if not isinstance(now, datetime):
-        try:
-            seconds = math.nan if isinstance(now, bool | str | bytes) else float(now)
-        except (TypeError, ValueError, OverflowError):
-            seconds = math.nan
-        if not math.isfinite(seconds):
-            raise wrong("now", now, "Unix seconds, or a datetime")
-        return seconds
-    return parse_time(now, exact=True, name="now").timestamp()
+    if isinstance(now, datetime):
+        return parse_time(now, exact=True, name="now").timestamp()
+    seconds = math.nan
+    if not isinstance(now, bool | str | bytes):
+        with suppress(TypeError, ValueError, OverflowError):
+            seconds = float(now)
+    if not math.isfinite(seconds):
+        raise wrong("now", now, "Unix seconds, or a datetime")
+    return seconds
 
 
 def _key(key: object) -> str:
