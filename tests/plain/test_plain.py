@@ -48,13 +48,13 @@ ENGLISH = (
 
 DENSITY = {
     "toolkit/vectors": 0.30,
-    "toolkit/base": 0.29,
+    "toolkit/base": 0.23,
     "toolkit/cli": 0.23,
-    "toolkit/service": 0.27,
-    "toolkit/drawing": 0.27,
-    "toolkit/filters": 0.30,
-    "toolkit/loading": 0.28,
-    "toolkit_service": 0.24,
+    "toolkit/service": 0.21,
+    "toolkit/drawing": 0.22,
+    "toolkit/filters": 0.25,
+    "toolkit/loading": 0.23,
+    "toolkit_service": 0.20,
     "toolkit/redrive": 0.26,
     "toolkit/failures": 0.26,
     "toolkit/reports": 0.25,
@@ -63,7 +63,7 @@ DENSITY = {
     "toolkit/widgets": 0.33,
     "toolkit/base/serving.py": 0.17,
     "toolkit/snapshots": 0.26,
-    "toolkit/tables": 0.33,
+    "toolkit/tables": 0.28,
 }
 """Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for all."""
 
