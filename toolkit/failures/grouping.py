@@ -59,7 +59,12 @@ from toolkit.failures.selection import (
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.signatures.document import NO_FRAME, Document
-from toolkit.signatures.headlines import binary_line, error_text, headline
+from toolkit.signatures.headlines import (
+    binary_line,
+    error_text,
+    headline,
+    title_of,
+)
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
 from toolkit.tables.frames import checked_frame, made_visible
@@ -587,7 +592,7 @@ def _descriptions(
         ]
         described.append((
             group_id,
-            shorten(names.get(group_id) or _title(signature), _TITLE),
+            _shown_title(names.get(group_id), signature),
             shorten(" | ".join([*signature.facts, *signature.templates]), _TEMPLATE),
             signature.document.kind,
             _reason(signature, len(by_signature) - 1, rows.splits.get(group_id)),
@@ -634,6 +639,13 @@ def _example(row: int, rows: SignedFailures) -> dict[str, str]:
         line = binary_line(encoded)
     dlq_id = rows.table["dlq_id"][row].as_py() or ""
     return {"dlq_id": rows.clean(dlq_id), "text": shorten(line, _EXAMPLE)}
+
+
+def _shown_title(name: str | None, signature: Signature) -> str:
+    """Return the name that a rule gives the group, else the title without a cut in a sentence."""
+    if name:
+        return shorten(name, _TITLE)
+    return title_of(_title(signature))
 
 
 def _title(signature: Signature) -> str:

@@ -26,6 +26,12 @@ LONGEST_READ: Final = 2 * LONGEST
 """Characters of a body that are masked before it is read: the error may stand at its start or its end."""
 
 _LONGEST_LINE: Final = 2_000
+_USUAL_TITLE: Final = 120
+"""Characters of a title. A longer one is cut at the end of a sentence or clause."""
+_LONGEST_TITLE: Final = 160
+"""Characters of a title that is not cut: the last words often name the cause, such as "No such file"."""
+_SENTENCE_END: Final = re.compile(r"[.!?](?= [A-Z<\"'(\[])")
+_CLAUSE_END: Final = re.compile(r"[^\s,;](?=[,;] )|\)(?= )")
 _MOST_HEADINGS: Final = 2
 """Messages of a page that are joined, for example its heading and the exception below."""
 _MOST_NAMES: Final = 3
@@ -217,6 +223,31 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
         message for message in specific[1:] if _is_kind(message, specific[0])
     ]
     return ": ".join([*kinds[:1], specific[0]])
+
+
+def title_of(line: str) -> str:
+    """Return the line of an error as a title: whole, or up to the end of a sentence or clause.
+
+    >>> title_of("The refresh token has expired due to 90 days of inactivity. Trace ID:" + " <uuid>" * 20)
+    'The refresh token has expired due to 90 days of inactivity.'
+    """
+    if len(line) <= _USUAL_TITLE:
+        return line
+    sentence = _end_of_last(_SENTENCE_END, line)
+    if sentence:
+        return line[:sentence]
+    if len(line) <= _LONGEST_TITLE:
+        return line
+    end = _end_of_last(_CLAUSE_END, line) or line.rfind(" ", 0, _USUAL_TITLE)
+    if end < _USUAL_TITLE // 2:
+        end = _USUAL_TITLE - 1
+    return f"{line[:end]}…"
+
+
+def _end_of_last(pattern: re.Pattern[str], line: str) -> int:
+    """Return the end of the last part that matches in the second half of a title; 0 without one."""
+    ends = [found.end() for found in pattern.finditer(line, 0, _LONGEST_TITLE)]
+    return max((end for end in ends if end >= _USUAL_TITLE // 2), default=0)
 
 
 def _is_kind(message: str, statement: str) -> bool:
