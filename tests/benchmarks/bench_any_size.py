@@ -2,8 +2,10 @@
 
 .venv/bin/python tests/benchmarks/bench_any_size.py [--entries 10000000] [--seed 7] [--quick]
 
-The snapshot is generated with a seed, in a temporary folder, and removed: four kinds of failures, each with a
-body of its own. The ids in its index are random. Each report is made in a process of its own.
+Snapshots are generated with a seed, in a temporary folder, and removed. The bodies of four kinds are either
+short texts with a number (*numbered*), or JSON of 300 characters with a message, ids and a trace (*varied*),
+half of which are different and the others repeated. The ids in the index are random. Each report is made in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from measuring import against, options
 
 MOST_SECONDS = 60
 MOST_MEGABYTES = 3_000
+MOST_VARIED = (6, 1_000)
+"""Seconds and megabytes for a tenth of the entries, with varied bodies."""
 BATCH = 100_000
 END = datetime(2026, 3, 31, tzinfo=UTC)
 DAYS = 30
@@ -34,6 +38,9 @@ BODIES = (
     ("quota of tenant ", " is used up"),
     ('{"error": "RateLimited", "message": "too many requests by ', '"}'),
 )
+TRACE = r"\n    at charge (/srv/app/payments.js:41:9)\n    at async run (/srv/app/steps.js:118:13)"
+REPEATED = 1_000
+"""Different varied bodies among the half of the rows whose bodies are repeated."""
 
 
 def main() -> None:
@@ -44,13 +51,17 @@ def main() -> None:
     chosen = options(__doc__, entries=10_000_000, quick=1_000_000, rounds=1)
     sizes = [chosen.entries // 10, chosen.entries * 3 // 10, chosen.entries]
     reports = [run(rows, snapshot) for rows in sizes for snapshot in generated(rows)]
+    for path in generated(sizes[0], varied=True):
+        seconds, megabytes = run(sizes[0], path)
+        against("report with varied bodies, seconds", seconds, at_most=MOST_VARIED[0])
+        against("report with varied bodies, MB", megabytes, at_most=MOST_VARIED[1])
     against("report of the largest, seconds", reports[-1][0], at_most=MOST_SECONDS)
     against("report of the largest, MB", reports[-1][1], at_most=MOST_MEGABYTES)
     growth = (reports[-1][0] / reports[0][0]) / (sizes[-1] / sizes[0])
     against("seconds a row, largest / smallest", growth, at_most=1.2)
 
 
-def generated(rows: int, seed: int = 7) -> Iterator[str]:
+def generated(rows: int, seed: int = 7, *, varied: bool = False) -> Iterator[str]:
     """The path of a snapshot with so many failures."""
     import toolkit.snapshots.data_files as files  # noqa: PLC0415 - the measuring process does without
     from toolkit.analysis import error_signatures  # noqa: PLC0415
@@ -79,6 +90,7 @@ def generated(rows: int, seed: int = 7) -> Iterator[str]:
                     rows,
                     ids,
                     files.STORED_FAILURES,
+                    varied=varied,
                 )
                 if not parts or parts[-1].bytes >= files.PART_BYTES:
                     parts.append(
@@ -114,6 +126,8 @@ def failures(
     rows: int,
     ids: list[str],
     schema: pa.Schema,
+    *,
+    varied: bool = False,
 ) -> pa.Table:
     numbers = np.arange(start, start + count)
     kinds = random.choice(len(BODIES), count, p=[0.4, 0.3, 0.2, 0.1])
@@ -122,6 +136,11 @@ def failures(
     )
     failed += random.integers(0, 3_600_000, count)
     workflow = random.geometric(0.2, count) % 20
+    bodies = pc.choose(
+        kinds, *(_texts(before, numbers, after) for before, after in BODIES)
+    )
+    if varied:
+        bodies = varied_bodies(random, numbers, kinds)
     values = {
         "dlq_id": _texts("", numbers * 2654435761 % (1 << 32), "-", numbers),
         "workflow_url": _texts("https://shop.example/flows/", workflow),
@@ -129,9 +148,7 @@ def failures(
         "failed_at": pa.array(failed),
         "created_at": pa.array(failed - 60_000),
         "response_status": pa.array(random.choice([500, 503, 429], count)),
-        "response_body": pc.choose(
-            kinds, *(_texts(before, numbers, after) for before, after in BODIES)
-        ),
+        "response_body": bodies,
         "labels": pa.array(['["eu"]', '["us","beta"]']).take(pa.array(numbers % 2)),
         "max_retries": pa.array(np.full(count, 3)),
         "first_seen_at": pa.array(np.full(count, int(END.timestamp() * 1000))),
@@ -145,6 +162,25 @@ def failures(
         },
         schema,
     )
+
+
+def varied_bodies(
+    random: np.random.Generator, numbers: np.ndarray, kinds: np.ndarray
+) -> pa.Array:
+    """JSON with a message, ids and a trace; every second body is one of a thousand."""
+    is_repeated = random.random(len(numbers)) < 0.5
+    ids = np.where(
+        is_repeated, random.integers(0, REPEATED, len(numbers)), numbers + REPEATED
+    )
+    kinds = np.where(is_repeated, ids % len(BODIES), kinds)
+    names = pa.array(["PaymentError", "TimeoutError", "QuotaError", "RateLimited"])
+    hashes = ids * 2654435761 % (1 << 40)
+    return _texts(
+        '{"error": "', names.take(pa.array(kinds)), '", "message": "order ', ids,
+        " failed: no response from https://pay.example/v1/charges/", hashes,
+        ' within 30 s", "requestId": "req-', hashes * 31, '", "tenant": "t-', ids % 977,
+        '", "stack": "', TRACE, '"}',
+    )  # fmt: skip
 
 
 def _texts(*parts: Any) -> pa.Array:
