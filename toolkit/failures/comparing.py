@@ -1,13 +1,10 @@
 """Compare failures of two times: find groups that are new, growing, shrinking, back again or gone.
 
-A group is growing if it failed more often per time than chance and its own bursts explain. For example, 10
-failures in 7 days and 30 in the next day are growing; 30 failures in one batch are not, if earlier failures
-also came in batches. `_confidence` has the formula.
+`comparable_rows.py` reads the rows of both sides, and `changed_rates.py` decides which groups changed.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,42 +15,28 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from numpy.typing import NDArray
 
 from toolkit.base.arguments import positive, wrong
 from toolkit.base.errors import InputError
 from toolkit.base.time_zones import time_text
 from toolkit.base.times import Time, parse_time
 from toolkit.drawing.wording import Plotted, counted, frame_table
-from toolkit.failures.change_points import dispersion
 from toolkit.failures.gaps import Spans, gaps_of, inside, overlap
-from toolkit.failures.group_rules import LABELS, GroupRules
-from toolkit.failures.grouping import (
-    FailureGroups,
-    grouped_by_signature,
-    grouped_columns,
-    read_rules,
-    with_learned,
-)
+from toolkit.failures.group_rules import GroupRules
+from toolkit.failures.grouping import FailureGroups, grouped_by_signature
 from toolkit.failures.outcomes import LEFT, find_retry_outcomes
 from toolkit.failures.selection import (
-    opened,
     receipt_of,
-    select,
-    select_timed,
     timestamps,
     told_until,
-    typed_frame,
     when_counted,
 )
+from toolkit.failures.signed_failures import read_rules, with_learned
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import visible
 from toolkit.snapshots import Snapshot, open_snapshot
-from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.freshness import span_text
-from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
 from toolkit.tables.signed_rows import SIGNATURE
 
 if TYPE_CHECKING:
@@ -61,27 +44,22 @@ if TYPE_CHECKING:
 
     from toolkit.drawing.style import Theme
 
-CHANGES: Final = (
-    "new",
-    "back again",
-    "growing",
-    "missing before",
-    "shrinking",
-    "gone",
-    "steady",
+from toolkit.failures.changed_rates import CHANGES, count_changes
+from toolkit.failures.comparable_rows import (
+    Sides,
+    are_spans,
+    at_times,
+    check_order,
+    comparable,
+    in_queue,
+    when_failed,
 )
-"""Changes of a group, ordered by how much attention they need."""
 
-_CONFIDENT: Final = 0.997  # three standard deviations
-_MOST_BINS: Final = 2_000
-_BUSY: Final = 8  # failures of a group, at least, to measure the bursts of that group
-_HOUR: Final = 3_600_000  # milliseconds
 _LEAST_SPAN: Final = pd.Timedelta(
     hours=1
 )  # a shorter span of failures is too short for a rate
 _SAME: Final = (0.95, 1.05)  # ratios of two spans that count as equally long
 _SHOWN: Final = 50  # groups that a notebook shows
-_OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
     "group": "str", "title": "str", "change": "str", "before": "Int64", "after": "Int64", "added": "Int64",
@@ -260,7 +238,7 @@ def compare_failures(
     groups, ids = grouped_by_signature(
         pa.concat_tables([sides.earlier, *sides.parts]), sides.rules
     )
-    frame = _counted(sides, np.array(ids, dtype=object))
+    frame = count_changes(sides, np.array(ids, dtype=object))
     missing = int((frame["change"] == "missing before").sum())
     if missing:
         sides.notes.append(
@@ -287,30 +265,10 @@ class _Retries:
         ).frame  # fmt: skip
 
 
-@dataclass
-class _Sides:
-    """The rows of both sides of a comparison, the earlier rows, and the relation of their times.
-
-    `exposure` is the ratio of the earlier span to the later one. `growth` is the time that the later of two
-    loads adds, as a share of the time of the earlier load. `placed` has the times of the later rows: if one
-    is before `cut`, the group is not new.
-    """
-
-    parts: list[pa.Table]
-    earlier: pa.Table
-    outcome: NDArray[np.object_]
-    rules: GroupRules
-    notes: list[str]
-    exposure: float = 1.0
-    growth: float = 0.0
-    placed: pd.Series | None = None
-    cut: pd.Timestamp | None = None
-
-
 def _since(
     failures: Any, after: Any, since: Time, rules: GroupRules, retries: _Retries, *, snapshot: object,
     exposure: float | None,
-) -> _Sides:  # fmt: skip
+) -> Sides:  # fmt: skip
     """Divide one frame at a time."""
     for name, argument in (("after", after), ("snapshot", snapshot)):
         if argument is not None:
@@ -345,7 +303,7 @@ def _since(
             when[is_old].min(), pd.Timestamp(start), pd.Timestamp(end), gaps
         )
     parts = [rows.filter(pa.array(is_old)), rows.filter(pa.array(is_recent))]
-    return _Sides(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
+    return Sides(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
 
 
 def _exposure(first: Any, cut: pd.Timestamp, end: pd.Timestamp, gaps: Spans) -> float:
@@ -368,26 +326,26 @@ def _of_frames(
     rules: GroupRules,
     retries: _Retries,
     exposure: float | None,
-) -> _Sides:
+) -> Sides:
     """Compare two frames: spans of one history, or two loads of a queue."""
     parts = [comparable(before, "before", rules), comparable(after, "after", rules)]
-    _check_order(*parts)
+    check_order(*parts)
     notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
-    are_spans = exposure not in {None, 1} or _are_spans(before, after, parts)
+    is_one_history = exposure not in {None, 1} or are_spans(before, after, parts)
     old, placed = (when_failed(part) for part in parts)
     cut = old.max()
-    if are_spans:
+    if is_one_history:
         outcomes = retries.outcomes(before)
     else:
         outcomes = retries.outcomes(before, after)
         if None not in (receipt_of(before), receipt_of(after)):
             # an entry that was created before the first load may have failed after it
             placed = timestamps(parts[1], "failed_at").astype(placed.dtype)
-        in_queue_before, in_queue_after = _in_queue(before), _in_queue(after)
+        in_queue_before, in_queue_after = in_queue(before), in_queue(after)
         parts = [parts[0].filter(in_queue_before), parts[1].filter(in_queue_after)]
         outcomes = outcomes[in_queue_before.to_numpy(zero_copy_only=False)]
         placed = placed[in_queue_after.to_numpy(zero_copy_only=False)]
-    sides = _Sides(
+    sides = Sides(
         parts, parts[0].slice(0, 0), outcomes["outcome"].to_numpy(), rules, notes, exposure or 1.0,
         placed=placed, cut=cut,
     )  # fmt: skip
@@ -396,7 +354,7 @@ def _of_frames(
     return sides
 
 
-def _compare_rates(sides: _Sides) -> None:
+def _compare_rates(sides: Sides) -> None:
     """Set `exposure` or `growth` by the times of the rows on both sides."""
     before, after = (_span(when_failed(part)) for part in sides.parts)
     if min(before, after) < _LEAST_SPAN:
@@ -429,16 +387,16 @@ def _of_snapshot(
     rules: GroupRules,
     retries: _Retries,
     exposure: float | None,
-) -> _Sides:
+) -> Sides:
     """Compare the queue of a snapshot at two times."""
     start = parse_time(before, now=retries.now, name="before")
     end = parse_time(after, now=retries.now, name="after")
     if end < start:
         raise wrong("after", after, "a time that is not earlier than before")
-    parts, earlier, notes = _at_times(source, start, end, rules)
+    parts, earlier, notes = at_times(source, start, end, rules)
     rules = with_learned(rules, source)
     outcome = retries.outcomes(parts[0], now=False)["outcome"].to_numpy()
-    sides = _Sides(parts, earlier, outcome, rules, notes, exposure or 1.0)
+    sides = Sides(parts, earlier, outcome, rules, notes, exposure or 1.0)
     if exposure is None:
         _compare_rates(sides)
     return sides
@@ -454,8 +412,8 @@ def compare_grouped(
     ]
     ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
     outcome = find_retry_outcomes(before).frame["outcome"].to_numpy()
-    sides = _Sides(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
-    return _compared(_counted(sides, np.array(ids, dtype=object)), groups, [])
+    sides = Sides(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
+    return _compared(count_changes(sides, np.array(ids, dtype=object)), groups, [])
 
 
 def _compared(
@@ -470,31 +428,6 @@ def _compared(
     return FailureComparison(
         order[list(_TYPES)].astype(_TYPES), tuple(notes), groups.rules
     )
-
-
-def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
-    """Return the columns of a frame that are compared, with one schema. Rows without an id get an id."""
-    columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
-    rows = opened(failures, doing="comparing failures", name=name)
-    known = [column for column in columns if column != LABELS or column in rows.names]
-    table = select_timed(rows, known, doing="comparing failures", name=name).table()
-    if len(known) < len(columns):
-        table = table.append_column(LABELS, pa.nulls(table.num_rows, pa.string()))
-    columns += ["failed_at", "created_at"]
-    numbers = {"response_status": pa.float64()}
-    types = {field.name: field.type for field in STORED_FAILURES} | numbers
-    schema = pa.schema([(column, types[column]) for column in columns])
-    try:
-        table = table.select(columns).cast(schema, safe=False)
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"comparing failures, {name}",
-            got=str(error)[:120],
-            expected="columns as loaders write them",
-        ) from None
-    made_ids = pa.array([f"{name} {row}" for row in range(table.num_rows)], pa.string())
-    ids = pc.coalesce(table["dlq_id"], made_ids)
-    return table.set_column(columns.index("dlq_id"), "dlq_id", ids)
 
 
 def _incomplete(frame: Any, name: str) -> list[str]:
@@ -515,260 +448,3 @@ def _opened(snapshot: str | os.PathLike[str] | Snapshot | ds.Dataset) -> ds.Data
         raise wrong(
             "snapshot", snapshot, "the path of a snapshot, or a value of open_snapshot"
         ) from None
-
-
-def _check_order(before: pa.Table, after: pa.Table) -> None:
-    """Raise InputError for two frames that can only have been swapped."""
-    first, last = when_failed(before).min(), when_failed(after).max()
-    # without `failed_at`, a failure counts as earlier than it was; a comparison with NaT is False
-    if not after["failed_at"].null_count and last < first:
-        raise InputError(
-            "comparing failures",
-            got=f"failures until {time_text(last)} as after, and since {time_text(first)} as before",
-            expected="the earlier failures first",
-            next_step="Swap them: compare_failures(before, after).",
-        )
-
-
-def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
-    """Return whether two frames are spans of one history, so that missing entries have not left."""
-    # Two parts of one load have the same receipt. Without receipts, parts are recognized by their times and
-    # ids: the later one begins after the earlier one, and they share no entry.
-    receipts = receipt_of(before), receipt_of(after)
-    if None not in receipts:
-        return receipts[0] == receipts[1]
-    last, first = when_failed(parts[0]).max(), when_failed(parts[1]).min()
-    earlier, later = (set(part["dlq_id"].to_pylist()) for part in parts)
-    return bool(first > last) and earlier.isdisjoint(later)
-
-
-def _in_queue(failures: Any) -> pa.ChunkedArray:
-    """Return which rows had not left the queue when they were loaded."""
-    if GONE_BEFORE in opened(failures, doing="comparing failures").names:
-        rows = select(failures, [GONE_BEFORE], doing="comparing failures").table()
-        return pc.is_null(rows[GONE_BEFORE])
-    rows = select(failures, ["dlq_id"], doing="comparing failures").table()
-    return pa.chunked_array([pa.array(np.ones(rows.num_rows, dtype=bool))])
-
-
-def _at_times(
-    source: ds.Dataset, start: datetime, end: datetime, rules: GroupRules
-) -> tuple[list[pa.Table], pa.Table, list[str]]:
-    """Return the entries of the queue at two times, the entries that had left before, and notes on limits."""
-    columns = [
-        *grouped_columns(rules, source.schema.names),
-        "workflow_run_id",
-        "failed_at",
-        "created_at",
-    ]
-    columns += _OF_SNAPSHOT
-    missing = [name for name in columns if name not in source.schema.names]
-    if missing:
-        raise wrong(
-            "snapshot",
-            source,
-            f"a snapshot with {', '.join(missing)}",
-            "sync_failures makes one.",
-        )
-    if SIGNATURE in source.schema.names:
-        columns.append(SIGNATURE)
-    table = source.to_table(columns=columns)
-    entered = _entered(table)
-
-    def at_or_before(times: Any, when: datetime) -> Any:
-        return pc.fill_null(pc.less_equal(times, pa.scalar(when, TIME)), False)
-
-    parts = []
-    for when in (start, end):
-        has_left = at_or_before(table[GONE_BEFORE], when)
-        parts.append(table.filter(pc.and_not(at_or_before(entered, when), has_left)))
-    earlier = table.filter(at_or_before(table[GONE_BEFORE], start))
-    first = pc.min(table[FIRST_SEEN_AT]).as_py()
-    notes = []
-    if first is not None and first > start:
-        notes.append(f"the queue was not observed before {first:%Y-%m-%d %H:%M} UTC")
-    return parts, earlier, notes
-
-
-def _entered(table: pa.Table) -> pa.Array:
-    """Return the time since each entry was in the queue for certain.
-
-    This is the time of the failure. If a sync after that time did not show the entry, it is the time at which
-    a sync first showed it.
-    """
-    failed, seen, gone = (
-        timestamps(table, name).astype("datetime64[ms, UTC]")
-        for name in ("failed_at", FIRST_SEEN_AT, GONE_BEFORE)
-    )
-    failed = failed.fillna(timestamps(table, "created_at").astype(failed.dtype)).fillna(
-        seen
-    )
-    # These are the times of syncs that the snapshot shows: at each,
-    # some entry was first seen or first missed.
-    looks = (
-        pd.concat([seen, gone])
-        .dropna()
-        .drop_duplicates()
-        .sort_values(ignore_index=True)
-    )
-    earlier = looks.searchsorted(seen.fillna(pd.Timestamp(0, tz="UTC")))
-    previous = pd.concat([pd.Series([pd.NaT], dtype=looks.dtype), looks]).take(earlier)
-    missed = pd.Series(previous.to_numpy() >= failed.to_numpy(), index=failed.index)
-    return pa.array(failed.mask(missed, seen), TIME)
-
-
-def _counted(sides: _Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
-    """Return the counts and the change of each group; `groups` has the group of each row."""
-    bounds = np.cumsum(
-        [sides.earlier.num_rows, *(part.num_rows for part in sides.parts)]
-    )
-    earlier_groups, old_groups, later_groups = np.split(groups, bounds[:-1])
-    old = (
-        _identified(sides.parts[0], old_groups)
-        .assign(outcome=sides.outcome)
-        .drop_duplicates("id")
-    )
-    later = _identified(sides.parts[1], later_groups).drop_duplicates("id")
-    left = old[~old["id"].isin(later["id"])]
-    added = later[~later["id"].isin(old["id"])]
-    names = sorted({*old["group"], *later["group"]})
-    all_rows = pd.concat([old, later]).drop_duplicates("id", keep="last")
-    times = all_rows.groupby("group")["at"].agg(["min", "max"]).reindex(names)
-
-    def sizes(rows: pd.DataFrame) -> NDArray[np.float64]:
-        counts = rows["group"].value_counts().reindex(names, fill_value=0)
-        return np.asarray(counts, dtype=np.float64)
-
-    before, after = sizes(old), sizes(later)
-    bursts = _bursts(all_rows, names)
-    confidence = _confidence(
-        sizes(added), sizes(left), before, after, sides.exposure, bursts
-    )
-    expected = before / sides.exposure
-    if sides.growth:
-        # a queue that only fills up does not grow: more must also be added per time
-        rising = _confidence_of_added(sizes(added), before, sides.growth, bursts)
-        confidence = np.where(
-            after > before, np.minimum(confidence, rising), confidence
-        )
-        expected = before * (1 + sides.growth)
-    has_changed = confidence >= _CONFIDENT
-    is_more = after > before / sides.exposure
-    is_absent_before = before == 0
-    is_back = pd.Index(names).isin(earlier_groups)
-    is_missing = _is_missing_before(sides, later_groups, names)
-    # `select` takes the first condition that is true, so the order matters: a group that
-    # was not there before is never "growing".
-    change = np.select(
-        [
-            is_absent_before & is_back,
-            is_absent_before & is_missing,
-            is_absent_before,
-            after == 0,
-            has_changed & is_more,
-            has_changed,
-        ],
-        ["back again", "missing before", "new", "gone", "growing", "shrinking"],
-        "steady",
-    )
-    return typed_frame(
-        group=("str", names),
-        change=("str", change),
-        before=("Int64", before),
-        after=("Int64", after),
-        added=("Int64", sizes(added)),
-        left=("Int64", sizes(left)),
-        expected=("float64", expected),
-        confidence=("float64", confidence),
-        **{
-            name: ("Int64", sizes(left[left["outcome"].isin(values)]))
-            for name, values in LEFT.items()
-        },
-        first_at=("datetime64[ms, UTC]", times["min"].to_numpy()),
-        last_at=("datetime64[ms, UTC]", times["max"].to_numpy()),
-    )
-
-
-def _identified(part: pa.Table, groups: NDArray[np.object_]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"group": groups, "id": part["dlq_id"].to_pylist(), "at": when_failed(part)}
-    )
-
-
-def _is_missing_before(
-    sides: _Sides, later_groups: NDArray[np.object_], names: list[str]
-) -> NDArray[np.bool_]:
-    """Return which groups have a failure that the earlier frame should contain, by its time."""
-    if sides.placed is None or not len(later_groups):
-        return np.zeros(len(names), dtype=bool)
-    first = (
-        sides.placed.reset_index(drop=True).groupby(later_groups).min().reindex(names)
-    )
-    return np.asarray(first < sides.cut)
-
-
-def when_failed(table: pa.Table) -> pd.Series:
-    """Return the time of each failure of `comparable`; missing if it is not plausible."""
-    when = timestamps(
-        select_timed(table, [], doing="comparing failures").table(), "when_"
-    )
-    return when.astype("datetime64[ms, UTC]")
-
-
-def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
-    """Return the dispersion of each group: how many times more the counts vary than by chance.
-
-    For example, failures that come in batches of five have a dispersion of about 5. A group with few failures
-    gets the median of all groups.
-    """
-    dated = rows.dropna(subset="at")
-    at = dated["at"].astype("int64").to_numpy()
-    if not len(at):
-        return np.ones(len(names))
-    width = max(_HOUR, math.ceil((at.max() - at.min() + 1) / _MOST_BINS))
-    bins = (at - at.min()) // width
-    length = int(bins.max()) + 1
-    by_group = {}
-    for name, positions in dated.groupby("group").indices.items():
-        if len(positions) >= _BUSY:
-            counts = np.bincount(bins[positions], minlength=length).astype(np.float64)
-            by_group[name] = dispersion(counts, np.ones(length))
-    typical = float(np.median(list(by_group.values()))) if by_group else 1.0
-    return np.array([by_group.get(name, typical) for name in names])
-
-
-def _confidence_of_added(
-    added: NDArray[np.float64],
-    before: NDArray[np.float64],
-    growth: float,
-    bursts: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Return the confidence that more was added per time than before, with a normal approximation.
-
-    For example, 980 failures in 14 days and 70 more in one day: growth is 1/14, and 70 more are expected, so
-    the confidence is 0.
-    """
-    expected = before * growth
-    per_span = (before + added) / (
-        1 + growth
-    )  # failures in the length of the earlier span
-    deviation = np.sqrt(bursts * np.maximum(added + per_span * growth * growth, 1e-9))
-    z = np.maximum(added - expected - 0.5, 0) / deviation
-    return np.array([math.erf(score / math.sqrt(2)) for score in z])
-
-
-def _confidence(
-    added: NDArray[np.float64], left: NDArray[np.float64], before: NDArray[np.float64],
-    after: NDArray[np.float64], exposure: float, bursts: NDArray[np.float64],
-) -> NDArray[np.float64]:  # fmt: skip
-    """Return the confidence that a rate changed: a two-sided normal test of two Poisson rates.
-
-    Only the added and the left entries vary, as entries on both sides are the same failures. `bursts` widens
-    the deviation (quasi-Poisson), and 0.5 is the correction for continuity. For example, 10 before and 30
-    after, with equal spans and no bursts: the deviation is sqrt(20 * 2) = 6.3, so z = (20 - 0.5) / 6.3 = 3.1,
-    a confidence of 0.998.
-    """
-    usual = (added + left) / (1 + exposure)
-    deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposure))
-    z = np.maximum(np.abs(after - before / exposure) - 0.5, 0) / deviation
-    return np.array([math.erf(score / math.sqrt(2)) for score in z])

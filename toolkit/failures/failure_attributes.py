@@ -26,8 +26,9 @@ from toolkit.failures.attribute_values import (
     masked_column,
 )
 from toolkit.failures.group_rules import GroupRules
-from toolkit.failures.grouping import grouped, grouped_columns
+from toolkit.failures.grouping import grouped
 from toolkit.failures.selection import NONE, opened, scanned, select_timed, timestamps
+from toolkit.failures.signed_failures import grouped_columns
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor
 

@@ -19,7 +19,6 @@ from toolkit.base.arguments import whole
 from toolkit.base.times import parse_duration
 from toolkit.failures.attribute_values import labels_of
 from toolkit.failures.counts import SHORT_STATES
-from toolkit.failures.grouping import with_labels
 from toolkit.failures.selection import (
     opened,
     select_timed,
@@ -27,6 +26,7 @@ from toolkit.failures.selection import (
     told_until,
     when_counted,
 )
+from toolkit.failures.signed_failures import with_labels
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor
 

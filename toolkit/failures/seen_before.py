@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from toolkit.base.arguments import whole, wrong
 from toolkit.drawing.wording import counted, frame_table
-from toolkit.failures.comparing import comparable, when_failed
+from toolkit.failures.comparable_rows import comparable, when_failed
 from toolkit.failures.group_rules import GroupRules
-from toolkit.failures.grouping import FailureGroups, grouped, read_rules
+from toolkit.failures.grouping import FailureGroups, grouped
 from toolkit.failures.outcomes import OUTCOMES, RetryOutcomes, find_retry_outcomes
 from toolkit.failures.selection import typed_rows
+from toolkit.failures.signed_failures import read_rules
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.text_index import Match, TextIndex
 from toolkit.secrets.redaction import Redactor, visible

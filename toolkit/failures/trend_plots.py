@@ -24,13 +24,9 @@ from toolkit.drawing.style import HATCHES, Theme, ThemeName, documented, drawing
 from toolkit.drawing.wording import counted, readable_top, span
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
-from toolkit.failures.grouping import (
-    FailureGroups,
-    SignedFailures,
-    grouped_rows,
-    read_rows,
-)
+from toolkit.failures.grouping import FailureGroups, grouped_rows
 from toolkit.failures.over_time import FailureTrend, Markers, failure_trend
+from toolkit.failures.signed_failures import SignedFailures, read_rows
 from toolkit.failures.sources import AnyFrame
 
 _APART: Final = 0.25  # inches between the names of two times

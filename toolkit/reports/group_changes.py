@@ -18,7 +18,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toolkit.failures.comparing import CHANGES, FailureComparison
+from toolkit.failures.changed_rates import CHANGES
+from toolkit.failures.comparing import FailureComparison
 from toolkit.reports.periods import CONFIDENT, Trend
 
 

@@ -29,15 +29,10 @@ from toolkit.failures.group_rules import (
     split_values,
     write_rules,
 )
-from toolkit.failures.grouping import (
-    FailureGroups,
-    SignedFailures,
-    grouped_columns,
-    grouped_rows,
-    read_rows,
-)
+from toolkit.failures.grouping import FailureGroups, grouped_rows
 from toolkit.failures.over_time import FailureTrend, failure_trend
 from toolkit.failures.seen_before import similar_texts
+from toolkit.failures.signed_failures import SignedFailures, grouped_columns, read_rows
 from toolkit.failures.trend_plots import times_and_groups
 from toolkit.secrets.redaction import visible
 from toolkit.widgets.controls import (

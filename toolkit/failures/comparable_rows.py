@@ -1,0 +1,188 @@
+"""Read the rows of the two sides of a comparison, and tell how their times are related.
+
+Two frames are spans of one history, or two loads of a queue, or a snapshot at two times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from numpy.typing import NDArray
+
+from toolkit.base.arguments import wrong
+from toolkit.base.errors import InputError
+from toolkit.base.time_zones import time_text
+from toolkit.failures.group_rules import LABELS, GroupRules
+from toolkit.failures.selection import (
+    opened,
+    receipt_of,
+    select,
+    select_timed,
+    timestamps,
+)
+from toolkit.failures.signed_failures import grouped_columns
+from toolkit.snapshots.data_files import STORED_FAILURES
+from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
+from toolkit.tables.signed_rows import SIGNATURE
+
+_OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
+
+
+@dataclass
+class Sides:
+    """The rows of both sides of a comparison, the earlier rows, and the relation of their times.
+
+    `exposure` is the ratio of the earlier span to the later one. `growth` is the time that the later of two
+    loads adds, as a share of the time of the earlier load. `placed` has the times of the later rows: if one
+    is before `cut`, the group is not new.
+    """
+
+    parts: list[pa.Table]
+    earlier: pa.Table
+    outcome: NDArray[np.object_]
+    rules: GroupRules
+    notes: list[str]
+    exposure: float = 1.0
+    growth: float = 0.0
+    placed: pd.Series | None = None
+    cut: pd.Timestamp | None = None
+
+
+def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
+    """Return the columns of a frame that are compared, with one schema. Rows without an id get an id."""
+    columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
+    rows = opened(failures, doing="comparing failures", name=name)
+    known = [column for column in columns if column != LABELS or column in rows.names]
+    table = select_timed(rows, known, doing="comparing failures", name=name).table()
+    if len(known) < len(columns):
+        table = table.append_column(LABELS, pa.nulls(table.num_rows, pa.string()))
+    columns += ["failed_at", "created_at"]
+    numbers = {"response_status": pa.float64()}
+    types = {field.name: field.type for field in STORED_FAILURES} | numbers
+    schema = pa.schema([(column, types[column]) for column in columns])
+    try:
+        table = table.select(columns).cast(schema, safe=False)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"comparing failures, {name}",
+            got=str(error)[:120],
+            expected="columns as loaders write them",
+        ) from None
+    made_ids = pa.array([f"{name} {row}" for row in range(table.num_rows)], pa.string())
+    ids = pc.coalesce(table["dlq_id"], made_ids)
+    return table.set_column(columns.index("dlq_id"), "dlq_id", ids)
+
+
+def check_order(before: pa.Table, after: pa.Table) -> None:
+    """Raise InputError for two frames that can only have been swapped."""
+    first, last = when_failed(before).min(), when_failed(after).max()
+    # without `failed_at`, a failure counts as earlier than it was; a comparison with NaT is False
+    if not after["failed_at"].null_count and last < first:
+        raise InputError(
+            "comparing failures",
+            got=f"failures until {time_text(last)} as after, and since {time_text(first)} as before",
+            expected="the earlier failures first",
+            next_step="Swap them: compare_failures(before, after).",
+        )
+
+
+def are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
+    """Return whether two frames are spans of one history, so that missing entries have not left."""
+    # Two parts of one load have the same receipt. Without receipts, parts are recognized by their times and
+    # ids: the later one begins after the earlier one, and they share no entry.
+    receipts = receipt_of(before), receipt_of(after)
+    if None not in receipts:
+        return receipts[0] == receipts[1]
+    last, first = when_failed(parts[0]).max(), when_failed(parts[1]).min()
+    earlier, later = (set(part["dlq_id"].to_pylist()) for part in parts)
+    return bool(first > last) and earlier.isdisjoint(later)
+
+
+def in_queue(failures: Any) -> pa.ChunkedArray:
+    """Return which rows had not left the queue when they were loaded."""
+    if GONE_BEFORE in opened(failures, doing="comparing failures").names:
+        rows = select(failures, [GONE_BEFORE], doing="comparing failures").table()
+        return pc.is_null(rows[GONE_BEFORE])
+    rows = select(failures, ["dlq_id"], doing="comparing failures").table()
+    return pa.chunked_array([pa.array(np.ones(rows.num_rows, dtype=bool))])
+
+
+def at_times(
+    source: ds.Dataset, start: datetime, end: datetime, rules: GroupRules
+) -> tuple[list[pa.Table], pa.Table, list[str]]:
+    """Return the entries of the queue at two times, the entries that had left before, and notes on limits."""
+    columns = [
+        *grouped_columns(rules, source.schema.names),
+        "workflow_run_id",
+        "failed_at",
+        "created_at",
+    ]
+    columns += _OF_SNAPSHOT
+    missing = [name for name in columns if name not in source.schema.names]
+    if missing:
+        raise wrong(
+            "snapshot",
+            source,
+            f"a snapshot with {', '.join(missing)}",
+            "sync_failures makes one.",
+        )
+    if SIGNATURE in source.schema.names:
+        columns.append(SIGNATURE)
+    table = source.to_table(columns=columns)
+    entered = _entered(table)
+
+    def at_or_before(times: Any, when: datetime) -> Any:
+        return pc.fill_null(pc.less_equal(times, pa.scalar(when, TIME)), False)
+
+    parts = []
+    for when in (start, end):
+        has_left = at_or_before(table[GONE_BEFORE], when)
+        parts.append(table.filter(pc.and_not(at_or_before(entered, when), has_left)))
+    earlier = table.filter(at_or_before(table[GONE_BEFORE], start))
+    first = pc.min(table[FIRST_SEEN_AT]).as_py()
+    notes = []
+    if first is not None and first > start:
+        notes.append(f"the queue was not observed before {first:%Y-%m-%d %H:%M} UTC")
+    return parts, earlier, notes
+
+
+def _entered(table: pa.Table) -> pa.Array:
+    """Return the time since each entry was in the queue for certain.
+
+    This is the time of the failure. If a sync after that time did not show the entry, it is the time at which
+    a sync first showed it.
+    """
+    failed, seen, gone = (
+        timestamps(table, name).astype("datetime64[ms, UTC]")
+        for name in ("failed_at", FIRST_SEEN_AT, GONE_BEFORE)
+    )
+    failed = failed.fillna(timestamps(table, "created_at").astype(failed.dtype)).fillna(
+        seen
+    )
+    # These are the times of syncs that the snapshot shows: at each,
+    # some entry was first seen or first missed.
+    looks = (
+        pd.concat([seen, gone])
+        .dropna()
+        .drop_duplicates()
+        .sort_values(ignore_index=True)
+    )
+    earlier = looks.searchsorted(seen.fillna(pd.Timestamp(0, tz="UTC")))
+    previous = pd.concat([pd.Series([pd.NaT], dtype=looks.dtype), looks]).take(earlier)
+    missed = pd.Series(previous.to_numpy() >= failed.to_numpy(), index=failed.index)
+    return pa.array(failed.mask(missed, seen), TIME)
+
+
+def when_failed(table: pa.Table) -> pd.Series:
+    """Return the time of each failure of `comparable`; missing if it is not plausible."""
+    when = timestamps(
+        select_timed(table, [], doing="comparing failures").table(), "when_"
+    )
+    return when.astype("datetime64[ms, UTC]")

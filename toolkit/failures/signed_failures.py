@@ -1,0 +1,159 @@
+"""Read failures with their signatures, and merge and split groups by rules of the user.
+
+For example, a rule `merge` adds the failures of one group to another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from toolkit.failures.group_rules import (
+    LABEL,
+    LABELS,
+    GroupRules,
+    Rule,
+    known_of,
+    split_off,
+    split_values,
+)
+from toolkit.failures.selection import (
+    facts_of,
+    opened,
+    select_timed,
+)
+from toolkit.failures.sources import AnyFrame
+from toolkit.secrets.redaction import Redactor
+from toolkit.signatures.signing import RULES_VERSION, Learned
+from toolkit.tables.signed_rows import (
+    BodyReader,
+    SignedRows,
+    sign_rows,
+)
+
+GROUPED: Final = (
+    "dlq_id",
+    "workflow_url",
+    "response_status",
+    "response_body",
+    "response_body_base64",
+)
+_DOING: Final = "grouping failures"
+
+
+def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
+    """Return the rules, with the learned rules of a snapshot if no others are given and they are current."""
+    learned = facts_of(failures).get("learned") or {}
+    if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
+        return GroupRules(rules.text, learned)
+    return rules
+
+
+def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
+    """Return the rules of the argument ``rules`` of `group_failures`."""
+    if rules is None:
+        return GroupRules()
+    if isinstance(rules, GroupRules):
+        return rules
+    return GroupRules.read(rules)
+
+
+def grouped_columns(rules: GroupRules, names: Iterable[str] = ()) -> list[str]:
+    """Return the columns that grouping reads of a frame with these names, without times."""
+    return list(dict.fromkeys([*GROUPED, *split_columns(rules, names)]))
+
+
+def split_columns(rules: GroupRules, names: Iterable[str]) -> list[str]:
+    """Return the columns that rules split groups by."""
+    columns = [
+        rule.column
+        for rule in rules.rules
+        if rule.action == "split" and rule.column != "body"
+    ]
+    return with_labels(columns, names)
+
+
+def with_labels(columns: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Return the columns. If `label` is one of them and the frame has `labels`, that column is added."""
+    columns = list(columns)
+    if LABEL in columns and LABELS in names:
+        columns.append(LABELS)
+    return columns
+
+
+class SignedFailures(NamedTuple):
+    """Failures with their signatures and groups, as numbers into `ids`."""
+
+    table: pa.Table
+    signed: SignedRows
+    learned: Learned
+    alone: NDArray[np.int64]  # the group of each row by the signature alone
+    groups: NDArray[np.int64]  # the group of each row by the rules
+    ids: list[str]
+    splits: dict[str, str]  # from a group that was split off to the condition
+    clean: Callable[[str], str]
+
+
+def read_rows(
+    failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()
+) -> SignedFailures:
+    """Read failures, with columns that later rules may name. The rules are not applied yet."""
+    names = opened(failures, doing=_DOING).names
+    wanted = list(
+        dict.fromkeys(with_labels([*grouped_columns(rules), *columns], names))
+    )
+    table = select_timed(failures, wanted, doing=_DOING).table()
+    reader, learned = BodyReader(Redactor()), known_of(rules)
+    signed = sign_rows(table, learned, reader)
+    ids = list(dict.fromkeys(document.id for document in signed.documents))
+    numbers = {group: number for number, group in enumerate(ids)}
+    of_document = np.array(
+        [numbers[document.id] for document in signed.documents], dtype=np.int64
+    )
+    alone = of_document[signed.codes]
+    return SignedFailures(table, signed, learned, alone, alone, ids, {}, reader.clean)
+
+
+def with_rules(rows: SignedFailures, rules: GroupRules) -> SignedFailures:
+    """Return the rows with groups merged and split, in the order of the rules."""
+    groups = rows.alone.copy()
+    splits: dict[str, str] = {}
+    numbers = {group: number for number, group in enumerate(rows.ids)}
+    is_split_off = _SplitConditions(rows)
+    for rule in rules.rules:
+        if rule.group not in numbers or rule.action not in ("merge", "split"):
+            continue
+        members = groups == numbers[rule.group]
+        target = rule.value
+        if rule.action == "split":
+            members &= is_split_off(rule)
+            target = split_off(rule)
+            splits[target] = rule.condition
+        # A rule may name a group that these failures do not have, or a new one. It gets the next number.
+        groups[members] = numbers.setdefault(target, len(numbers))
+    return rows._replace(groups=groups, ids=[*numbers], splits=splits)
+
+
+class _SplitConditions:
+    """Conditions of rules that split a group, for all rows. Columns are read once."""
+
+    def __init__(self, rows: SignedFailures) -> None:
+        self._rows = rows
+        self._columns: dict[str, list[list[str]]] = {}
+
+    def __call__(self, rule: Rule) -> NDArray[np.bool_]:
+        """Return the rows for which the condition of a rule is true."""
+        if rule.column == "body":
+            signed = self._rows.signed
+            contains = [rule.value in (text or "") for text in signed.texts]
+            return np.array(contains, dtype=bool)[signed.bodies]
+        if rule.column not in self._columns:
+            self._columns[rule.column] = split_values(self._rows.table, rule.column)
+        return np.array(
+            [rule.value in values for values in self._columns[rule.column]], dtype=bool
+        )
