@@ -34,14 +34,14 @@ def pytest_collect_file(
 
 @pytest.fixture(scope="session")
 def sample_service() -> Iterator[tk.Service]:
-    """The embedded service with its sample history. Read only: every test of the session sees it."""
+    """Yield the embedded service with its sample history. Read only: every test of the session sees it."""
     with tk.connect("local") as service:
         yield service
 
 
 @pytest.fixture(scope="session")
 def sample_hybrid(sample_service: tk.Service) -> Iterator[tk.Service]:
-    """A hybrid index with texts of the sample, for examples of what only such an index has."""
+    """Yield a hybrid index with texts of the sample, for examples that need such an index."""
     texts = tk.load_vectors(
         sample_service, namespace="runbooks", limit=100, include_vectors=False
     )

@@ -380,3 +380,15 @@ def test_what_a_script_uses_of_the_toolkit_exists(path: Path) -> None:
                     except ModuleNotFoundError:
                         missing.append(f"{node.module}.{alias.name}")
     assert not missing
+
+
+def test_a_class_name_means_one_thing():
+    """No two classes of the toolkit have the same name, so a name that you read is enough to find it."""
+    places: dict[str, set[str]] = {}
+    for path in Path(tk.__file__).parent.rglob("*.py"):
+        if "languages" in path.parts:  # each language has a reader of its own
+            continue
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, set()).add(path.name)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

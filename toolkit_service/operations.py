@@ -125,7 +125,7 @@ class Declared(Generic[T]):
         return declare
 
     def of(self, subject: T) -> list[Operation]:
-        """The operations on this."""
+        """Return the operations on this."""
         return [
             made(endpoint=partial(handler, subject)) for handler, made in self._declared
         ]
@@ -144,7 +144,7 @@ class Parameter(NamedTuple):
 
 @cache
 def parameters_of(query: type[Query]) -> tuple[Parameter, ...]:
-    """The parameters of a query type."""
+    """Return the parameters of a query type."""
     info = inspect.type_info(query)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{query} is not a struct")
@@ -168,7 +168,7 @@ def _parameter(field: inspect.Field) -> Parameter:
 
 
 def read_query(request: Request, query: type[Query]) -> Any:
-    """The query of a request, as this type; an `ApiError` for a parameter that the type does not have."""
+    """Return the query of a request as this type. Raise `ApiError` for a parameter that it does not have."""
     parameters = parameters_of(query)
     allowed = [*sorted(parameter.name for parameter in parameters), *TOKEN_PARAMETERS]
     for name in request.query_params:
@@ -180,7 +180,7 @@ def read_query(request: Request, query: type[Query]) -> Any:
 
 
 def _read(request: Request, wanted: Parameter) -> Any:
-    """The value of a parameter; None when it is absent or empty."""
+    """Return the value of a parameter, or None if it is absent or empty."""
     given = request.query_params.getlist(wanted.name)
     if isinstance(wanted.type, inspect.VarTupleType):
         parts = (part.strip() for text in given for part in text.split(","))
@@ -242,7 +242,7 @@ _PATH_PARAMETERS: Final = {
 
 
 def document(operations: Iterable[Operation]) -> Node:
-    """The OpenAPI document of these operations, as JSON values."""
+    """Return the OpenAPI document of these operations, as JSON values."""
     described = tuple(operations)
     types: list[Any] = [ErrorBody, VectorErrorBody]
     for operation in described:

@@ -56,7 +56,7 @@ def sheet(
 
 
 def nothing(service: tk.Service) -> dict[str, Draw]:
-    """Plots of frames without rows."""
+    """Draw plots of frames without rows."""
     none = tk.load_failures(
         service, tk.FailureFilter(label="no such label"), progress=False
     )
@@ -68,7 +68,7 @@ def nothing(service: tk.Service) -> dict[str, Draw]:
 
 
 def huge(service: tk.Service, times: int = 60) -> dict[str, Draw]:
-    """Plots of 300,000 failures of hundreds of workflows over two years."""
+    """Draw plots of 300,000 failures of hundreds of workflows over two years."""
     failures = tk.load_failures(service, progress=False)
     copies = []
     for number in range(times):
@@ -98,7 +98,7 @@ def huge(service: tk.Service, times: int = 60) -> dict[str, Draw]:
 
 
 def report_pages(service: tk.Service, out: Path, **arguments: Any) -> None:
-    """The report as a browser shows it."""
+    """Take a picture of the report as a browser shows it."""
     failures = tk.load_failures(service, progress=False)
     now = datetime.now(UTC)
     full = tk.report_failures(

@@ -96,7 +96,7 @@ def generated(rows: int, folder: str) -> None:
 
     from toolkit.base.progress import ProgressBar  # noqa: PLC0415
     from toolkit.loading.identities import identities  # noqa: PLC0415
-    from toolkit.loading.load import Batch, Load, LoadState, Plan  # noqa: PLC0415
+    from toolkit.loading.load import Batch, Load, LoadPlan, LoadState  # noqa: PLC0415
     from toolkit.snapshots.store import SnapshotStore  # noqa: PLC0415
     from toolkit.snapshots.syncing import sync_load  # noqa: PLC0415
     from toolkit.tables.schemas import FAILURES  # noqa: PLC0415
@@ -126,7 +126,7 @@ def generated(rows: int, folder: str) -> None:
                 digests=[one[::-1] for one in row_ids],
             )
 
-    plan = Plan(
+    plan = LoadPlan(
         what="failures",
         source="https://queue.example",
         scope={},

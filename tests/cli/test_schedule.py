@@ -16,7 +16,7 @@ from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.heartbeat import Heartbeat
 from toolkit.cli.outcome import Outcome
 from toolkit.cli.output import log_format
-from toolkit.cli.schedule import MOST_FOR_A_PERSON, Plan, Schedule
+from toolkit.cli.schedule import MOST_FOR_A_PERSON, Schedule, SchedulePlan
 from toolkit.errors import (
     AuthenticationError,
     SettingsError,
@@ -44,9 +44,9 @@ class _Time:
         if self.seconds >= self.end:
             raise KeyboardInterrupt
 
-    def plan(self, **options: Any) -> Plan:
+    def plan(self, **options: Any) -> SchedulePlan:
         """A schedule's plan with this clock."""
-        return Plan(
+        return SchedulePlan(
             clock=lambda: BEGIN + timedelta(seconds=self.seconds),
             monotonic=lambda: self.seconds + 1000,
             sleep=self.sleep,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolkit.base.progress import ProgressBar
-from toolkit.loading.load import Load, LoadState, Plan
+from toolkit.loading.load import Load, LoadPlan, LoadState
 from toolkit.results import Snapshot
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import Changes, sync_load
@@ -71,7 +71,7 @@ def load_of(
         if error is not None:
             raise error
 
-    plan = Plan(
+    plan = LoadPlan(
         what="failures",
         source=source,
         scope=scope or {"kind": "workflows"},

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from toolkit.base.progress import ProgressBar
 from toolkit.errors import SnapshotError
-from toolkit.loading.load import Load, LoadState, Plan
+from toolkit.loading.load import Load, LoadPlan, LoadState
 from toolkit.snapshots import read_snapshot, verify_snapshot
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -46,7 +46,7 @@ def load_of(rows: list[dict[str, object]]) -> Load:
     def tables(_: LoadState) -> Iterator[pa.Table]:
         yield pa.Table.from_pylist(rows, schema=FAILURES)
 
-    plan = Plan(
+    plan = LoadPlan(
         what="failures",
         source="http://127.0.0.1:1",
         scope={},

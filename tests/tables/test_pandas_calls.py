@@ -24,7 +24,7 @@ from toolkit.analysis import (
     find_incidents,
 )
 from toolkit.base.progress import ProgressBar
-from toolkit.loading.load import Load, LoadState, Plan
+from toolkit.loading.load import Load, LoadPlan, LoadState
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import frame_from_rows
@@ -63,7 +63,7 @@ def _sync(path: Path, names: str) -> Any:
     def tables(_: LoadState) -> Iterator[Any]:
         yield pa_table(rows)
 
-    plan = Plan(
+    plan = LoadPlan(
         what="failures",
         source="http://127.0.0.1:1",
         scope={},

@@ -48,7 +48,7 @@ MOST_FOR_A_PERSON: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SchedulePlan:
     """When runs begin and when the schedule gives up. Tests replace the clocks."""
 
     every: float
@@ -62,7 +62,7 @@ class Schedule:
     """The runs of one snapshot at multiples of an interval, never overlapping."""
 
     def __init__(
-        self, path: str, plan: Plan, beat: Callable[[Heartbeat], bool]
+        self, path: str, plan: SchedulePlan, beat: Callable[[Heartbeat], bool]
     ) -> None:
         self._path = path
         self._plan = plan

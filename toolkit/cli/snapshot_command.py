@@ -121,10 +121,10 @@ def _options(given: argparse.Namespace) -> dict[str, Any]:
 def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
     """Write once, or on a schedule."""
     from toolkit.cli.heartbeat import heartbeat_file  # noqa: PLC0415 - heavy
-    from toolkit.cli.schedule import Plan, Schedule  # noqa: PLC0415 - heavy
+    from toolkit.cli.schedule import Schedule, SchedulePlan  # noqa: PLC0415 - heavy
 
     if given.every is not None:
-        plan = Plan(every=given.every, max_failures=given.max_failures)
+        plan = SchedulePlan(every=given.every, max_failures=given.max_failures)
         schedule = Schedule(
             given.path, plan, heartbeat_file(given.path, given.heartbeat)
         )

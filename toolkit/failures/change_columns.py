@@ -26,7 +26,7 @@ from toolkit.failures.attribute_values import (
     json_fields,
     labels_of,
 )
-from toolkit.failures.conditions import Column
+from toolkit.failures.conditions import AttributeCodes
 from toolkit.failures.failure_attributes import rising_values
 from toolkit.failures.run_attributes import STEP, has_steps, steps_and_outputs
 from toolkit.failures.selection import NONE
@@ -68,7 +68,7 @@ _EXTRA: Final = "extra "
 class SharedAttributes:
     """Attributes of the rows of two frames, one after the other."""
 
-    columns: dict[str, Column]
+    columns: dict[str, AttributeCodes]
     listed: dict[str, NDArray[np.object_]]
     """Attributes with several values per row, as tuples of texts."""
     rows_after: int
@@ -102,16 +102,18 @@ class SharedAttributes:
         extra = [name for name in self.columns if name.startswith(_EXTRA)]
         return by_name + [name for name in extra if self._is_missing_on_one_side(name)]
 
-    def single_valued(self, observed: _Floats, expected: _Floats) -> dict[str, Column]:
+    def single_valued(
+        self, observed: _Floats, expected: _Floats
+    ) -> dict[str, AttributeCodes]:
         """Return all attributes, those with several values by the one that rose most in each row."""
-        columns: dict[str, Column] = {}
+        columns: dict[str, AttributeCodes] = {}
         for name, values in self.listed.items():
             codes, texts = pd.factorize(rising_values(values, observed, expected))
             unstated = None
             if name == STEP:
                 # a failed run always lacks the steps that follow the failure
                 unstated = NONE
-            columns[name] = Column(
+            columns[name] = AttributeCodes(
                 codes.astype(np.int64), [str(text) for text in texts], unstated
             )
         # of conditions with the same rows, the first is named
@@ -178,7 +180,7 @@ def shared_attributes(
         ]
     else:
         shared = [name for name in attributes if name in shared and name not in listed]
-    columns: dict[str, Column] = {}
+    columns: dict[str, AttributeCodes] = {}
     for name in shared:
         parts = [_encoded(table[name]) for table in tables]
         # a column with mostly different values, for example an id, cannot explain a rise
@@ -198,7 +200,7 @@ def shared_attributes(
 
 def _within_columns(
     tables: Sequence[pa.Table],
-) -> tuple[dict[str, NDArray[np.object_]], dict[str, Column]]:
+) -> tuple[dict[str, NDArray[np.object_]], dict[str, AttributeCodes]]:
     """Read what columns of JSON contain: labels, steps, and fields of few values."""
     names = tables[0].column_names
     texts = [name for name in ("labels", LABEL, *JSON_FIELDS) if name in names]
@@ -209,7 +211,7 @@ def _within_columns(
     redactor = Redactor()
     listed: dict[str, NDArray[np.object_]] = {}
     fields: dict[str, pd.Categorical] = {}
-    of_steps: dict[str, Column] = {}
+    of_steps: dict[str, AttributeCodes] = {}
     if "labels" in names:
         listed[LABEL] = pd.concat(
             [labels_of(table, redactor) for table in tables]
@@ -242,9 +244,11 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def category_column(values: pd.Categorical, unstated: str | None = None) -> Column:
+def category_column(
+    values: pd.Categorical, unstated: str | None = None
+) -> AttributeCodes:
     """Return categories as a column."""
-    return Column(
+    return AttributeCodes(
         values.codes.astype(np.int64),
         [str(text) for text in values.categories],
         unstated,
@@ -271,7 +275,7 @@ def _encoded(column: pa.ChunkedArray) -> _Encoded:
     return np.concatenate(codes).astype(np.int64), distinct.astype(object)
 
 
-def _joined(one: _Encoded, two: _Encoded) -> Column:
+def _joined(one: _Encoded, two: _Encoded) -> AttributeCodes:
     """Join the rows of two frames. Values with one text are one value, also if their types differ."""
     missing = pd.Series([None], dtype=object)
     texts = column_texts(pd.concat([one[1], two[1], missing], ignore_index=True))
@@ -280,6 +284,6 @@ def _joined(one: _Encoded, two: _Encoded) -> Column:
     )  # the last is that of a missing value, which has the code -1
     later = np.where(two[0] < 0, -1, two[0] + len(one[1]))
     used, distinct = pd.factorize(numbers[np.concatenate([one[0], later])])
-    return Column(
+    return AttributeCodes(
         used.astype(np.int64), [str(texts.categories[number]) for number in distinct]
     )

@@ -222,7 +222,7 @@ def compare_failures(
     if exposure is not None:
         exposure = positive("exposure", exposure)
     given = read_rules(rules)
-    retries = _Retries(runs, retried, retention, now)
+    retries = _RetryFacts(runs, retried, retention, now)
     if since is not None:
         sides = _since(
             before, after, since, given, retries, snapshot=snapshot, exposure=exposure
@@ -248,7 +248,7 @@ def compare_failures(
 
 
 @dataclass(frozen=True)
-class _Retries:
+class _RetryFacts:
     """Facts about entries that left, as `find_retry_outcomes` accepts them."""
 
     runs: AnyFrame | None
@@ -266,7 +266,7 @@ class _Retries:
 
 
 def _since(
-    failures: Any, after: Any, since: Time, rules: GroupRules, retries: _Retries, *, snapshot: object,
+    failures: Any, after: Any, since: Time, rules: GroupRules, retries: _RetryFacts, *, snapshot: object,
     exposure: float | None,
 ) -> Sides:  # fmt: skip
     """Divide one frame at a time."""
@@ -324,7 +324,7 @@ def _of_frames(
     before: Any,
     after: Any,
     rules: GroupRules,
-    retries: _Retries,
+    retries: _RetryFacts,
     exposure: float | None,
 ) -> Sides:
     """Compare two frames: spans of one history, or two loads of a queue."""
@@ -385,7 +385,7 @@ def _of_snapshot(
     after: Any,
     source: ds.Dataset,
     rules: GroupRules,
-    retries: _Retries,
+    retries: _RetryFacts,
     exposure: float | None,
 ) -> Sides:
     """Compare the queue of a snapshot at two times."""

@@ -52,7 +52,7 @@ _Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Tuning:
+class ScanTuning:
     """Constants of the scan, with the data they were set on.
 
     RS is a public set of incidents of a streaming service with known roots. Nulls are windows of it in which
@@ -94,11 +94,11 @@ class Tuning:
     """Conditions of one set of attributes that are compared with the others: twice those reported."""
 
 
-TUNING: Final = Tuning()
+TUNING: Final = ScanTuning()
 
 
 @dataclass(frozen=True)
-class Column:
+class AttributeCodes:
     """An attribute: the code of each row, and the text of each code."""
 
     codes: _Codes
@@ -108,26 +108,26 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Counts:
+class EventCounts:
     """Events after, and events before in as long a time; one of each per row, cell or condition."""
 
     after: _Floats
     before: _Floats
 
-    def summed(self, groups: npt.NDArray[Any], size: int) -> Counts:
+    def summed(self, groups: npt.NDArray[Any], size: int) -> EventCounts:
         """Return the sums of groups that are numbered from 0 to `size - 1`."""
         after, before = (
             np.bincount(groups, events, size) for events in (self.after, self.before)
         )
-        return Counts(after.astype(np.float64), before.astype(np.float64))
+        return EventCounts(after.astype(np.float64), before.astype(np.float64))
 
-    def chosen(self, positions: Any) -> Counts:
+    def chosen(self, positions: Any) -> EventCounts:
         """Return the counts at some positions."""
-        return Counts(self.after[positions], self.before[positions])
+        return EventCounts(self.after[positions], self.before[positions])
 
-    def scaled(self, factors: _Floats) -> Counts:
+    def scaled(self, factors: _Floats) -> EventCounts:
         """Return the counts times a factor each."""
-        return Counts(self.after * factors, self.before * factors)
+        return EventCounts(self.after * factors, self.before * factors)
 
     @property
     def totals(self) -> tuple[float, float]:
@@ -161,7 +161,7 @@ class Findings:
 
 
 def scan_rises(
-    columns: Mapping[str, Column],
+    columns: Mapping[str, AttributeCodes],
     after: _Floats,
     before: _Floats,
     exposure: float,
@@ -202,7 +202,11 @@ class _Statable:
 
     @classmethod
     def of(
-        cls, codes: _Codes, counts: Counts, texts: Sequence[str], unstated: str | None
+        cls,
+        codes: _Codes,
+        counts: EventCounts,
+        texts: Sequence[str],
+        unstated: str | None,
     ) -> _Statable:
         """Choose the values that rose most, then the most frequent."""
         values = counts.summed(codes, len(texts))
@@ -227,7 +231,7 @@ class _Statable:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _ConditionTable:
     """All conditions on some attributes that have enough events."""
 
     names: tuple[str, ...]
@@ -235,12 +239,15 @@ class _Table:
     """The condition of each cell; the number after the last if it has none."""
     stated: _Codes
     """A row of original codes per condition."""
-    counts: Counts
+    counts: EventCounts
 
     @classmethod
     def of(
-        cls, names: tuple[str, ...], statable: Mapping[str, _Statable], cells: Counts
-    ) -> _Table:
+        cls,
+        names: tuple[str, ...],
+        statable: Mapping[str, _Statable],
+        cells: EventCounts,
+    ) -> _ConditionTable:
         """Count all combinations of values at once."""
         sizes = [statable[name].size for name in names]
         combination = np.ravel_multi_index(
@@ -268,7 +275,7 @@ class _Table:
         """Return the number of conditions."""
         return len(self.stated)
 
-    def condition_counts(self, cells: Counts) -> Counts:
+    def condition_counts(self, cells: EventCounts) -> EventCounts:
         """Return the sums of the cells of each condition."""
         sums = cells.summed(self.place_of_cell, self.size + 1)
         return sums.chosen(slice(self.size))
@@ -279,7 +286,7 @@ class _Scored:
     """One condition of a table with its score."""
 
     score: float
-    table: _Table
+    table: _ConditionTable
     place: int
 
     @property
@@ -304,8 +311,8 @@ class _Scored:
 class _Cells:
     """The cells of the relevant attributes, and the tables of all conditions on them."""
 
-    counts: Counts
-    tables: list[_Table]
+    counts: EventCounts
+    tables: list[_ConditionTable]
 
 
 class _Scan:
@@ -313,7 +320,7 @@ class _Scan:
 
     def __init__(
         self,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, AttributeCodes],
         after: _Floats,
         before: _Floats,
         exposure: float,
@@ -323,7 +330,7 @@ class _Scan:
         codes = [column.codes for column in columns.values()]
         # rows with equal attributes meet the same conditions, so they are summed first
         number_of_row, first_rows = numbered(codes, len(after))
-        rows = Counts(after, before / exposure)
+        rows = EventCounts(after, before / exposure)
         self._rows = rows.summed(number_of_row, len(first_rows))
         self._codes = {
             name: column.codes[first_rows] for name, column in columns.items()
@@ -417,20 +424,23 @@ class _Scan:
             same,
         )
 
-    def _named(self, table: _Table, place: int) -> dict[str, str]:
+    def _named(self, table: _ConditionTable, place: int) -> dict[str, str]:
         values = zip(table.names, table.stated[place].tolist(), strict=True)
         return {name: str(self._texts[name][code]) for name, code in values}
 
-    def _tables_of_one_and_two(self) -> list[_Table]:
+    def _tables_of_one_and_two(self) -> list[_ConditionTable]:
         """Return the tables of all attributes, and of pairs of those whose values rose most."""
         singles = [
-            _Table.of((name,), self._statable, self._rows) for name in self._statable
+            _ConditionTable.of((name,), self._statable, self._rows)
+            for name in self._statable
         ]
         gains = {table.names[0]: self._best_gain(table, None) for table in singles}
         # an attribute may only matter together with another one, but all pairs would take too long
         strongest = sorted(gains, key=lambda name: -gains[name])[: TUNING.max_paired]
         pairs = combinations([name for name in gains if name in strongest], 2)
-        return singles + [_Table.of(pair, self._statable, self._rows) for pair in pairs]
+        return singles + [
+            _ConditionTable.of(pair, self._statable, self._rows) for pair in pairs
+        ]
 
     def _relevant(self, growth: float | None) -> tuple[str, ...]:
         """Return the attributes of small conditions with at least a share of the best gain."""
@@ -443,7 +453,7 @@ class _Scan:
         strongest = sorted(best, key=lambda name: -best[name])[: TUNING.max_relevant]
         return tuple(name for name in best if name in strongest and best[name] >= least)
 
-    def _best_gain(self, table: _Table, growth: float | None) -> float:
+    def _best_gain(self, table: _ConditionTable, growth: float | None) -> float:
         expected = _expected(table.counts, self._rows.totals, growth)
         return float(gain(table.counts.after, expected).max(initial=0.0))
 
@@ -460,7 +470,8 @@ class _Scan:
             sizes = range(1, TUNING.max_attributes + 1)
             stated = [names for size in sizes for names in combinations(relevant, size)]
             self._counted[relevant] = _Cells(
-                counts, [_Table.of(names, statable, counts) for names in stated]
+                counts,
+                [_ConditionTable.of(names, statable, counts) for names in stated],
             )
         return self._counted[relevant]
 
@@ -486,7 +497,7 @@ class _Scan:
                 return [first, *(scored for scored in best if scored is not first)]
             cell_events *= 2
 
-    def _scored(self, saturated: Counts, growth: float | None) -> list[_Scored]:
+    def _scored(self, saturated: EventCounts, growth: float | None) -> list[_Scored]:
         """Return the conditions that rose, the highest score first; of equal ones, fewer attributes first."""
         best: list[_Scored] = []
         for table in self._cells.tables:
@@ -531,7 +542,7 @@ def _share_likelihood(part: float, whole: float) -> float:
 
 
 def _expected(
-    counts: Counts, totals: tuple[float, float], growth: float | None
+    counts: EventCounts, totals: tuple[float, float], growth: float | None
 ) -> _Floats:
     """Return the events before, times the growth of the rest, or of all outside of each condition."""
     after, before = totals

@@ -22,7 +22,13 @@ from toolkit.drawing.wording import (
     share_text,
 )
 from toolkit.failures.change_columns import SharedAttributes, shared_attributes
-from toolkit.failures.conditions import TUNING, Column, Rise, plainest, scan_rises
+from toolkit.failures.conditions import (
+    TUNING,
+    AttributeCodes,
+    Rise,
+    plainest,
+    scan_rises,
+)
 from toolkit.failures.matching_rows import rows_meeting
 from toolkit.failures.selection import opened, select_timed, timestamps, typed_rows
 from toolkit.failures.sources import AnyFrame
@@ -307,7 +313,7 @@ def explain_change(
 
 
 def explain_columns(
-    columns: Mapping[str, Column],
+    columns: Mapping[str, AttributeCodes],
     observed: _Floats,
     usual: _Floats,
     exposure: float,

@@ -23,7 +23,7 @@ _WEEK: Final = 7 * _DAY
 
 
 @dataclass(frozen=True)
-class Tuning:
+class PeriodTuning:
     """Constants, set on the seeded stories of the tests."""
 
     fewest: int = 3
@@ -34,7 +34,7 @@ class Tuning:
     """Share of the periods that can have no episode: a job that fails every second night is still nightly."""
 
 
-TUNING: Final = Tuning()
+TUNING: Final = PeriodTuning()
 
 
 def begins_of_bursts(times: NDArray[np.int64]) -> list[int]:

@@ -53,7 +53,7 @@ Numbers = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Tuning:
+class IndexTuning:
     """Constants of the comparison, with the data they were set on."""
 
     most_lines: int = 200
@@ -69,7 +69,7 @@ class Tuning:
     """Candidates of a large history that are compared with all features."""
 
 
-_TUNING: Final = Tuning()
+_TUNING: Final = IndexTuning()
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,7 @@ def _draw_usual(
     return True
 
 
-class _Line(NamedTuple):
+class _MarkerLine(NamedTuple):
     """A named vertical line; `position` is in days since 1970."""
 
     position: float
@@ -240,16 +240,18 @@ class _Line(NamedTuple):
     style: str
 
 
-def _marker_lines(trend: FailureTrend, ax: Axes) -> list[_Line]:
+def _marker_lines(trend: FailureTrend, ax: Axes) -> list[_MarkerLine]:
     """Return a line per marker that is on the axis."""
     low, high = ax.get_xlim()
     day = axis.DAY.total_seconds()
-    lines = [_Line(when.timestamp() / day, name, "-") for when, name in trend.markers]
+    lines = [
+        _MarkerLine(when.timestamp() / day, name, "-") for when, name in trend.markers
+    ]
     return [line for line in lines if low <= line.position <= high]
 
 
 def _add_changes(
-    lines: list[_Line], trend: FailureTrend, left: Floats, width: float
+    lines: list[_MarkerLine], trend: FailureTrend, left: Floats, width: float
 ) -> None:
     """Add a line per change of the overall rate. A change close to a marker is named on the marker's line.
 
@@ -273,10 +275,10 @@ def _add_changes(
             marker = lines[close[-1]]
             lines[close[-1]] = marker._replace(name=f"{marker.name} {factor}")
         else:
-            lines.append(_Line(position, factor, ":"))
+            lines.append(_MarkerLine(position, factor, ":"))
 
 
-def _draw_lines(lines: list[_Line], ax: Axes, theme: Theme) -> None:
+def _draw_lines(lines: list[_MarkerLine], ax: Axes, theme: Theme) -> None:
     """Draw vertical lines and their names."""
     lines = sorted(lines)
     for line in lines:
@@ -309,13 +311,15 @@ def _two_digits(number: float) -> str:
     return f"{float(f'{number:.2g}'):,.9g}"
 
 
-def _together(lines: list[_Line], middle: float, inch: float) -> list[list[_Line]]:
+def _together(
+    lines: list[_MarkerLine], middle: float, inch: float
+) -> list[list[_MarkerLine]]:
     """Group lines whose names would overlap.
 
     Names are drawn towards the middle of the Axes. Between two groups are therefore the names of the left one
     if it is in the left half, and the names of the right one if it is in the right half.
     """
-    groups: list[list[_Line]] = []
+    groups: list[list[_MarkerLine]] = []
     for line in lines:
         group = [line]
         # a merged group has more names, and can overlap the group before it

@@ -12,7 +12,7 @@ Texts = str | Iterable[str]
 
 
 @dataclass(frozen=True)
-class _LogFilter:
+class _LogQuery:
     """Checks the fields once, when the filter is made: each becomes a tuple of strings."""
 
     states: ClassVar[tuple[str, ...]]
@@ -41,7 +41,7 @@ class _LogFilter:
 
 
 @dataclass(frozen=True)
-class EventFilter(_LogFilter):
+class EventFilter(_LogQuery):
     """Events of messages to load. Fields combine with AND, several values of one field with OR.
 
     Parameters
@@ -82,7 +82,7 @@ class EventFilter(_LogFilter):
 
 
 @dataclass(frozen=True)
-class RunFilter(_LogFilter):
+class RunFilter(_LogQuery):
     """Workflow runs to load. Fields combine with AND, several values of one field with OR.
 
     Parameters

@@ -20,7 +20,7 @@ from toolkit.base.progress import ProgressBar, ProgressOption
 from toolkit.base.times import Time, parse_time
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
 from toolkit.loading.accounts import account_of
-from toolkit.loading.load import Batch, Load, LoadState, Plan
+from toolkit.loading.load import Batch, Load, LoadPlan, LoadState
 from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.loading.rate_limiter import open_transport
 from toolkit.loading.window_reader import WindowReader
@@ -371,7 +371,7 @@ def open_failures(
         lambda leaf, _: mask(leaf) if isinstance(leaf, str) else leaf,
         str,
     )
-    plan = Plan(
+    plan = LoadPlan(
         what="failures",
         source=service.redactor.url(endpoint.url),
         scope={"kind": kind, "revealed": reveal, **scope},

@@ -53,7 +53,7 @@ _COUNTS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """Description of a load, as the receipt repeats it.
 
     `key` names the columns that identify a row. With `rereads`, the reader itself reads changed rows again
@@ -230,7 +230,7 @@ class LoadState:
 class Load:
     """An iterable of `pyarrow.Table`: the rows of a collection, unique by id across the whole load."""
 
-    plan: Plan
+    plan: LoadPlan
     read: Callable[[LoadState], Generator[pa.Table | Batch]]
     progress: Callable[[], ProgressBar]
     clock: Callable[[], str] = utc_now

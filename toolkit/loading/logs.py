@@ -14,7 +14,7 @@ from toolkit.base.former_arguments import groups_former
 from toolkit.base.progress import ProgressBar, ProgressOption
 from toolkit.base.times import Time, milliseconds, parse_time
 from toolkit.filters.logs import EventFilter, RunFilter
-from toolkit.loading.load import Load, LoadState, Plan
+from toolkit.loading.load import Load, LoadPlan, LoadState
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import walk
 from toolkit.service.failures import PAGE_LIMIT, list_log_page
@@ -199,7 +199,7 @@ def _open(
     masked = {
         name: list(map(mask, values)) for name, values in parameters.items() if values
     }
-    plan = Plan(
+    plan = LoadPlan(
         what=log.name,
         source=service.redactor.url(endpoint.url),
         scope={"revealed": reveal, **masked},

@@ -395,7 +395,7 @@ def _merged(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _ranked(frame: pd.DataFrame, queries: list[VectorQuery]) -> pd.DataFrame:
-    """Number the results of each query again, and keep the first `top_k`."""
+    """Set the rank of each result of a query again, and keep the first `top_k`."""
     frame["rank"] = (frame.groupby("query").cumcount() + 1).astype(frame["rank"].dtype)
     limits = np.array([item.top_k for item in queries])
     is_kept = frame["rank"].to_numpy() <= limits[frame["query"].to_numpy(dtype=np.intp)]

@@ -439,7 +439,7 @@ class CallbackReceiver:
 
 
 async def _whole(receive: Receive) -> bytes | None:
-    """The body; None when its sender disconnected, or was too slow."""
+    """Return the body, or None if the sender disconnected or was too slow."""
     body = bytearray()
     while True:
         message = await receive()

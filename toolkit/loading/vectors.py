@@ -16,7 +16,7 @@ from toolkit.base import arguments
 from toolkit.base.arguments import nearest
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.progress import ProgressBar, ProgressOption
-from toolkit.loading.load import Batch, Load, LoadState, Plan
+from toolkit.loading.load import Batch, Load, LoadPlan, LoadState
 from toolkit.loading.memory import available_memory, check_memory, check_page
 from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.loading.ranges import KEY, RangeReader, VectorRange
@@ -528,7 +528,7 @@ def open_vectors(
         finally:
             reader.stop()
 
-    plan = Plan(
+    plan = LoadPlan(
         what="vectors",
         source=service.redactor.url(endpoint.url),
         scope={

@@ -21,7 +21,7 @@ from toolkit.failures.lifetimes import expiry_bins, times_left
 from toolkit.failures.selection import select
 from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.failures.trend_plots import draw_trend
-from toolkit.reports.findings import CAPS, ONCE, Counts, zone_option
+from toolkit.reports.findings import CAPS, ONCE, ReportCounts, zone_option
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -65,7 +65,7 @@ def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
     )
 
 
-def _when(counts: Counts) -> Iterator[Section]:
+def _when(counts: ReportCounts) -> Iterator[Section]:
     """Return the section with the trend, if there are at least two failures."""
     trend, clean, markers = counts.trend, counts.clean, counts.markers
     # a single failure has no trend
@@ -90,7 +90,7 @@ def _when(counts: Counts) -> Iterator[Section]:
     ))  # fmt: skip
 
 
-def _worst(counts: Counts) -> Iterator[Section]:
+def _worst(counts: ReportCounts) -> Iterator[Section]:
     """Return the workflows with the most failures, and the last hours compared with the hours before."""
     recent = counts.recent
     hours, rows = int(recent.span.total_seconds() // 3600), recent.by_workflow
@@ -107,7 +107,7 @@ def _worst(counts: Counts) -> Iterator[Section]:
     ))  # fmt: skip
 
 
-def _expiry(counts: Counts) -> Iterator[Section]:
+def _expiry(counts: ReportCounts) -> Iterator[Section]:
     """Return the section on expiry."""
     now, kept, clean = counts.now, counts.kept, counts.clean.value
     bins = expiry_bins(times_left(counts.failures, counts.retention.length, now), now)
@@ -143,7 +143,7 @@ def _expiry(counts: Counts) -> Iterator[Section]:
     yield Section("expiry", "What expires", parts=tuple(parts))
 
 
-def _where(counts: Counts) -> Iterator[Section]:
+def _where(counts: ReportCounts) -> Iterator[Section]:
     """Return the counts of failures by workflow and response status."""
     by = ["workflow_url", "response_status"]
     matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
@@ -168,7 +168,7 @@ def _where(counts: Counts) -> Iterator[Section]:
     yield Section("where", "Where it fails", parts=parts)
 
 
-def _hours(counts: Counts) -> Iterator[Section]:
+def _hours(counts: ReportCounts) -> Iterator[Section]:
     """Return the counts of failures by weekday and hour."""
     calendar = failure_calendar(counts.shown, gaps=gaps_of(counts.failures))
     if calendar.total <= 1:
@@ -188,7 +188,7 @@ def _hours(counts: Counts) -> Iterator[Section]:
     ))  # fmt: skip
 
 
-def _callbacks(counts: Counts) -> Iterator[Section]:
+def _callbacks(counts: ReportCounts) -> Iterator[Section]:
     """Return the counts of failures by the state of their failure function.
 
     The row of failures without a failure function is always shown, even if there are many states.
@@ -205,7 +205,7 @@ def _callbacks(counts: Counts) -> Iterator[Section]:
     ))  # fmt: skip
 
 
-def _labels(counts: Counts) -> Iterator[Section]:
+def _labels(counts: ReportCounts) -> Iterator[Section]:
     """Return the counts of failures by label."""
     yield Section("labels", "Labels", parts=_counts(
         counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
@@ -215,7 +215,7 @@ def _labels(counts: Counts) -> Iterator[Section]:
 
 
 def _counts(
-    counts: Counts,
+    counts: ReportCounts,
     frame: pd.DataFrame,
     caption: str,
     columns: Mapping[str, str | ReportColumn],
@@ -234,7 +234,7 @@ def _counts(
     ), ReportCode(code)
 
 
-def _new(counts: Counts) -> Iterator[Section]:
+def _new(counts: ReportCounts) -> Iterator[Section]:
     """Return the failures that the earlier frame does not have, if there are any."""
     comparison = counts.findings["comparison"]
     if not comparison or not comparison["new"]:
@@ -254,7 +254,7 @@ def _new(counts: Counts) -> Iterator[Section]:
     yield Section("new", "New compared with the earlier failures", parts=tuple(parts))
 
 
-def _scope(counts: Counts) -> Iterator[Section]:
+def _scope(counts: ReportCounts) -> Iterator[Section]:
     """Return the facts of the load: the request, the pages read, and how complete the result is."""
     facts, trend = counts.findings["completeness"], counts.trend
     parts: list[Part] = []
@@ -306,7 +306,7 @@ def _scope(counts: Counts) -> Iterator[Section]:
     yield Section("scope", "Scope and completeness", parts=tuple(parts))
 
 
-def _code(counts: Counts) -> Iterator[Section]:
+def _code(counts: ReportCounts) -> Iterator[Section]:
     """Return the code that makes the report again."""
     yield Section(
         "code",

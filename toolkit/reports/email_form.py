@@ -16,13 +16,14 @@ from binascii import b2a_base64, b2a_qp
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.message import EmailMessage
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from markupsafe import Markup
 
 from toolkit.base.arguments import wrong
 from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import shorten
+from toolkit.reports.content import ReportContent
 from toolkit.reports.email_pictures import draw_png
 from toolkit.reports.html_form import environment
 from toolkit.reports.link import web_link
@@ -40,9 +41,6 @@ from toolkit.reports.sections import (
     read_time,
 )
 from toolkit.secrets.redaction import visible
-
-if TYPE_CHECKING:
-    from toolkit.reports.page import Report
 
 MOST_BYTES: Final = 90_000
 """Bytes of the whole message at most, as it is sent: Gmail cuts above 102 KB, other clients above 100."""
@@ -66,7 +64,7 @@ class _Picture:
 
 
 def email_message(
-    report: Report,
+    report: ReportContent,
     tag: str,
     *,
     to: str | Sequence[str] = (),
@@ -192,7 +190,7 @@ class _Page:
     """The HTML part: the sections that fit, and their pictures."""
 
     def __init__(
-        self, report: Report, sections: Sequence[Section], link: str | None
+        self, report: ReportContent, sections: Sequence[Section], link: str | None
     ) -> None:
         self._report = report
         self._link = link
@@ -246,11 +244,11 @@ class _Page:
                     yield f"the picture {part.title}"
 
 
-def _command(report: Report) -> str:
+def _command(report: ReportContent) -> str:
     return report.command or 'report.save("report.html")'
 
 
-def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
+def _text(report: ReportContent, sections: Iterable[Section], link: str | None) -> str:
     """Return the plain-text part: the sections that fit, one line per row."""
     lines = [_line(report.title), "", _line(report.verdict), ""]
     lines += [_line(notice.text) for notice in report.notices]

@@ -19,7 +19,7 @@ from toolkit.drawing.wording import counted, percent
 from toolkit.failures.selection import NONE
 from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
-from toolkit.reports.findings import Counts
+from toolkit.reports.findings import ReportCounts
 from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.periods import Trend
 from toolkit.reports.sections import (
@@ -77,7 +77,7 @@ _BLANKS: Final = (
 class Explained:
     """Makes the explaining sections from the evidence and the options of a report."""
 
-    def __init__(self, evidence: Evidence, counts: Counts) -> None:
+    def __init__(self, evidence: Evidence, counts: ReportCounts) -> None:
         self.evidence = evidence
         self.load = counts.load_code
         self.now, self.retention, self.kept = counts.now, counts.retention, counts.kept

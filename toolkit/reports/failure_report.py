@@ -1,8 +1,8 @@
 """Make the failure report: run the analyses, write the sections, and put them in order.
 
-`Counts` (in `findings.py`) computes each number once, when a section first needs it. `Explained` makes the
-sections that explain failures. To add a section, write a function, add it to the list of its kind (`COUNTED`,
-`ABOUT` or `Explained.sections`), and add the name to `_ORDER`.
+`ReportCounts` (in `findings.py`) computes each number once, when a section first needs it. `Explained` makes
+the sections that explain failures. To add a section, write a function, add it to the list of its kind
+(`COUNTED`, `ABOUT` or `Explained.sections`), and add the name to `_ORDER`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolkit.failures.sources import AnyFrame
 from toolkit.redrive.results import RedriveResult
 from toolkit.reports.counted_sections import ABOUT, COUNTED, masked_columns
 from toolkit.reports.explained_sections import Explained, explained_in_words
-from toolkit.reports.findings import Cleaner, Counts, without_repeated
+from toolkit.reports.findings import Cleaner, ReportCounts, without_repeated
 from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.headline import four_numbers, verdict
 from toolkit.reports.page import Report
@@ -195,7 +195,7 @@ def _report(
         kept_text = retention
     if new_since is not None:
         new_since = parse_time(new_since, exact=True, name="new_since")
-    counts = Counts(
+    counts = ReportCounts(
         failures=failures,
         previous=previous,
         shown=masked_columns(failures, redactor),
@@ -254,7 +254,7 @@ def _report(
     )
 
 
-def _change(counts: Counts) -> dict[str, Any]:
+def _change(counts: ReportCounts) -> dict[str, Any]:
     """Return new groups and the change of the rate as JSON-able values. Unknown values are None."""
     evidence, clean = counts.evidence, counts.clean
     unknown: dict[str, Any] = dict.fromkeys(

@@ -143,7 +143,7 @@ def _repeated(frame: AnyFrame, doing: str, name: str) -> npt.NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Counts:
+class ReportCounts:
     """The failures of a report with all counts, each computed when a section first needs it."""
 
     failures: AnyFrame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -14,6 +14,7 @@ from toolkit.base.time_zones import time_text
 from toolkit.drawing.fonts import for_browser
 from toolkit.drawing.style import drawing
 from toolkit.drawing.svg import inline_svg
+from toolkit.reports.content import ReportContent
 from toolkit.reports.sections import (
     NUMBERS,
     ReportColumn,
@@ -24,13 +25,10 @@ from toolkit.reports.sections import (
 )
 from toolkit.secrets.redaction import escape_attribute, escape_html
 
-if TYPE_CHECKING:
-    from toolkit.reports.page import Report
-
 _WIDTHS: Final = {"wide": 9.6, "narrow": 4.0}  # inches
 
 
-def render_html(template: str, report: Report, tag: str) -> str:
+def render_html(template: str, report: ReportContent, tag: str) -> str:
     """Render a template. Every element id ends with the tag, so that a page can contain several reports."""
     return (
         environment()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from toolkit.base.time_zones import time_text
+from toolkit.reports.content import ReportContent
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -21,9 +22,6 @@ from toolkit.reports.sections import (
     read_time,
 )
 from toolkit.secrets.redaction import visible
-
-if TYPE_CHECKING:
-    from toolkit.reports.page import Report
 
 _SIGNS: Final = re.compile(r"([`*_{}\[\]|~#!])")
 # signs that would begin a list or underline a heading, but not the minus of a number
@@ -63,7 +61,7 @@ def _as_code(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def render_markdown(report: Report) -> str:
+def render_markdown(report: ReportContent) -> str:
     """Return the report as Markdown."""
     parts = [
         f"# {escape_markdown(report.title)}",

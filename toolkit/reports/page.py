@@ -5,31 +5,30 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import math
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from email.message import EmailMessage
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from toolkit.base.arguments import file_path
 from toolkit.base.children import program_variables
 from toolkit.base.errors import InputError, ToolkitError
 from toolkit.base.private_files import full_disk, is_full, write_file
 from toolkit.base.time_zones import shown_in, time_zone
+from toolkit.reports.content import ReportContent
 from toolkit.reports.email_form import email_message
 from toolkit.reports.html_form import render_html
 from toolkit.reports.markdown_form import render_markdown
-from toolkit.reports.sections import Notice, Section
 from toolkit.reports.short_form import short_form
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Report:
+class Report(ReportContent):
     """A verdict followed by sections, as HTML, Markdown, JSON, PDF, e-mail or a short message.
 
     Notebooks show it inline. It contains only numbers and masked strings, so you can share it.
@@ -54,42 +53,6 @@ class Report:
     tz : str
         Time zone of displayed times.
     """
-
-    method: ClassVar[str] = ""
-    """A sentence that names the documentation of the methods."""
-
-    command: ClassVar[str] = ""
-    """The command that makes the whole report, for forms that leave something out."""
-
-    schema: str
-    title: str
-    verdict: str
-    made_at: str
-    notices: tuple[Notice, ...] = ()
-    numbers: tuple[Mapping[str, Any], ...] = ()
-    sections: tuple[Section, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=dict)
-    tz: str = field(default_factory=lambda: time_zone().key)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON-able values. NaN and infinity become None."""
-        values = {
-            "schema": self.schema,
-            "title": self.title,
-            "verdict": self.verdict,
-            "generated_at": self.made_at,
-            "notices": [
-                {"text": notice.text, "good": notice.good} for notice in self.notices
-            ],
-            "numbers": self.numbers,
-            **self.values,
-            "sections": [section.to_dict() for section in self.sections],
-        }
-        return {name: _json_value(value) for name, value in values.items()}
-
-    def to_json(self) -> str:
-        """Return the report as indented JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def to_html(self) -> str:
         """Return a printable page with a light and a dark theme, without scripts and network access."""
@@ -226,17 +189,6 @@ class Report:
         """Return the suffix of all element ids, so that several reports on a page do not clash."""
         # a hash instead of a counter, so that the same report always has the same bytes
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:8]
-
-
-def _json_value(value: Any) -> Any:
-    """Return a copy of a value with None instead of NaN and infinity, because JSON has neither."""
-    if isinstance(value, Mapping):
-        return {name: _json_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 _BROWSERS: Final = (

@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from toolkit.drawing.wording import shorten, span
+from toolkit.reports.content import ReportContent
 from toolkit.reports.link import web_link
 from toolkit.reports.markdown_form import escape_markdown
 from toolkit.reports.sections import ReportTable, change_in_words, number_text
 from toolkit.secrets.redaction import visible
-
-if TYPE_CHECKING:
-    from toolkit.reports.page import Report
 
 MOST_CHARACTERS: Final = 1_500
 """Largest number of characters. Discord accepts 2,000, and a webhook may add some."""
@@ -36,7 +34,7 @@ _MENTION: Final = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#])")
 
 
 @dataclass(frozen=True)
-class _Line:
+class _ShortLine:
     """A label and items, for example "New" and the titles of the new groups."""
 
     label: str
@@ -45,7 +43,7 @@ class _Line:
     """Number of all items, including items that are not listed."""
 
 
-def short_form(report: Report, *, markdown: bool, link: str | None) -> str:
+def short_form(report: ReportContent, *, markdown: bool, link: str | None) -> str:
     """Return the report in at most `MOST_CHARACTERS` characters, plain or as Markdown."""
     address = web_link(link)
     lines = list(_lines(report))
@@ -62,11 +60,11 @@ def short_form(report: Report, *, markdown: bool, link: str | None) -> str:
     return text
 
 
-def _lines(report: Report) -> Iterator[_Line]:
+def _lines(report: ReportContent) -> Iterator[_ShortLine]:
     """Yield the lines, the most important first."""
     doubts = tuple(notice.text for notice in report.notices if not notice.good)
     if doubts:
-        yield _Line("Caution", doubts, len(doubts))
+        yield _ShortLine("Caution", doubts, len(doubts))
     change, expiry = report.values.get("change"), report.values.get("expiry")
     if change is None or expiry is None:
         yield from _steps_and_numbers(report)
@@ -75,7 +73,7 @@ def _lines(report: Report) -> Iterator[_Line]:
     yield _expiring(expiry, _rows(report, "deadline"))
 
 
-def _rows(report: Report, name: str) -> list[dict[str, Any]]:
+def _rows(report: ReportContent, name: str) -> list[dict[str, Any]]:
     """Return the rows of the first table of a section as dicts with the column names as keys."""
     sections = [section for section in report.sections if section.name == name]
     for part in chain.from_iterable(section.parts for section in sections):
@@ -87,7 +85,7 @@ def _rows(report: Report, name: str) -> list[dict[str, Any]]:
 
 def _changes(
     change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]
-) -> Iterator[_Line]:
+) -> Iterator[_ShortLine]:
     """Yield a line of new groups, and a line of growing groups."""
     rows = {row["signature"]: row for row in changed}
 
@@ -102,11 +100,13 @@ def _changes(
 
     new, grown = change["new_groups"], change["grown_groups"]
     if new is None:
-        yield _Line("New", ("not known",))
+        yield _ShortLine("New", ("not known",))
     else:
-        yield _Line("New", tuple(map(named, new[:_NAMED])) or ("nothing",), len(new))
+        yield _ShortLine(
+            "New", tuple(map(named, new[:_NAMED])) or ("nothing",), len(new)
+        )
     if change["worse"] is None:
-        yield _Line("Growing", ("not known",))
+        yield _ShortLine("Growing", ("not known",))
         return
     items = [named(group) for group in grown[:_NAMED]]
     if change["worse"] and not grown:
@@ -114,28 +114,28 @@ def _changes(
         if change["expected"] is not None:
             number += f", usually {change['expected']:,.0f}"
         items = [f"all failures together ({number})"]
-    yield _Line("Growing", tuple(items) or ("nothing",), len(grown))
+    yield _ShortLine("Growing", tuple(items) or ("nothing",), len(grown))
 
 
 def _expiring(
     expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]]
-) -> _Line:
+) -> _ShortLine:
     """Return a line with the number of failures that expire within a day, and the first group to expire."""
     left = expiry["next_hours_left"]
     if not expiry["is_known"]:
-        return _Line(
+        return _ShortLine(
             "Expiring", (f"not known: the retention is {expiry['retention']}",)
         )
     if left is None:
-        return _Line("Expiring", ("nothing",))
+        return _ShortLine("Expiring", ("nothing",))
     number = expiry["within_24_hours"]
     items = [f"{number:,} within 24 hours, the next in {span(timedelta(hours=left))}"]
     if deadlines:
         items.append(f"first {deadlines[0]['group']}")
-    return _Line("Expiring", tuple(items), len(items))
+    return _ShortLine("Expiring", tuple(items), len(items))
 
 
-def _steps_and_numbers(report: Report) -> Iterator[_Line]:
+def _steps_and_numbers(report: ReportContent) -> Iterator[_ShortLine]:
     """Yield a line of numbers and a line of next steps, for reports other than failure reports."""
     numbers = []
     for number in report.numbers:
@@ -145,17 +145,17 @@ def _steps_and_numbers(report: Report) -> Iterator[_Line]:
             words += f" ({change})"
         numbers.append(words)
     if numbers:
-        yield _Line("Numbers", tuple(numbers), len(numbers))
+        yield _ShortLine("Numbers", tuple(numbers), len(numbers))
     steps = _rows(report, "first")
     if steps:
-        yield _Line(
+        yield _ShortLine(
             "First", tuple(str(row["what to do"]) for row in steps[:_NAMED]), len(steps)
         )
 
 
 def _written(
-    report: Report,
-    lines: Sequence[_Line],
+    report: ReportContent,
+    lines: Sequence[_ShortLine],
     longest: int,
     link: str | None,
     *,
@@ -188,7 +188,7 @@ def _written(
     return line_end.join(written) + "\n"
 
 
-def _line(line: _Line, shown: Callable[[str], str], *, markdown: bool) -> str:
+def _line(line: _ShortLine, shown: Callable[[str], str], *, markdown: bool) -> str:
     label = f"{line.label}:"
     if markdown:
         label = f"**{label}**"

@@ -369,7 +369,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def burst_limit(headers: Mapping[str, str]) -> int | None:
-    """Requests a second that a 429 names as the limit; None when it names none."""
+    """Return the requests per second that a 429 names as the limit, or None."""
     limit = headers.get("Burst-RateLimit-Limit", "").strip()
     if re.fullmatch(r"[1-9]\d{0,6}", limit):
         return int(limit)

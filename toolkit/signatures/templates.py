@@ -18,12 +18,12 @@ For example, the messages
     no such file a.txt
 
 have four words each. If the word after "user" is left out, the first three are equal. Three different words
-that look like names are enough (`Tuning.names`), so their template is "no such user <value>". The fourth
-message agrees with no other one in three words, so it keeps its own words.
+that look like names are enough (`TemplateTuning.names`), so their template is "no such user <value>". The
+fourth message agrees with no other one in three words, so it keeps its own words.
 
 How many different words make a place a value depends on how much the words look like names, and on how much
-of the message agrees: see `Tuning`. If a word states a failure, such as "refused", it never becomes a value,
-so that two failures stay two.
+of the message agrees: see `TemplateTuning`. If a word states a failure, such as "refused", it never becomes a
+value, so that two failures stay two.
 
 Source: comparing messages by places is the idea of IPLoM (Makanju et al., 2009) and Drain (He et al., 2017).
 Neither is used as published, because both merge messages whose difference is the failure.
@@ -55,7 +55,7 @@ from toolkit.signatures.words import (
 
 
 @dataclass(frozen=True)
-class Tuning:
+class TemplateTuning:
     """How many different words make a place a value. Set on public logs and on errors of our own writing."""
 
     names: int = 3
@@ -78,7 +78,7 @@ class Tuning:
     """Rounds after which nothing changed on any set of messages."""
 
 
-TUNING: Final = Tuning()
+TUNING: Final = TemplateTuning()
 
 _Words = tuple[str, ...]
 
@@ -240,23 +240,23 @@ def _make_round(rows: list[_Row]) -> bool:
     Only messages that are similar enough for a step are compared. For example, two messages of ten words that
     are equal except for one word share nine.
     """
-    steps: tuple[Callable[[_Table], bool], ...] = (
+    steps: tuple[Callable[[_MessageTable], bool], ...] = (
         _by_frequency,
         lambda table: _repeated_names(table.alike(2)),
         lambda table: _names_together(table.alike(2, rows_with_word=TUNING.names)),
         lambda table: _one_by_one(table.alike(table.word_count - 1), NAME),
         lambda table: _one_by_one(table.alike(table.word_count - 1), PLAIN),
     )
-    table = _Table(rows)
+    table = _MessageTable(rows)
     is_changed = False
     for step in steps:
         if step(table):
             is_changed = True
-            table = _Table(rows)  # words are counted again
+            table = _MessageTable(rows)  # words are counted again
     return is_changed
 
 
-class _Table:
+class _MessageTable:
     """Messages of one shape, a row per message and a column per place, with the counts of the words."""
 
     def __init__(self, rows: list[_Row]) -> None:
@@ -303,7 +303,7 @@ class _Table:
         return shared_words
 
 
-def _by_frequency(table: _Table) -> bool:
+def _by_frequency(table: _MessageTable) -> bool:
     """Make words values that are rare at their places, if most other words of their messages are frequent.
 
     For example, in a hundred messages "moved volume a to host b" with many volumes and hosts, the words

@@ -371,7 +371,7 @@ def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]
         if _VERSIONS.decode(body).version > CHECKPOINT_VERSION:
             return None, "of another version of the toolkit"
         checkpoint = _CHECKPOINT.decode(body)
-        counts = msgspec.convert(checkpoint.counts, _Counts)
+        counts = msgspec.convert(checkpoint.counts, _StoredCounts)
         for instant in (checkpoint.began_at, checkpoint.written_at, counts.started_at):
             checked_instant("a time", instant)
         msgspec.convert(checkpoint.position, _Position)
@@ -380,7 +380,7 @@ def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]
     return checkpoint, ""
 
 
-class _Counts(msgspec.Struct, frozen=True):
+class _StoredCounts(msgspec.Struct, frozen=True):
     """The form of the counts of a load (`toolkit.loading.load.LoadState.counts`)."""
 
     started_at: str

@@ -100,7 +100,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
         self.rows.learn()
 
     def number(self) -> None:
-        """Number all rows and groups, so that people and screen readers can tell them apart."""
+        """Give all rows and groups a number, so that people and screen readers can tell them apart."""
         self.rows.number(Counter())
 
     def rows_changed(self) -> None:
@@ -324,7 +324,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         _close(removed)
 
     def number(self, counts: Counter[str]) -> None:
-        """Number this group and the parts in it."""
+        """Give this group and the parts in it a number."""
         counts["group"] += 1
         number = counts["group"]
         self.kind.label = f"Group {number}"

@@ -90,7 +90,7 @@ def destinations(tx: QueueWrite, name: str) -> list[sqlite3.Row]:
 
 
 def spread(publish: Publish, group: str, endpoints: list[sqlite3.Row]) -> list[Publish]:
-    """The publish once for each endpoint of a group."""
+    """Return the publish once per endpoint of a group."""
     if publish.settings.workflow is not None:
         raise ApiError(
             400,
@@ -110,7 +110,7 @@ def spread(publish: Publish, group: str, endpoints: list[sqlite3.Row]) -> list[P
 
 
 def _deduplication(given: str, url: str, name: str | None) -> str:
-    """The deduplication id of one endpoint's message: endpoints of one URL have names that differ."""
+    """Return the deduplication id of one endpoint's message: endpoints of one URL have different names."""
     return f"{given} to {name} at {url}" if name else f"{given} to {url}"
 
 
@@ -131,7 +131,7 @@ def _list(tx: QueueWrite) -> list[UrlGroup]:
     "GET", "/v2/topics/{url_group}", "urlGroup", UrlGroup, errors=(404,)
 )
 def _one(tx: QueueWrite, url_group: str) -> UrlGroup:
-    """A URL group."""
+    """Return a URL group."""
     row = tx.first("SELECT * FROM url_groups WHERE name = ?", url_group)
     if row is None:
         raise not_found("URL group", url_group, "one that has endpoints")

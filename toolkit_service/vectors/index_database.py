@@ -238,7 +238,7 @@ class IndexDatabase:
         return row[0] if row else 0
 
     def damaged_value(self) -> DamagedValue | None:
-        """The first value in the file that this class cannot have stored there, if there is one."""
+        """Return the first value in the file that this class cannot have stored there, or None."""
         bytes_of_vector = self.spec.dimension * _FLOAT.itemsize
         forms: dict[tuple[str, str], tuple[Reader, str]] = {
             ("vectors", "metadata"): (_OBJECT, "a JSON object"),

@@ -143,7 +143,7 @@ class VectorIndex:
             self._database.close()
 
     def damaged_value(self) -> DamagedValue | None:
-        """The first value in the file that the index cannot have stored there, if there is one."""
+        """Return the first value in the file that the index cannot have stored there, or None."""
         with self._lock:
             return self._database.damaged_value()
 

@@ -1,0 +1,85 @@
+"""Contents of a report: what all forms (page, Markdown, mail, short text) show, and the JSON form."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from toolkit.base.time_zones import time_zone
+from toolkit.reports.sections import Notice, Section
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ReportContent:
+    """Contents of a report. `Report` adds the forms.
+
+    Attributes
+    ----------
+    schema : str
+        Kind and version of the JSON form, for example ``"failure-report/6"``.
+    title, verdict : str
+        The title, and the result in one or two sentences.
+    made_at : str
+        Time of the report in ISO 8601. Ages are relative to it.
+    notices : tuple of Notice
+        Sentences about how complete and recent the data are.
+    numbers : tuple of dict
+        The numbers in the head, each with `name`, `value`, `change` (or None) and `note`. The note names the
+        value that the change is relative to.
+    sections : tuple of Section
+        The contents.
+    values : dict
+        Further values of the JSON form.
+    tz : str
+        Time zone of displayed times.
+    """
+
+    method: ClassVar[str] = ""
+    """A sentence that names the documentation of the methods."""
+
+    command: ClassVar[str] = ""
+    """The command that makes the whole report, for forms that leave something out."""
+
+    schema: str
+    title: str
+    verdict: str
+    made_at: str
+    notices: tuple[Notice, ...] = ()
+    numbers: tuple[Mapping[str, Any], ...] = ()
+    sections: tuple[Section, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    tz: str = field(default_factory=lambda: time_zone().key)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-able values. NaN and infinity become None."""
+        values = {
+            "schema": self.schema,
+            "title": self.title,
+            "verdict": self.verdict,
+            "generated_at": self.made_at,
+            "notices": [
+                {"text": notice.text, "good": notice.good} for notice in self.notices
+            ],
+            "numbers": self.numbers,
+            **self.values,
+            "sections": [section.to_dict() for section in self.sections],
+        }
+        return {name: _json_value(value) for name, value in values.items()}
+
+    def to_json(self) -> str:
+        """Return the report as indented JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def _json_value(value: Any) -> Any:
+    """Return a copy of a value with None instead of NaN and infinity, because JSON has neither."""
+    if isinstance(value, Mapping):
+        return {name: _json_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
