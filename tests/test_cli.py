@@ -317,7 +317,7 @@ def test_a_schedule_runs_until_it_is_stopped(
         assert "not now" in child.stderr.readline()
         first, second = child.stdout.readline(), child.stdout.readline()
         child.send_signal(number)
-        rest = child.communicate(timeout=20)
+        rest = child.communicate(timeout=60)
     assert "kept: 1 added, 0 changed, 0 gone; complete: 1 failure" in first
     assert "kept: 0 added, 0 changed, 0 gone; complete: 1 failure" in second
     assert child.returncode == 0
@@ -349,7 +349,7 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
     with _scheduled(environment, tmp_path, "failures", "kept") as child:
         assert requested.wait(20)
         child.send_signal(signal.SIGTERM)
-        text = child.communicate(timeout=20)
+        text = child.communicate(timeout=60)
         responded.set()
     # the only row had not been stored yet, so no message claims that it is kept
     assert (child.returncode, text) == (130, ("", "toolkit: interrupted\n"))
@@ -737,7 +737,7 @@ def test_interrupted_ends_with_130(number: signal.Signals) -> None:
         )
         connection, _ = silent.accept()
         child.send_signal(number)
-        text = child.communicate(timeout=20)[1]
+        text = child.communicate(timeout=60)[1]
         connection.close()
     assert (child.returncode, text) == (130, "toolkit: interrupted\n")
 

@@ -108,7 +108,7 @@ def test_signals_end_it_cleanly_and_quickly(
     with socket.create_connection((address[0], int(address[1]))):
         begun = time.monotonic()
         child.send_signal(number)
-        _, errors = child.communicate(timeout=10)
+        _, errors = child.communicate(timeout=60)
     assert time.monotonic() - begun < 5
     assert (child.returncode, errors) == (0, "")
 
@@ -118,7 +118,7 @@ def test_it_ends_with_its_parent(started: Any) -> None:
     child = started("--with-parent")
     child.stdout.readline()
     child.stdin.close()
-    assert child.wait(timeout=10) == 0
+    assert child.wait(timeout=60) == 0
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_startup_errors_are_one_line(
 ) -> None:
     """Exit status 1, one line on standard error, no traceback, no address."""
     child = started(*options, **variables)
-    output, errors = child.communicate(timeout=15)
+    output, errors = child.communicate(timeout=60)
     assert child.returncode == 1
     assert output == ""
     assert words in errors
@@ -217,7 +217,7 @@ def test_an_option_that_is_no_number_says_which_are(
 ) -> None:
     """Exit status 2, and the last line names the option, what was typed and what fits."""
     child = started(option, text)
-    _, errors = child.communicate(timeout=15)
+    _, errors = child.communicate(timeout=60)
     assert child.returncode == 2
     assert errors.endswith(f"argument {option}: {said}\n")
 
