@@ -114,6 +114,7 @@ def facts_of(values: dict[str, Any]) -> Facts:
                 numbers[1]["value"] - numbers[1]["change"],
             )
     _of_explanations(found, verdict, sections, sentences)
+    _of_problems(found, values, sections)
     _of_expiry(found, values, sections)
     return found
 
@@ -220,6 +221,28 @@ def _of_explanations(found: Facts, verdict: str, sections: Any, sentences: Any) 
         "failures of explanation 1",
         "postmortem",
         first(r"([\d,]+) failures?", notes["Impact"]),
+    )
+
+
+def _of_problems(found: Facts, values: dict[str, Any], sections: Any) -> None:
+    problems, headline = values["problems"], values["headline"]
+    explained = [row for row in problems if row["explanation"] is not None]
+    ongoing = [row for row in explained if row["state"] != "ended"]
+    found.add("ongoing", "problems", len(ongoing) or None)
+    found.add(
+        "ongoing", "headline", first(r"([\d,]+) problems? (?:is|are) on", headline)
+    )
+    for row in explained:
+        fact = f"failures of explanation {row['explanation']}"
+        found.add(fact, "problem", row["failures"])
+    if "why" in sections:
+        (rows, _), *_ = tables(sections["why"])
+        found.add("ongoing", "why", sum(row["ongoing"] for row in rows) or None)
+    found.add("recent failures", "lead", first(r"^([\d,]+) failures?", values["lead"]))
+    found.add(
+        "expire within a day",
+        "lead",
+        first(r"([\d,]+) expires? within", values["lead"]),
     )
 
 

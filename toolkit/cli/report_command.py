@@ -265,6 +265,8 @@ def _show(report: Any, given: argparse.Namespace, default: str) -> None:
     """Save the report to files, or write it to standard output in the form of ``--format``."""
     if given.format is None:
         _save(report, given.output or [default], say)
+        if report.headline:
+            say_wrapped(visible(report.headline))
         say_wrapped(visible(report.verdict))
         return
     content = _FORMS[given.format](report, given)
@@ -273,6 +275,8 @@ def _show(report: Any, given: argparse.Namespace, default: str) -> None:
     if isinstance(content, str):
         content = content.encode()
     write(content)
+    if report.headline:
+        complain(visible(report.headline))
     complain(visible(report.verdict))
 
 

@@ -42,11 +42,17 @@ class Recommendation:
         One or two sentences for the operator, for example "Fix the settings, then resume the runs."
     then : {"resume", "restart", "leave"}
         The action of a plan after the advice was followed, for example after the settings were fixed.
+    brief : str
+        The advice in a few words, for a button or a row, for example "Fix the settings, then resume".
+    reason : str
+        Why, in a few words, for example "a retry fails again until then".
     """
 
     action: str
     advice: str
     then: str
+    brief: str
+    reason: str
 
 
 _UNLESS_CHANGED: Final = (
@@ -54,44 +60,78 @@ _UNLESS_CHANGED: Final = (
 )
 _RECOMMENDED: Final = {
     "bug": Recommendation(
-        RESUME, f"Fix the code, then resume the runs. {_UNLESS_CHANGED}.", RESUME
+        RESUME,
+        f"Fix the code, then resume the runs. {_UNLESS_CHANGED}.",
+        RESUME,
+        "Fix, then resume",
+        "until then, a retry fails again",
     ),
     "contract drift": Recommendation(
-        LEAVE, "Agree on the format with the other side, then resume the runs.", RESUME
+        LEAVE,
+        "Agree on the format with the other side, then resume the runs.",
+        RESUME,
+        "Agree on the format, then resume",
+        "until then, a retry fails again",
     ),
     "poison input": Recommendation(
         LEAVE,
         "Look at the inputs: a retry fails again until they are fixed or removed.",
         LEAVE,
+        "Look at the inputs of",
+        "a retry fails again until they are fixed",
     ),
     "throttled": Recommendation(
         RESUME,
         "Lower the rate (a flow-control key, fewer at once), then resume the runs a few at a time.",
         RESUME,
+        "Lower the rate, then resume",
+        "more at once would be refused again",
     ),
     "authentication": Recommendation(
-        RESUME, "Renew the credentials, then resume the runs.", RESUME
+        RESUME,
+        "Renew the credentials, then resume the runs.",
+        RESUME,
+        "Renew the credentials, then resume",
+        "until then, a retry is refused",
     ),
     "configuration": Recommendation(
-        RESUME, "Fix the settings, then resume the runs.", RESUME
+        RESUME,
+        "Fix the settings, then resume the runs.",
+        RESUME,
+        "Fix the settings, then resume",
+        "until then, a retry fails again",
     ),
     "resource exhaustion": Recommendation(
-        RESUME, "Give it more room, or smaller portions, then resume the runs.", RESUME
+        RESUME,
+        "Give it more room, or smaller portions, then resume the runs.",
+        RESUME,
+        "Give it more room, then resume",
+        "until then, a retry can fail again",
     ),
     "dependency down": Recommendation(
-        RESUME, "Wait until the dependency is up, then resume the runs.", RESUME
+        RESUME,
+        "Wait until the dependency is up, then resume the runs.",
+        RESUME,
+        "Wait for the dependency, then resume",
+        "a retry works if it is up",
     ),
-    "transient": Recommendation(RESUME, "Resume the runs.", RESUME),
+    "transient": Recommendation(
+        RESUME, "Resume the runs.", RESUME, "Resume", "a retry usually works"
+    ),
     REFUSED: Recommendation(
         LEAVE,
         "The application asked not to retry. Correct the input that it refused, then start new runs.",
         LEAVE,
+        "Correct the inputs of",
+        "the application asked not to retry",
     ),
 }
 _OTHERWISE: Final = Recommendation(
     RESUME,
     "Look at one of them first: the response names no class of failure. Then resume the runs.",
     RESUME,
+    "Look at one, then resume",
+    "the responses name no cause",
 )
 
 

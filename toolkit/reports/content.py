@@ -19,9 +19,15 @@ class ReportContent:
     Attributes
     ----------
     schema : str
-        Kind and version of the JSON form, for example ``"failure-report/6"``.
+        Kind and version of the JSON form, for example ``"failure-report/7"``.
     title, verdict : str
         The title, and the result in one or two sentences.
+    headline : str
+        One line about what is wrong now. If it is empty, the verdict is the first line.
+    about : str
+        What the report is about, in a few words: number of failures, filter, times.
+    lead : tuple of (str, str)
+        Sentences below the headline, each with the name of the section that it links to, or "".
     made_at : str
         Time of the report in ISO 8601. Ages are relative to it.
     notices : tuple of Notice
@@ -47,6 +53,9 @@ class ReportContent:
     title: str
     verdict: str
     made_at: str
+    headline: str = ""
+    about: str = ""
+    lead: tuple[tuple[str, str], ...] = ()
     notices: tuple[Notice, ...] = ()
     numbers: tuple[Mapping[str, Any], ...] = ()
     sections: tuple[Section, ...] = ()
@@ -58,6 +67,7 @@ class ReportContent:
         values = {
             "schema": self.schema,
             "title": self.title,
+            **self._first_screen(),
             "verdict": self.verdict,
             "generated_at": self.made_at,
             "notices": [
@@ -68,6 +78,18 @@ class ReportContent:
             "sections": [section.to_dict() for section in self.sections],
         }
         return {name: _json_value(value) for name, value in values.items()}
+
+    def _first_screen(self) -> dict[str, str]:
+        """Return the headline and the lead of a report that has them."""
+        if not self.headline:
+            return {}
+        lead = " ".join(sentence for sentence, _ in self.lead)
+        return {"headline": self.headline, "about": self.about, "lead": lead}
+
+    @property
+    def first_line(self) -> str:
+        """Return the headline, or the verdict of a report without one."""
+        return self.headline or self.verdict
 
     def to_json(self) -> str:
         """Return the report as indented JSON."""

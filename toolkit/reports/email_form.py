@@ -23,6 +23,7 @@ from markupsafe import Markup
 from toolkit.base.arguments import wrong
 from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import shorten
+from toolkit.reports.board import ReportBoard
 from toolkit.reports.content import ReportContent
 from toolkit.reports.email_pictures import draw_png
 from toolkit.reports.html_form import environment
@@ -36,6 +37,7 @@ from toolkit.reports.sections import (
     ReportTable,
     ReportText,
     Section,
+    board_table,
     change_in_words,
     number_text,
     read_time,
@@ -74,7 +76,7 @@ def email_message(
     """Return the report as a message. The same report and `tag` always produce the same bytes."""
     if isinstance(to, str):
         to = [to]
-    headers = {"Subject": _one_line(f"{report.title}: {report.verdict}", _SUBJECT)}
+    headers = {"Subject": _one_line(f"{report.title}: {report.first_line}", _SUBJECT)}
     if sender is not None:
         headers["From"] = _addresses("sender", [sender])[0]
     recipients = _addresses("to", to)
@@ -178,7 +180,7 @@ def _one_line(text: str, longest: int) -> str:
 def _for_mail(section: Section) -> Section:
     """Return the section without code, and without the tables that a page folds away."""
     parts = tuple(
-        part
+        board_table(part) if isinstance(part, ReportBoard) else part
         for part in section.parts
         if not isinstance(part, ReportCode)
         and not (isinstance(part, ReportTable) and part.folded)
@@ -250,9 +252,14 @@ def _command(report: ReportContent) -> str:
 
 def _text(report: ReportContent, sections: Iterable[Section], link: str | None) -> str:
     """Return the plain-text part: the sections that fit, one line per row."""
-    lines = [_line(report.title), "", _line(report.verdict), ""]
-    lines += [_line(notice.text) for notice in report.notices]
-    for number in report.numbers:
+    lines = [_line(report.title), _line(report.about), _line(report.first_line)]
+    lines += [_line(sentence) for sentence, _ in report.lead]
+    lines += ["", *(_line(notice.text) for notice in report.notices)]
+    numbers = report.numbers
+    if report.headline:
+        # a section has them
+        numbers = ()
+    for number in numbers:
         notes = "; ".join(
             note for note in (change_in_words(number), number["note"]) if note
         )
@@ -295,6 +302,9 @@ def _line(text: str) -> str:
 
 def _part(part: Part) -> Iterator[str]:
     match part:
+        case ReportBoard():
+            yield from _part(board_table(part))
+            yield part.more
         case ReportTable():
             yield f"{part.caption}:"
             for row in part.rows:
@@ -318,7 +328,7 @@ def _row(table: ReportTable, row: Sequence[Any]) -> str:
     """
     cells = list(zip(table.columns, row, strict=True))
     flags = [column.name for column, value in cells if column.kind == "flag" and value]
-    (first, value), *others = [cell for cell in cells if cell[0].kind != "flag"]
+    (first, value), *others = [cell for cell in cells if not cell[0].is_drawn]
     named = [
         f"{column.name} {column.shown(value)}"
         for column, value in others

@@ -96,6 +96,8 @@ class Story:
     waiting: int  # failures that meet `chosen` and are still in the queue
     last_at: datetime | None  # when the latest waiting failure occurred
     found_class: str
+    groups: frozenset[str]  # the groups of these failures
+    last_start: datetime  # when the last episode began
 
     @property
     def name(self) -> str:
@@ -403,14 +405,17 @@ def _stories(
             episodes=len(row["episodes"]),
             period=row["period"],
             goes_on=bool(row["goes_on"]),
-            observed=_estimate(row["observed"], scale),
+            # the estimate is rounded, so it can exceed the number of all failures
+            observed=min(_estimate(row["observed"], scale), total),
             expected=_estimate(row["expected"], scale),
-            share=float(row["share"]),
+            share=min(float(row["share"]), 1.0),
             confidence=float(row["confidence"]),
             chosen=chosen,
             waiting=_estimate(len(waiting), scale),
             last_at=last_at,
             found_class=kinds.get(str(group), "unknown"),
+            groups=frozenset(map(str, groups_of)),
+            last_start=row["episodes"][-1][0],
         ))  # fmt: skip
     return stories
 

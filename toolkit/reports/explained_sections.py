@@ -22,6 +22,7 @@ from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import ReportCounts
 from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.periods import Trend
+from toolkit.reports.problems import trends_of_groups
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -33,7 +34,7 @@ from toolkit.reports.sections import (
 
 _SHARE: Final = ReportColumn("share", "share")
 _CONFIDENCE: Final = ReportColumn("confidence", "percent")
-_SIGNATURE: Final = ReportColumn("signature", "id", below=True)
+_SIGNATURE: Final = ReportColumn("signature", "id", below=True, folded=True)
 _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # rows per kind
 # if an explanation has more, only the most frequent workflow is named
@@ -79,7 +80,7 @@ class Explained:
 
     def __init__(self, evidence: Evidence, counts: ReportCounts) -> None:
         self.evidence = evidence
-        self.load = counts.load_code
+        self.load, self.fresh = counts.load_code, counts.fresh
         self.now, self.retention, self.kept = counts.now, counts.retention, counts.kept
 
     def why(self) -> Iterator[Section]:
@@ -94,7 +95,7 @@ class Explained:
             ReportColumn("until", "time", below=True, named=True),
             ReportColumn("in", below=True, named=True),
             ReportColumn("condition:", below=True, named=True),
-            ReportColumn("or:", below=True, named=True),
+            ReportColumn("or:", below=True, named=True, folded=True),
             ReportColumn("class", below=True, named=True), "#failures",
             "#expected", _SHARE,
             _CONFIDENCE,
@@ -237,6 +238,7 @@ class Explained:
         """Return the largest groups, with one example each."""
         new = set(self.evidence.trend.new or ())
         kinds = self.evidence.classes.set_index("group")["class"]
+        bars = trends_of_groups(self.evidence, self.fresh)
         rows = []
         for row in self.evidence.groups.head(_GROUPS).to_dict("records"):
             example = next(
@@ -247,14 +249,16 @@ class Explained:
                 text = None
             rows.append((
                 row["group"] in new, row["title"], text, example["dlq_id"], _iso(row["first_at"]),
-                _iso(row["last_at"]), kinds.get(row["group"]), row["statuses"], int(row["count"]),
-                float(row["share"]),
+                _iso(row["last_at"]), bars.get(row["group"]), kinds.get(row["group"]), row["statuses"],
+                int(row["count"]), float(row["share"]),
             ))  # fmt: skip
         columns = [
-            ReportColumn("new", "flag"), "group", ReportColumn("example", below=True),
-            ReportColumn("latest", "id", below=True),
+            ReportColumn("new", "flag"), "group",
+            ReportColumn("example", below=True, named=True, folded=True),
+            ReportColumn("latest", "id", below=True, named=True, folded=True),
             ReportColumn("first", "time", below=True, named=True),
             ReportColumn("last", "time", below=True, named=True),
+            ReportColumn("failures over time", "trend"),
             ReportColumn("class", missing="unknown"), "statuses", "#failures", _SHARE,
         ]  # fmt: skip
         number = len(self.evidence.groups)
@@ -415,7 +419,10 @@ class Explained:
             elif last <= self.now:
                 until = " They may have expired: the data are older than the retention."
             parts += (
-                ReportText(f"{named}: {advice} {self._selected(story)}{until}"),
+                ReportText(
+                    f"{named}: {advice} {self._selected(story)}{until}",
+                    anchor=f"action-{number}",
+                ),
                 ReportCode(_action(story, self.load)),
             )
         if parts:
@@ -630,8 +637,8 @@ def _action(story: Story, load: Code) -> Code:
 
 
 def _confidence(value: float) -> float:
-    """Round a confidence to four digits, at most 0.9999, because no explanation is certain."""
-    return min(round(float(value), 4), 0.9999)
+    """Round a confidence to two digits, from 0.01 to 0.99, because nothing here is certain."""
+    return min(max(round(float(value), 2), 0.01), 0.99)
 
 
 def _iso(value: datetime | None) -> str | None:

@@ -8,7 +8,8 @@ the sections that explain failures. To add a section, write a function, add it t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from itertools import chain
 from typing import Any, ClassVar, Final
@@ -22,19 +23,28 @@ from toolkit.failures.retention import retention_of, with_gaps
 from toolkit.failures.selection import freshness_of
 from toolkit.failures.sources import AnyFrame
 from toolkit.redrive.results import RedriveResult
+from toolkit.reports.board import Problem
 from toolkit.reports.counted_sections import ABOUT, COUNTED, masked_columns
 from toolkit.reports.explained_sections import Explained, explained_in_words
 from toolkit.reports.findings import Cleaner, ReportCounts, without_repeated
 from toolkit.reports.group_changes import counts_by_change
-from toolkit.reports.headline import four_numbers, verdict
+from toolkit.reports.headline import (
+    about_in_words,
+    four_numbers,
+    headline,
+    lead_sentences,
+    verdict,
+)
+from toolkit.reports.now_section import now_section, numbers_section
 from toolkit.reports.page import Report
 from toolkit.reports.periods import DAY
+from toolkit.reports.problems import problems_of
 from toolkit.reports.redrive_section import redrive_of, redrive_section
 from toolkit.reports.sections import Notice, Section
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.freshness import Clock
 
-_SCHEMA: Final = "failure-report/6"
+_SCHEMA: Final = "failure-report/7"
 _METHOD: Final = (
     "How failures are grouped and explained: docs/groups-and-explanations.md."
 )
@@ -42,12 +52,16 @@ STEPS: Final = 6
 """Number of steps that a progress bar shows."""
 
 _NEW_GROUPS: Final = 200  # ids of new groups that the JSON lists at most
-_ORDER: Final = (
-    "why", "when", "expiry", "deadline", "impact", "worst", "changed", "groups", "classes", "seen",
-    "outcomes", "redrive", "actions", "where", "hours", "callbacks", "functions", "labels", "new",
-    "postmortem", "scope", "code",
+_SHOWN: Final = ("now", "redrive", "groups", "changed", "new", "deadline", "impact")
+"""The names of the sections that pages show, in order."""
+
+_FOLDED: Final = (
+    "numbers", "actions", "why", "when", "expiry", "worst", "classes", "seen", "outcomes", "where", "hours",
+    "callbacks", "functions", "labels", "postmortem", "scope", "code",
 )  # fmt: skip
-"""The names of all sections, in the order of the page."""
+"""The names of the sections that pages fold, in order."""
+
+_ORDER: Final = _SHOWN + _FOLDED
 
 
 class FailureReport(Report):
@@ -214,14 +228,20 @@ def _report(
         makers = [*COUNTED, *ABOUT]
     sections = list(chain.from_iterable(make(counts) for make in makers))
     explained: list[Section] = []
+    problems: list[Problem] = []
     trend = None
     if redriven is not None:
         explained.append(redrive_section(redriven, redactor))
     if evidence is not None:
+        problems = problems_of(evidence, fresh, clean.value)
+        explained += now_section(evidence, problems, fresh)
         explained += Explained(evidence, counts).sections()
         trend = evidence.trend
     # the counting sections are masked while they are made, because they draw names
     sections += [section.masked(clean.value, redactor.code) for section in explained]
+    sentence = redactor.text(verdict(findings, explained_in_words(evidence)))
+    numbers = tuple(four_numbers(findings, trend))
+    sections.append(numbers_section(sentence, numbers))
     facts, comparison = findings["completeness"], findings["comparison"] or {}
     notices = [Notice(facts["sentence"], good=facts["state"] == "complete")]
     if repeated:
@@ -243,15 +263,27 @@ def _report(
     return FailureReport(
         schema=_SCHEMA,
         title=clean.value(title),
-        verdict=redactor.text(verdict(findings, explained_in_words(evidence))),
+        headline=headline(findings, problems, fresh.now),
+        about=redactor.text(about_in_words(findings, fresh.now)),
+        lead=tuple(lead_sentences(findings, numbers, problems)),
+        verdict=sentence,
         made_at=clean.value(fresh.now),
         notices=tuple(notices),
-        numbers=tuple(four_numbers(findings, trend)),
-        sections=tuple(
-            sorted(sections, key=lambda section: _ORDER.index(section.name))
-        ),
-        values=findings | {"change": _change(counts), "tz": time_zone().key},
+        numbers=numbers,
+        sections=tuple(_in_order(sections)),
+        values=findings
+        | {
+            "problems": [problem.to_dict() for problem in problems],
+            "change": _change(counts),
+            "tz": time_zone().key,
+        },
     )
+
+
+def _in_order(sections: Iterable[Section]) -> Iterator[Section]:
+    """Yield the sections in the order of the page, the later ones folded."""
+    for section in sorted(sections, key=lambda section: _ORDER.index(section.name)):
+        yield replace(section, folded=section.name in _FOLDED)
 
 
 def _change(counts: ReportCounts) -> dict[str, Any]:

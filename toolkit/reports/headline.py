@@ -1,15 +1,17 @@
-"""Write the head of a failure report: the first sentence, and four numbers."""
+"""Write the head of a failure report: one line, the sentences below it, the verdict, and four numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from toolkit.base.time_zones import span_of_times, time_text
 from toolkit.drawing.wording import counted, percent, span
+from toolkit.reports.board import Problem
 from toolkit.reports.periods import Trend
 from toolkit.reports.sections import read_time
+from toolkit.reports.spoken_times import at_time, day_text
 from toolkit.tables.freshness import span_text
 
 _PARTS: Final = {
@@ -24,6 +26,97 @@ _PARTS: Final = {
     "workflow_created_at": "run created at",
 }
 _MOST_VALUES: Final = 3
+
+
+def headline(
+    findings: Mapping[str, Any], problems: Sequence[Problem], now: datetime
+) -> str:
+    """Return one line about what is wrong now: how many problems, and when and where the newest began."""
+    state = findings["completeness"]["state"]
+    prefix = age_in_words(findings["data"]).strip()
+    if prefix:
+        return prefix
+    if state == "incomplete":
+        prefix = "Incomplete: "
+    sentence = _now_in_words(findings, problems, now)
+    if prefix:
+        sentence = sentence[0].lower() + sentence[1:]
+    return f"{prefix}{sentence}"
+
+
+def _now_in_words(
+    findings: Mapping[str, Any], problems: Sequence[Problem], now: datetime
+) -> str:
+    count = findings["overview"]["count"]
+    if not count:
+        return "No failures."
+    explained = [problem for problem in problems if problem.explanation is not None]
+    ongoing = [problem for problem in explained if problem.is_ongoing]
+    changed = [problem for problem in problems if problem.explanation is None]
+    if ongoing:
+        newest = max(ongoing, key=lambda problem: problem.since)
+        begin = f"began {at_time(newest.since, now)} in {newest.where}"
+        if len(ongoing) == 1:
+            return f"1 problem is ongoing. It {begin}."
+        return f"{len(ongoing)} problems are ongoing. The newest {begin}."
+    if changed:
+        first = changed[0]
+        where = f"{at_time(first.since, now)} in {first.where}"
+        if len(changed) == 1:
+            return f"1 error is {first.state}. It began {where}."
+        return f"{len(changed)} errors are new or growing. The first began {where}."
+    if explained:
+        last = max(explained, key=lambda problem: problem.until)
+        return f"No problem is ongoing. The last ended {at_time(last.until, now)} in {last.where}."
+    recent = findings["recent"]["failures"]
+    if recent is None:
+        return f"{counted(count, 'failure')}, and no problem that stands out."
+    return f"No problem stands out: {counted(count, 'failure')}, {recent:,} of them in the last day."
+
+
+def lead_sentences(
+    findings: Mapping[str, Any],
+    numbers: Sequence[Mapping[str, Any]],
+    problems: Sequence[Problem],
+) -> list[tuple[str, str]]:
+    """Return the sentences below the headline, each with the section that it links to, or ""."""
+    if not findings["overview"]["count"]:
+        return []
+    sentences = []
+    lately = numbers[1]
+    if lately["value"] is not None:
+        number = counted(lately["value"], "failure")
+        sentences.append((f"{number} {lately['name']}, {lately['note']}.", "numbers"))
+    if soon := findings["expiry"]["within_24_hours"]:
+        expire = "expire"
+        if soon == 1:
+            expire = "expires"
+        sentences.append((f"{soon:,} {expire} within 24 hours.", "deadline"))
+    others = [problem for problem in problems if problem.explanation is None]
+    if others and len(others) < len(problems):
+        errors = "errors are"
+        if len(others) == 1:
+            errors = "error is"
+        sentences.append((f"{len(others)} more {errors} new or growing.", "changed"))
+    return sentences
+
+
+def about_in_words(findings: Mapping[str, Any], now: datetime) -> str:
+    """Return the number of failures, the filter and the period, for the line above the headline."""
+    overview = findings["overview"]
+    chosen = filter_in_words(findings["completeness"].get("scope", {}))
+    words = counted(overview["count"], "failure") + chosen
+    if overview["workflows"]:
+        words += f" in {counted(overview['workflows'], 'workflow')}"
+    if not overview["first_at"]:
+        return words
+    first, last = (
+        day_text(read_time(overview[name]), now) for name in ("first_at", "last_at")
+    )
+    zone = time_text(now).split(" ", 2)[-1]
+    if first == last:
+        return f"{words}, {first} ({zone})"
+    return f"{words}, {first} to {last} ({zone})"
 
 
 def verdict(findings: Mapping[str, Any], explained: str = "") -> str:

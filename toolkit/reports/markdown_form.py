@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from toolkit.base.time_zones import time_text
+from toolkit.reports.board import ReportBoard
 from toolkit.reports.content import ReportContent
 from toolkit.reports.sections import (
     Part,
@@ -17,6 +18,7 @@ from toolkit.reports.sections import (
     ReportList,
     ReportTable,
     ReportText,
+    board_table,
     change_in_words,
     number_text,
     read_time,
@@ -65,10 +67,14 @@ def render_markdown(report: ReportContent) -> str:
     """Return the report as Markdown."""
     parts = [
         f"# {escape_markdown(report.title)}",
-        f"**{escape_markdown(report.verdict)}**",
+        escape_markdown(report.about),
+        f"**{escape_markdown(report.first_line)}**",
+        escape_markdown(" ".join(sentence for sentence, _ in report.lead)),
     ]
     parts += [escape_markdown(notice.text) for notice in report.notices]
-    parts.append("\n".join(map(_number, report.numbers)))
+    # a report with a headline has a section with these numbers
+    if not report.headline:
+        parts.append("\n".join(map(_number, report.numbers)))
     for section in report.sections:
         parts += [
             f"## {escape_markdown(section.title)}",
@@ -85,6 +91,9 @@ def render_markdown(report: ReportContent) -> str:
 def _part(part: Part) -> Iterator[str]:
     """Yield a part as paragraphs, without contents that the HTML page folds."""
     match part:
+        case ReportBoard():
+            yield from _part(board_table(part))
+            yield escape_markdown(part.more)
         case ReportTable(folded=False):
             yield escape_markdown(part.caption)
             yield _table(part)
@@ -115,7 +124,7 @@ def _list(part: ReportList) -> str:
 
 
 def _table(table: ReportTable) -> str:
-    columns = [column for column in table.columns if column.kind != "flag"]
+    columns = [column for column in table.columns if not column.is_drawn]
     lines = [f"| {' | '.join(escape_markdown(column.name) for column in columns)} |"]
     lines.append(f"|{''.join(' --- |' for _ in columns)}")
     for row in table.rows:
@@ -127,7 +136,7 @@ def _table(table: ReportTable) -> str:
             if flag.kind == "flag" and applies
         ]
         first, *others = (
-            _cell(column, value) for column, value in pairs if column.kind != "flag"
+            _cell(column, value) for column, value in pairs if not column.is_drawn
         )
         if flags:
             first = f"{escape_markdown(' '.join(flags))} {first}"

@@ -36,9 +36,15 @@ class Report(ReportContent):
     Attributes
     ----------
     schema : str
-        Kind and version of the JSON form, for example ``"failure-report/6"``.
+        Kind and version of the JSON form, for example ``"failure-report/7"``.
     title, verdict : str
         The title, and the result in one or two sentences.
+    headline : str
+        One line about what is wrong now. If it is empty, the verdict is the first line.
+    about : str
+        What the report is about, in a few words: number of failures, filter, times.
+    lead : tuple of (str, str)
+        Sentences below the headline, each with the name of the section that it links to, or "".
     made_at : str
         Time of the report in ISO 8601. Ages are relative to it.
     notices : tuple of Notice
@@ -183,7 +189,12 @@ class Report(ReportContent):
 
     def _repr_html_(self) -> str:
         with shown_in(time_zone(self.tz)):
-            return render_html("fragment.html", self, self._tag())
+            return render_html(
+                "fragment.html",
+                self,
+                self._tag(),
+                is_compact=bool(self.headline),
+            )
 
     def _tag(self) -> str:
         """Return the suffix of all element ids, so that several reports on a page do not clash."""

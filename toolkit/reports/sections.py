@@ -18,13 +18,24 @@ from toolkit.base.python_code import Code
 from toolkit.base.time_zones import time_text
 from toolkit.drawing.style import Theme
 from toolkit.drawing.wording import counted, percent, span
+from toolkit.reports.board import ReportBoard
 
 Kind = Literal[
-    "text", "number", "digits", "share", "percent", "time", "hours", "id", "flag"
+    "text",
+    "number",
+    "digits",
+    "share",
+    "percent",
+    "time",
+    "hours",
+    "id",
+    "flag",
+    "trend",
 ]
 """The type of a column: strings ("text"), counts ("number"), other numbers, for example a status code
 ("digits"), shares between 0 and 1 with a bar ("share") or without ("percent"), ISO 8601 times, hours, ids
-to copy, or whether the column name applies to a row ("flag")."""
+to copy, whether the column name applies to a row ("flag"), or counts per bar of a small trend ("trend").
+Only pages and JSON contain trends."""
 
 _WHOLE: Final = 1_000
 """Larger numbers are shown without decimals."""
@@ -38,7 +49,7 @@ class ReportColumn:
     """A column of a table: the heading, the kind of values, and the text for missing values.
 
     Set `below` to show the column in small print below the first column on wide pages. If the column is also
-    `named`, the heading precedes each value.
+    `named`, the heading precedes each value. If it is `folded`, a page shows it there after a click.
     """
 
     name: str
@@ -46,6 +57,12 @@ class ReportColumn:
     missing: str = "(none)"
     below: bool = False
     named: bool = False
+    folded: bool = False
+
+    @property
+    def is_drawn(self) -> bool:
+        """Return whether the column has no text, so that forms without drawings leave it out."""
+        return self.kind in {"flag", "trend"}
 
     def shown(self, value: Any) -> str:
         """Return a value as readers see it, for example "12 %" for a share of 0.12."""
@@ -114,22 +131,42 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class ReportText:
-    """A paragraph."""
+    """A paragraph. If it has an `anchor`, other parts of the page can link to it."""
 
     text: str
+    anchor: str = ""
 
 
-Part: TypeAlias = ReportTable | ReportList | ReportCode | ReportFigure | ReportText
+Part: TypeAlias = (
+    ReportTable | ReportList | ReportCode | ReportFigure | ReportText | ReportBoard
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A section of a report: a name for links, a heading, a sentence, and the parts."""
+    """A section of a report: a name for links, a heading, a sentence, and the parts.
+
+    Pages fold a section that is `folded`, and show the heading with one line about the contents.
+    """
 
     name: str
     title: str
     sentence: str = ""
     parts: tuple[Part, ...] = ()
+    folded: bool = False
+
+    @property
+    def contents(self) -> str:
+        """Return one line about the contents: the first caption, with the number of rows."""
+        for part in self.parts:
+            match part:
+                case ReportTable() if part.rows and not part.folded:
+                    return f"{part.caption}: {counted(len(part.rows), 'row')}"
+                case ReportFigure() | ReportTable():
+                    return _caption(part)
+                case ReportList():
+                    return part.caption.removesuffix(":")
+        return self.sentence or "Python code"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON-able values, with a description instead of each figure."""
@@ -153,8 +190,32 @@ class Section:
         )
 
 
+def _caption(part: ReportFigure | ReportTable) -> str:
+    if isinstance(part, ReportFigure):
+        return f"{part.title}: {part.description}"
+    return part.caption
+
+
+def board_table(board: ReportBoard) -> ReportTable:
+    """Return problems as a table, for forms without trends."""
+    rows = [
+        (
+            problem.title, problem.state, problem.where, problem.since_text, problem.failures,
+            problem.rate_text, problem.failure_class, problem.action,
+        )
+        for problem in board.problems
+    ]  # fmt: skip
+    columns = [
+        "problem", "state", "in", "since", "#failures", ReportColumn("rate", missing=""), "class",
+        ReportColumn("do next", missing=""),
+    ]  # fmt: skip
+    return table(board.caption, columns, rows)
+
+
 def _to_dict(part: Part) -> dict[str, Any]:
     match part:
+        case ReportBoard():
+            return _to_dict(board_table(part))
         case ReportTable():
             names, rows = (
                 [column.name for column in part.columns],

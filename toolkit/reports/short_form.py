@@ -60,6 +60,13 @@ def short_form(report: ReportContent, *, markdown: bool, link: str | None) -> st
     return text
 
 
+def _first_lines(report: ReportContent) -> str:
+    """Return the headline and the sentence below it, or the verdict of a report without a headline."""
+    if not report.headline:
+        return report.verdict
+    return " ".join([report.headline, *(sentence for sentence, _ in report.lead[:1])])
+
+
 def _lines(report: ReportContent) -> Iterator[_ShortLine]:
     """Yield the lines, the most important first."""
     doubts = tuple(notice.text for notice in report.notices if not notice.good)
@@ -172,7 +179,7 @@ def _written(
         return clean(shorten(" ".join(harmless.split()), length))
 
     title = shown(report.title, longest)
-    verdict = shown(report.verdict, int(_VERDICT * longest))
+    verdict = shown(_first_lines(report), int(_VERDICT * longest))
     line_end, link_line = "\n", f"The whole report: {link}"
     if markdown:
         title, link_line = f"**{title}**", f"[The whole report]({link})"

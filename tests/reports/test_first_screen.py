@@ -1,0 +1,147 @@
+"""The first screen of a failure report: what is wrong now, since when, where, and what to do."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.reports.conftest import failures
+from toolkit.reports import FailureReport, report_failures
+from toolkit.secrets.redaction import Redactor, Secret
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+FLOWS = [f"https://shop.example/flows/{name}" for name in ("pay", "mail", "stock")]
+USUAL = ("request timed out", "upstream closed the connection", "row is locked")
+
+
+def told(
+    *stories: tuple[float, float, int, str, str], seed: int = 1
+) -> list[dict[str, Any]]:
+    """Ten calm days, and failures of (hours ago: from, until; number, workflow, error)."""
+    random = np.random.default_rng(seed)
+    told = [(240.0, 0.0, 60, flow, text) for flow in FLOWS for text in USUAL]
+    rows = []
+    for start, stop, number, flow, text in [*told, *stories]:
+        for hours in random.uniform(stop, start, number):
+            when = NOW - timedelta(hours=float(hours))
+            rows.append({
+                "workflow_url": flow, "workflow_run_id": f"wfr_{len(rows)}", "failed_at": when,
+                "created_at": when, "response_status": 500, "response_body": text,
+            })  # fmt: skip
+    return rows
+
+
+def reported(rows: list[dict[str, Any]], **options: Any) -> FailureReport:
+    """A report on a complete load of these rows."""
+    options = {"now": NOW, "retention": "30d", "redactor": Redactor(key=b"k")} | options
+    return report_failures(failures(rows), **options)
+
+
+@pytest.fixture(scope="module")
+def report() -> FailureReport:
+    """Of a problem of the last three hours, and one that ended five days ago and was larger."""
+    return reported(
+        told(
+            (3, 0, 90, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
+            (125, 121, 300, FLOWS[2], "disk is full"),
+        )
+    )
+
+
+def test_the_headline_is_about_now(report: FailureReport) -> None:
+    """One problem is ongoing, since 09:00, in one workflow; the larger one of last week is not named."""
+    assert re.fullmatch(
+        r"1 problem is ongoing\. It began at 09:\d\d in pay\.", report.headline
+    )
+    assert len(report.headline) <= 90
+
+
+def test_a_row_tells_state_place_rate_and_action(report: FailureReport) -> None:
+    """The new problem is first; its code is in the section of actions."""
+    first, second = report.to_dict()["problems"]
+    assert (first["state"], first["title"], first["where"]) == (
+        "new",
+        "KeyError: 'currency'",
+        "pay",
+    )
+    assert first["detail"].startswith("at prices.total_of")
+    assert first["failures"] == pytest.approx(90, abs=3)
+    assert (second["state"], second["where"]) == ("ended", "stock")
+    assert sum(first["bars"]) == pytest.approx(90, abs=3)
+    assert sum(first["bars"][:-2]) == 0
+    (board,) = (part for part in report.sections[0].parts if part.caption == "Now")
+    (row,) = board.problems
+    assert re.fullmatch(r"\d\d per hour, usually [01](\.\d)?", row.rate_text)
+    assert f'id="{row.link}-' in report.to_html()
+
+
+def test_a_link_of_the_first_screen_has_a_target(report: FailureReport) -> None:
+    """Every link of the page and of a notebook leads to an element of the same report."""
+    for markup in (report.to_html(), report._repr_html_()):
+        links = set(re.findall(r'href="#([\w-]+)"', markup))
+        assert links
+        assert links <= set(re.findall(r'id="([\w-]+)"', markup))
+
+
+def test_forms_have_the_same_first_lines(report: FailureReport) -> None:
+    """Markdown, e-mail and the short form begin with the headline; the subject of a mail is the headline."""
+    message = report.to_email()
+    text = message.get_body(("plain",)).get_content()
+    for form in (report.to_markdown()[:400], text[:400], report.to_short()[:200]):
+        assert report.headline in form
+    assert message["Subject"] == f"{report.title}: {report.headline}"
+    assert report.to_dict()["headline"] == report.headline
+
+
+def test_a_problem_that_returns_is_back_again() -> None:
+    """An error with an earlier episode that fails again today is neither new nor steady."""
+    text = "disk is full"
+    rows = told((150, 147, 120, FLOWS[2], text), (3, 0, 120, FLOWS[2], text))
+    (problem,) = reported(rows).to_dict()["problems"]
+    assert problem["state"] == "back again"
+    since = datetime.fromisoformat(problem["since"])
+    assert NOW - since < timedelta(hours=4)
+
+
+def test_old_data_have_no_ongoing_problem() -> None:
+    """If the data end days ago, the headline tells their age, and no problem is called ongoing."""
+    rows = told((3, 0, 90, FLOWS[0], "KeyError: 'currency'"))
+    report = reported(rows, now=NOW + timedelta(days=9))
+    assert report.headline.startswith("Out of date: the data end at 2026-03-10")
+    assert {row["state"] for row in report.to_dict()["problems"]} <= {"ended"}
+
+
+def test_a_new_error_without_a_rise_is_named() -> None:
+    """A few failures of a new error are no incident; the headline names them if nothing else is wrong."""
+    rows = told((2, 1, 3, FLOWS[1], "certificate of mail.example has expired"))
+    report = reported(rows)
+    assert report.headline.startswith("1 error is new. It began at 1")
+    assert report.headline.endswith("in mail.")
+
+
+def test_a_quiet_queue_needs_one_line() -> None:
+    """Without problems, and without failures."""
+    assert reported(told()).headline.startswith("No problem ")
+    assert reported([]).headline == "No failures."
+
+
+def test_times_are_those_of_the_zone() -> None:
+    """A report in a zone names the same problem at its local time."""
+    rows = told((3, 0, 90, FLOWS[0], "KeyError: 'currency'"))
+    report = reported(rows, tz="Asia/Tokyo")
+    assert re.search(r"began at 18:\d\d in pay", report.headline)
+
+
+def test_secrets_are_masked_before_names_are_shortened() -> None:
+    """A token in the address of a workflow is not shown, although a part of the address is cut off."""
+    own = Redactor(key=b"k", own=[Secret("canary-0123456789abcdef")])
+    flow = "https://shop.example/flows/canary-0123456789abcdef"
+    report = reported(
+        told((3, 0, 90, flow, "no canary-0123456789abcdef")), redactor=own
+    )
+    for form in (report.headline, report.to_html(), report.to_json()):
+        assert "canary-01" not in form

@@ -1,0 +1,397 @@
+"""Find the problems of a report: explanations, and changed groups that no explanation contains.
+
+`board.STATES` defines the states. Headline, page, Markdown, e-mail and JSON show the same problems.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+import pandas as pd
+
+from toolkit.base.time_zones import time_zone
+from toolkit.drawing.drawable import without_prefix
+from toolkit.drawing.wording import counted, shorten, span
+from toolkit.failures.matching_rows import rows_meeting
+from toolkit.failures.selection import NONE
+from toolkit.redrive.choices import recommended
+from toolkit.reports.board import STATES, Problem, State
+from toolkit.reports.evidence import Evidence, Story
+from toolkit.reports.spoken_times import age_text, day_and_time, times_between
+from toolkit.tables.freshness import Freshness
+from toolkit.tables.signed_rows import SIGNATURE
+
+_DAY: Final = timedelta(days=1)
+_HOUR: Final = timedelta(hours=1)
+_LONGEST_TREND: Final = timedelta(days=60)
+_MOST_BARS: Final = 60
+_STEPS: Final = tuple(timedelta(hours=hours) for hours in (1, 2, 3, 6, 12, 24))
+# "timeout at reports.PageBuffer.grow": the last words name a place in the code
+_AT: Final = re.compile(r"(.+) at ([\w.$/<>:#-]+[.:/]\S+)")
+_LONGEST_TITLE: Final = 160
+_LONGEST_NAME: Final = 60
+# placeholders of values in titles of groups
+_VALUES: Final = re.compile(r"<[a-z]+>")
+_SHARED: Final = {
+    "caller_ip": "only from {}",
+    "flow_control_key": "key {}",
+    "label": "label {}",
+}
+_CHANGES: Final[Mapping[str, State]] = {
+    "new": "new",
+    "back again": "back again",
+    "growing": "growing",
+}
+"""Changes of groups that are problems by themselves."""
+
+_OF_ALL: Final = "Look for a shared cause"
+_OF_ALL_REASON: Final = "failures of all kinds rose alike"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """The bars of all trends on the first screen: equal steps that end with the data."""
+
+    start: datetime
+    step: timedelta
+    count: int
+
+    @classmethod
+    def until(cls, end: datetime, first: datetime) -> Scale:
+        """Return at most 60 bars from the first failure to the end of the data."""
+        length = min(max(end - first, _HOUR), _LONGEST_TREND)
+        step = next(
+            (step for step in _STEPS if length / step <= _MOST_BARS), _STEPS[-1]
+        )
+        count = -(-length // step)
+        return cls(start=end - count * step, step=step, count=count)
+
+    @property
+    def length(self) -> str:
+        """Return the length of all bars in words."""
+        return age_text(self.count * self.step)
+
+    def bar_of(self, when: datetime) -> int:
+        """Return the number of the bar of a time; the first bar for earlier times."""
+        return min(max((when - self.start) // self.step, 0), self.count - 1)
+
+    def counts(self, times: pd.Series) -> tuple[int, ...]:
+        """Count times by bar. Times before the first bar and after the last are left out."""
+        since_start = (times.dropna() - self.start) / self.step
+        bars = np.floor(since_start[(since_start >= 0) & (since_start <= self.count)])
+        numbers = np.minimum(bars.astype(np.int64), self.count - 1)
+        return tuple(np.bincount(numbers, minlength=self.count).tolist())
+
+
+def problems_of(
+    evidence: Evidence, fresh: Freshness, clean: Callable[[Any], Any]
+) -> list[Problem]:
+    """Return all problems, ordered by state, and within a state the latest first.
+
+    `clean` masks secrets. It is applied to whole values, because half a secret is not recognized.
+    """
+    return sorted(
+        _Problems(evidence, fresh, clean).all(),
+        key=lambda problem: (
+            STATES.index(problem.state),
+            problem.explanation is None,
+            -problem.since.timestamp(),
+        ),
+    )
+
+
+def short_names(workflows: Iterable[str]) -> dict[str, str]:
+    """Return short names of workflows: addresses without the part that all have in common.
+
+    >>> short_names(["https://a.example/flows/pay", "https://a.example/flows/ship"])
+    {'https://a.example/flows/pay': 'pay', 'https://a.example/flows/ship': 'ship'}
+    >>> short_names(["https://a.example/flows/pay"])
+    {'https://a.example/flows/pay': 'flows/pay'}
+    """
+    names = sorted(set(workflows))
+    short, prefix = without_prefix(names)
+    if not prefix:
+        short = [urlsplit(name).path.strip("/") or name for name in names]
+        # two hosts can have the same path
+        if len(set(short)) < len(short):
+            short = names
+    return dict(zip(names, short, strict=True))
+
+
+def scale_of(evidence: Evidence, fresh: Freshness) -> Scale:
+    """Return the bars that all problems of a report share."""
+    when = _times(evidence.sample)
+    first = when[when <= fresh.end].min()
+    if pd.isna(first):
+        first = pd.Timestamp(fresh.end - _DAY)
+    return Scale.until(fresh.end, first.to_pydatetime())
+
+
+def trends_of_groups(
+    evidence: Evidence, fresh: Freshness
+) -> dict[str, tuple[int, ...]]:
+    """Return the number of failures per bar for each group of the sample."""
+    scale = scale_of(evidence, fresh)
+    times = _times(evidence.sample)
+    return {
+        str(group): scale.counts(rows)
+        for group, rows in times.groupby(evidence.sample[SIGNATURE])
+    }
+
+
+class _Problems:
+    """Makes problems from the explanations and the changed groups of the evidence."""
+
+    def __init__(
+        self, evidence: Evidence, fresh: Freshness, clean: Callable[[Any], Any]
+    ) -> None:
+        self.evidence, self.clean = evidence, clean
+        self.end, self.now = fresh.end, fresh.now
+        self.scale = scale_of(evidence, fresh)
+        workflows = evidence.sample["workflow_url"].dropna().unique()
+        masked = {name: str(clean(name)) for name in workflows}
+        short = short_names(masked.values())
+        self.names = {
+            name: shorten(short[shown], _LONGEST_NAME) for name, shown in masked.items()
+        }
+
+    def all(self) -> Iterator[Problem]:
+        """Return explanations, then groups that no ongoing explanation contains."""
+        explained: set[str] = set()
+        for number, story in enumerate(self.evidence.stories, 1):
+            problem = self._explained(number, story)
+            if problem.is_ongoing:
+                explained |= story.groups
+            yield problem
+        changes = self.evidence.changes
+        if changes is None or not self.evidence.is_current:
+            return
+        groups = self.evidence.groups.set_index("group")
+        kinds = self.evidence.classes.set_index("group")["class"]
+        for row in changes.to_dict("records"):
+            group, change = row["group"], row["change"]
+            if change in _CHANGES and group not in explained and group in groups.index:
+                yield self._group(
+                    group, _CHANGES[change], row, groups.loc[group], kinds
+                )
+
+    def _explained(self, number: int, story: Story) -> Problem:
+        """Return the problem of an explanation."""
+        state = self._state(story)
+        since = story.start
+        if state == "back again":
+            since = story.last_start
+        title, place = _title_and_place(self.clean(story.what))
+        if not story.whole:
+            place.append("with other errors")
+        advice = recommended(story.found_class)
+        action = f"{advice.brief} {story.waiting:,}"
+        reason, link = f"{story.found_class}: {advice.reason}", f"action-{number}"
+        if story.found_class == "unknown":
+            reason = advice.reason
+        if story.of_all:
+            action, reason = _OF_ALL, _OF_ALL_REASON
+        if not story.waiting:
+            action, reason, link = "Nothing to resume", "none is in the queue", ""
+        rows = rows_meeting(self.evidence.sample, story.chosen, None, None)
+        since_text, since_note = self._since_texts(story, state, since)
+        return Problem(
+            state=state,
+            title=title,
+            where=self._where(story),
+            detail=", ".join([*place, *self._in_common(story)]),
+            since=since,
+            until=story.stop,
+            since_text=since_text,
+            since_note=since_note,
+            failures=story.observed,
+            rate_text=self._rate_text(story, state),
+            bars=self.scale.counts(_times(rows)),
+            hot_from=self.scale.bar_of(since),
+            failure_class=story.found_class,
+            action=action,
+            reason=reason,
+            link=link,
+            explanation=number,
+        )
+
+    def _group(
+        self,
+        group: str,
+        state: State,
+        change: Mapping[Any, Any],
+        facts: pd.Series,
+        kinds: pd.Series,
+    ) -> Problem:
+        """Return the problem of a group that no explanation contains."""
+        rows = self.evidence.sample[self.evidence.sample[SIGNATURE] == group]
+        workflows = [
+            self.names.get(name, name)
+            for name in rows["workflow_url"].dropna().value_counts().index
+        ]
+        since, until = (
+            facts[name].to_pydatetime() if not pd.isna(facts[name]) else self.end
+            for name in ("first_at", "last_at")
+        )
+        if state == "back again":
+            recent = _times(rows)
+            recent = recent[recent > self.end - _DAY]
+            since = recent.min().to_pydatetime() if len(recent) else since
+        title, place = _title_and_place(self.clean(str(facts["title"])))
+        found_class = str(kinds.get(group, "unknown"))
+        advice = recommended(found_class)
+        number = int(facts["count"])
+        rate = ""
+        if state == "growing":
+            usual = _number_text(float(change["expected"]))
+            rate = f"{int(change['after']):,} lately, usually {usual}"
+        return Problem(
+            state=state,
+            title=title,
+            where=_places(workflows),
+            detail=", ".join(place),
+            since=since,
+            until=until,
+            since_text=day_and_time(since, self.now),
+            since_note=f"{age_text(self.now - since)} ago",
+            failures=number,
+            rate_text=rate,
+            bars=self.scale.counts(_times(rows)),
+            hot_from=self.scale.bar_of(since),
+            failure_class=found_class,
+            action="Look at the failures",
+            reason=f"{found_class}: {advice.reason}"
+            if found_class != "unknown"
+            else advice.reason,
+            link="changed",
+            explanation=None,
+        )
+
+    def _state(self, story: Story) -> State:
+        """Return the state of an explanation; "ended" if the data do not reach the last hours."""
+        if not (story.goes_on and self.evidence.is_current):
+            return "ended"
+        if story.kind == "steady":
+            return "steady"
+        yesterday = self.end - _DAY
+        if story.start > yesterday:
+            return "new"
+        if story.episodes > 1 and story.last_start > yesterday:
+            return "back again"
+        if story.groups & {*self.evidence.trend.grown}:
+            return "growing"
+        return "steady"
+
+    def _where(self, story: Story) -> str:
+        """Return the workflows of an explanation by their short names."""
+        names = [name for name in story.workflows if name != NONE]
+        own = story.shared.get("workflow_url")
+        if own and own != NONE:
+            names = [own]
+        short = [self.names.get(name, self.clean(name)) for name in names]
+        return _places(short, max(story.workflow_count, len(short)), is_all=bool(own))
+
+    def _in_common(self, story: Story) -> list[str]:
+        """Return a value that all failures of an explanation share and that the title does not name."""
+        return [
+            words.format(self.clean(story.shared[name]))
+            for name, words in _SHARED.items()
+            if name in story.shared and name not in story.stated
+        ][:1]
+
+    def _since_texts(
+        self, story: Story, state: State, since: datetime
+    ) -> tuple[str, str]:
+        """Return the time of a problem for readers, and a note below it."""
+        if state == "ended":
+            note = ""
+            if story.period:
+                note = _period_text(story.period)
+            elif story.episodes > 1:
+                note = f"{story.episodes} times"
+            return times_between(story.start, story.stop, self.now), note
+        if story.kind == "steady":
+            return "always", f"{age_text(self.now - since)} at least"
+        age = age_text(self.now - since)
+        note = age
+        if self.now - since < 2 * _DAY:
+            note = f"{age} ago"
+        return day_and_time(since, self.now), note
+
+    def _rate_text(self, story: Story, state: State) -> str:
+        """Return the rate of an ongoing problem next to the usual rate."""
+        if state == "ended":
+            return ""
+        length = max(self.end - story.start, _HOUR)
+        unit, name = _DAY, "day"
+        if length <= _DAY:
+            unit, name = _HOUR, "hour"
+        rate = _number_text(story.observed * (unit / length))
+        if story.kind == "steady":
+            return f"{rate} per {name}, as always"
+        usual = _number_text(story.expected * (unit / length))
+        return f"{rate} per {name}, usually {usual}"
+
+
+def _times(rows: pd.DataFrame) -> pd.Series:
+    return rows["failed_at"].fillna(rows["created_at"])
+
+
+def _title_and_place(title: str) -> tuple[str, list[str]]:
+    """Split an error from the place in the code that it names.
+
+    >>> _title_and_place("OutOfMemoryError: Java heap space at reports.PageBuffer.grow")
+    ('OutOfMemoryError: Java heap space', ['at reports.PageBuffer.grow'])
+    >>> _title_and_place("connection refused at 10")
+    ('connection refused at 10', [])
+    >>> _title_and_place("order <num> is late")[0]
+    'order … is late'
+    """
+    title = shorten(_VALUES.sub("…", title), _LONGEST_TITLE)
+    split = _AT.fullmatch(title)
+    if split is None:
+        return title, []
+    return split[1], [f"at {split[2]}"]
+
+
+def _places(names: list[str], count: int = 0, *, is_all: bool = False) -> str:
+    """Return short names of workflows, at most two of them.
+
+    >>> _places(["pay", "ship"]), _places(["pay", "ship", "mail"]), _places([])
+    ('pay, ship', '3 workflows, most in pay', 'no known workflow')
+    """
+    count = max(count, len(names))
+    if not names:
+        return "no known workflow"
+    if count <= 2 or is_all:  # noqa: PLR2004 - two names fit into a line
+        return ", ".join(names[:2])
+    return f"{counted(count, 'workflow')}, most in {names[0]}"
+
+
+def _period_text(period: str) -> str:
+    """Return when episodes begin. Periods are in UTC, which is named if the report is not."""
+    if time_zone().key == "UTC":
+        return period
+    return f"{period} UTC"
+
+
+def _number_text(value: float) -> str:
+    """Return a rate without false precision.
+
+    >>> _number_text(50.8), _number_text(2.31), _number_text(0.04), _number_text(0)
+    ('51', '2.3', '0', '0')
+    """
+    if value >= 10 or value < 0.05:  # noqa: PLR2004 - one decimal is enough below
+        return f"{value:,.0f}"
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def step_text(scale: Scale) -> str:
+    """Return the length of one bar, for example "6 h"."""
+    return span(scale.step)
