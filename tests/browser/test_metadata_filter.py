@@ -98,7 +98,7 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
     assert number == notebook.evaluate("len(matching(by_mouse))")
     assert notebook.evaluate("same(by_mouse.frame(), matching(by_mouse))")
     expect(
-        shown.get_by_text(f"{number:,} of 1,000 vectors match. complete")
+        shown.get_by_text(f"{number:,} of 1,000 vectors match. panel.frame()")
     ).to_be_visible()
 
 

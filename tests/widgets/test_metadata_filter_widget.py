@@ -451,13 +451,15 @@ def test_no_request_is_sent_before_a_button_is_pressed(sample_service):
     assert len(panel.frame()) == 0
     assert "metadata" in panel.frame().columns
     assert panel.matching().startswith("No vectors are loaded yet")
+    assert "the default namespace" in panel.matching()
     panel.look()
     assert "topic" in offered(row(panel).field, "")
     frame = panel.run()
     assert frame is panel.frame()
     assert 0 < len(frame) < 400
     assert match_metadata(frame, panel.value).all()
-    assert panel.message.startswith(f"{len(frame)} of 400 vectors match. complete")
+    assert panel.message.startswith(f"{len(frame)} of 400 vectors match.")
+    assert "panel.frame()" in panel.message
     panel.value = ""
     assert "earlier filter" in panel.message
 

@@ -93,11 +93,15 @@ def test_a_filter_selects_as_match_metadata_does(panel, frame):
         == "vectors[tk.match_metadata(vectors, 'topic = 11 AND year > 2020')]"
     )
     panel.value = expected[:2]
+    assert "panel.selected" in panel._count.value
     ids = "".join(f"    {identity!r},\n" for identity in expected[:2])
     assert panel.to_code().endswith(f"\nvectors[vectors['id'].isin([\n{ids}])]")
     with pytest.raises(FilterSyntaxError):
         panel.select("topic =")
     panel.clear()
+    assert "panel.selected" not in panel._count.value
+    nothing = eval(panel.to_code(), {"vectors": frame})  # noqa: S307 - our own code
+    assert len(nothing) == 0
     assert panel.value == ()
 
 

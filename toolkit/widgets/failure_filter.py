@@ -38,7 +38,7 @@ from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.error_choices import ErrorChoices
 from toolkit.widgets.failure_grouping import Brush
-from toolkit.widgets.panel import Call, Job, SourcePanel, static_table
+from toolkit.widgets.panel import RESULT, Call, Job, SourcePanel, static_table
 from toolkit.widgets.shown_code import named_code
 
 NEWEST: Final = 1_000
@@ -48,7 +48,6 @@ _LOAD: Final = PublicCall("load_failures", ("kind",))
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
 _NOT_SENT: Final = "Nothing was requested: first correct the fields marked above."
 _CHANGED: Final = "The filter has changed; press Load to apply it."
-_RESULT: Final = "panel.frame() returns them."
 _UNREAD: Final = "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
 _PRESETS: Final = {
     "1 hour": "1h",
@@ -435,7 +434,7 @@ class FailureFilterPanel(SourcePanel):
             self._learn(frame)
         self._show_first(frame)
         loaded = counted(len(frame), "failure")
-        named = f" {_RESULT}" if len(frame) else ""
+        named = f" {RESULT}" if len(frame) else ""
         if "receipt" not in frame.attrs:
             return f"{loaded} chosen.{named}"
         if self._requested != self.value:

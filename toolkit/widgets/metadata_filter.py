@@ -28,7 +28,7 @@ from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.panel import Call, Cancelled, Job, SourcePanel
+from toolkit.widgets.panel import RESULT, Call, Cancelled, Job, SourcePanel
 
 SAMPLE: Final = 1_000
 """How many vectors `look` reads to find their fields."""
@@ -152,7 +152,10 @@ class MetadataFilterPanel(SourcePanel):
     def matching(self) -> str:
         """Return a sentence with the number of loaded vectors that match. No request is sent."""
         if self._known is None:
-            return "No vectors are loaded yet: Find fields reads some of them, Load reads all."
+            place = "the default namespace"
+            if self._namespace:
+                place = f"the namespace {self._namespace!r}"
+            return f"No vectors are loaded yet: Find fields reads some of {place}, Load reads all of it."
         some = self._known.head(COUNTED)
         first = "" if len(some) == len(self._known) else "the first "
         matches = len(_matching(some, self.value))
@@ -239,22 +242,25 @@ class MetadataFilterPanel(SourcePanel):
         return result
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        sentence = f"{counted(len(frame), 'vector')} chosen"
+        named = ""
+        if len(frame):
+            named = f" {RESULT}"
+        sentence = f"{counted(len(frame), 'vector')} chosen.{named}"
         load = self._kept.origin
         if "receipt" in frame.attrs:
             read, mistakes = get_receipt(frame), []
             if isinstance(load, MatchedVectors):
                 read = get_receipt(load.read)  # the number of matches is shown already
                 mistakes = _mistakes(load.read, load.requested) if frame.empty else []
-            sentence = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
+            sentence = (
+                f"{len(frame):,} of {read.rows:,} vectors match.{named} {read.verdict}"
+            )
             sentence += "".join(
                 f". Nothing matches: {text.removesuffix('.')}" for text in mistakes
             )
-        return (
-            f"{sentence}. They are from an earlier filter."
-            if self._is_old()
-            else sentence
-        )
+        if self._is_old():
+            return f"{sentence.removesuffix('.')}. They are from an earlier filter."
+        return sentence
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(vectors().empty_table())

@@ -36,6 +36,9 @@ from toolkit.widgets.controls import (
 )
 from toolkit.widgets.shown_code import code_markup
 
+RESULT: Final = "panel.frame() returns them."
+"""The sentence that names the call for the rows of a result."""
+
 _LONGEST_JSON: Final = 1_000_000  # longest text that is read as JSON, in characters
 _ROWS: Final = 10
 _COLUMNS: Final = 8

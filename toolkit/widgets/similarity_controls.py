@@ -306,7 +306,10 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     def describe(self, question: Question | None) -> None:
         """Show the source, and whether the index accepts it."""
-        text, mismatch = "Nothing to search for yet: fill one of these fields.", ""
+        text, mismatch = (
+            "Nothing to search for yet: fill one of these fields, then press Enter.",
+            "",
+        )
         if question is not None:
             text = question.words(self._redactor.text)
             mismatch = (

@@ -22,7 +22,7 @@ from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import hits
 from toolkit.vectors.scores import score_moves
 from toolkit.widgets.controls import Actions
-from toolkit.widgets.panel import Job, JobProgress, Panel
+from toolkit.widgets.panel import RESULT, Job, JobProgress, Panel
 from toolkit.widgets.similarity_controls import (
     QueryOptions,
     QuerySource,
@@ -375,7 +375,10 @@ class QueryPanel(Panel):
         if self.source.mistaken or self.options.mistaken:
             remark = " Fields marked above as mistakes were not part of the query."
         later = "; of an earlier query" if self._mark_old() else ""
-        return " ".join([f"{sentence}{later}.{remark}", *self._mistakes])
+        named = ""
+        if len(frame):
+            named = f" {RESULT}"
+        return " ".join([f"{sentence}{later}.{named}{remark}", *self._mistakes])
 
     def _progressed(self, progress: JobProgress) -> None:
         self.say(

@@ -221,14 +221,15 @@ class VectorMapPanel(Panel):
             return fill(
                 "{frame}[tk.match_metadata({frame}, {text})]", frame=name, text=text
             )
+        if not self.value:
+            return fill("{frame}.iloc[:0]", frame=name)
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
             return fill(
                 "{frame}[{frame}['id'].isin({ids})]",
                 frame=name,
                 ids=listed(self.selection),
             )
-        keys = listed(self.value, "{}") if self.value else fill("()")
-        return fill(_BY_KEYS, frame=name, keys=keys)
+        return fill(_BY_KEYS, frame=name, keys=listed(self.value, "{}"))
 
     def select(self, filter: str) -> None:  # noqa: A002 - the service's own name
         """Select the points whose metadata match a filter, as typing it in the panel does.
@@ -323,6 +324,8 @@ class VectorMapPanel(Panel):
     def _show(self, value: tuple[Key, ...]) -> None:
         self.canvas.selected = self._mask().tobytes()
         selected = f"{len(value):,} of {counted(len(self._places), 'vector')} selected"
+        if value:
+            selected += "; panel.selected has them"
         self._count.value = note(selected, "count")
         self._show_code()
 

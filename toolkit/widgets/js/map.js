@@ -218,7 +218,9 @@ export default {
       if (pointed < 0) return;
       const [x, y] = place(pointed);
       tip.style.left = `${Math.min(x + 12, Math.max(0, size()[0] - 260))}px`;
-      tip.style.top = `${y > HEIGHT - 90 ? y - 70 : y + 12}px`;
+      // above the point if there is no room below it
+      const height = tip.offsetHeight;
+      tip.style.top = `${y > HEIGHT - height - 20 ? y - height - 8 : y + 12}px`;
     };
     const point = (i) => {
       if (i === pointed) return;
