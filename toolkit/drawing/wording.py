@@ -25,6 +25,8 @@ ROWS_SHOWN: Final = 20
 _SIZES: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 _SPANS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _TENS: Final = 10
+# names such as com.example.reports.PageBuffer.grow, which are wider than a column
+_LONG_NAME: Final = re.compile(r"(?<![\w$])[A-Za-z_$][\w$]*\.[\w.$]{16,}")
 _NUMBER: Final = re.compile(r"[<>]?[-+]?[0-9][0-9.,]*( %)?|\N{INFINITY}|")
 _LARGE: Final = 1e15  # digits of larger numbers are noise
 _SENTENCE: Final = 24  # longer sentences get a minimal width next to long addresses
@@ -290,6 +292,16 @@ def _is_number(value: Any) -> bool:
 def _is_sentence(value: Any) -> bool:
     """Return whether a value is a sentence of several words, which needs a separate width."""
     return isinstance(value, str) and len(value) > _SENTENCE and " " in value
+
+
+def _wrapping(text: str) -> str:
+    """Escape text, and allow line breaks after the dots of long names and the slashes of addresses.
+
+    >>> _wrapping("at com.example.reports.PageBuffer.grow")
+    'at com.<wbr>example.<wbr>reports.<wbr>PageBuffer.<wbr>grow'
+    """
+    escaped = escape_wrapping(text)
+    return _LONG_NAME.sub(lambda name: name[0].replace(".", ".<wbr>"), escaped)
 
 
 def _cell(value: Any, width: int) -> str:
