@@ -103,31 +103,37 @@ def json_fields(
     """Yield the frequent fields of JSON objects that have few values, as ``prefix name``."""
     if len(column) > _READ:
         return
-    row_count = len(column)
+    # each different text is decoded once: headers are often the same in all rows
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    text_of_row = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    text_count = len(encoded.dictionary)
+    rows_of_text = np.bincount(text_of_row[text_of_row >= 0], minlength=text_count)
+    # the value that each field has in each text
     values: dict[str, dict[int, str]] = defaultdict(dict)
     distinct: dict[str, set[str]] = defaultdict(set)
-    for row, json in enumerate(column.to_pylist()):
+    for text, json in enumerate(encoded.dictionary.to_pylist()):
         for name, value in json_members(json).items():
             # a field with too many values, for example an id, is given up
             if len(distinct[name]) <= _VALUES:
                 distinct[name].add(value)
-                values[name][row] = value
+                values[name][text] = value
+    present = {
+        name: int(rows_of_text[list(of_text)].sum()) for name, of_text in values.items()
+    }
     kept = [
         name
-        for name, rows in values.items()
-        if len(distinct[name]) <= _VALUES and len(rows) >= _PRESENT * row_count
+        for name, rows in present.items()
+        if len(distinct[name]) <= _VALUES and rows >= _PRESENT * len(column)
     ]
-    for name in sorted(kept, key=lambda name: (-len(values[name]), name))[:_FIELDS]:
+    for name in sorted(kept, key=lambda name: (-present[name], name))[:_FIELDS]:
         masked = {
             value: masked_member(name, value, redactor)
             for value in sorted(distinct[name])
         }
-        own_values = values[name]
-        names = [
-            masked[own_values[row]] if row in own_values else NONE
-            for row in range(row_count)
-        ]
-        yield f"{prefix} {name}", categories(names)
+        # the last place is for rows without a text, which have the number -1
+        shown = np.full(text_count + 1, NONE, dtype=object)
+        shown[list(values[name])] = [masked[value] for value in values[name].values()]
+        yield f"{prefix} {name}", categories(shown[text_of_row].tolist())
 
 
 def json_members(json: object) -> dict[str, str]:
@@ -158,7 +164,7 @@ def _scalars(members: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_scalar(value: object) -> bool:
-    return isinstance(value, str | int) and value != ""
+    return isinstance(value, (str, int)) and value != ""
 
 
 def _short(value: str | int) -> str:

@@ -1,0 +1,89 @@
+"""Columns that analyses read, and text that they decode: as little as they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from toolkit.failures.attribute_values import json_fields
+from toolkit.failures.counts import latest_rows
+from toolkit.failures.selection import NONE, select_timed
+from toolkit.failures.sources import SelectedRows, Step, open_rows
+from toolkit.secrets.redaction import Redactor
+
+
+def failures(count: int) -> pa.Table:
+    """Failures of two groups, one per minute."""
+    times = pd.date_range("2026-03-01", periods=count, freq="min", tz="UTC")
+    return pa.table(
+        {
+            "dlq_id": [f"{number:05}" for number in range(count)],
+            "signature": ["s1", "s2"] * (count // 2),
+            "response_body": [f"no order {number}" for number in range(count)],
+            "failed_at": pa.array(times),
+            "created_at": pa.array(times),
+        }
+    )
+
+
+@pytest.mark.parametrize("parts", [(), ("order 9",)])
+def test_bodies_are_read_once_for_the_latest_rows(parts: tuple[str, ...]) -> None:
+    """The reading that counts minutes has no bodies, unless they divide a group."""
+    readings: list[list[str]] = []
+    table = failures(600)
+    source = open_rows(table)
+    assert source is not None
+
+    def batches(names: Sequence[str], step: Step) -> Iterator[pa.Table]:
+        readings.append(list(names))
+        assert source is not None
+        yield from source.batches(names, step)
+
+    rows = select_timed(
+        SelectedRows(table.schema, batches),
+        ["dlq_id", "signature", "response_body"],
+        doing="testing",
+    )
+    latest = latest_rows(rows, ["signature"], parts, most=5)
+    assert ["response_body" in names for names in readings] == [bool(parts), True]
+    assert "dlq_id" not in readings[0]
+    groups = latest.group_by("signature").aggregate([("dlq_id", "max")])
+    assert sorted(groups["dlq_id_max"].to_pylist()) == ["00598", "00599"]
+
+
+def test_each_text_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields of repeated, missing and broken JSON have the values of each row."""
+    decoded: list[Any] = []
+    decode = msgspec.json.decode
+
+    def counting(text: Any) -> Any:
+        decoded.append(text)
+        return decode(text)
+
+    monkeypatch.setattr(msgspec.json, "decode", counting)
+    texts = [
+        '{"region": "eu", "id": 1}',
+        None,
+        "no JSON",
+        '{"region": "us"}',
+        "{broken",
+    ]
+    column = pa.chunked_array([texts * 100, ['{"region": "eu", "id": 1}'] * 50])
+    fields = dict(json_fields(column, "header", Redactor()))
+    assert len(decoded) == 3
+    regions = fields["header region"].tolist()
+    assert regions == ["eu", NONE, NONE, "us", NONE] * 100 + ["eu"] * 50
+    assert fields["header id"].tolist().count("1") == 150
+
+
+def test_fields_of_many_values_or_few_rows_are_no_attributes() -> None:
+    """A field with an own value in each row is an id; a field of one row in a hundred is too rare."""
+    texts = [f'{{"id": {number}, "plan": "team"}}' for number in range(200)]
+    texts[7] = '{"id": 7, "plan": "team", "rare": "yes"}'
+    fields = dict(json_fields(pa.chunked_array([texts]), "body", Redactor()))
+    assert list(fields) == ["body plan"]
