@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
+from toolkit.drawing.wording import result_table
 from toolkit.errors import SettingsError, ToolkitError, UnexpectedResultWarning
 from toolkit.secrets.personal_data import PERSONAL_HINT, personal_spans
 from toolkit.secrets.redaction import Redactor
@@ -250,3 +251,12 @@ def test_counts_of_loaded_failures_are_printed_escaped() -> None:
         assert mark not in repr(counted)
         assert mark not in counted[column].to_string()
         assert counted[column].str.contains(mark).any()
+
+
+def test_long_names_in_tables_of_results_break_after_a_dot():
+    """A cell narrower than the name of a class breaks no word of it; short names have no break."""
+    long = "OutOfMemoryError at com.example.reports.PageBuffer.grow"
+    markup = result_table("caption", ["title"], [[long], ["pricing.priceOf"]])
+    assert "reports.<wbr>PageBuffer.<wbr>grow" in markup
+    assert "pricing.priceOf" in markup
+    assert long in markup.replace("<wbr>", "")

@@ -329,4 +329,4 @@ def _text_cell(text: str, width: int) -> str:
     style = "text-align:left"
     if _is_sentence(text):
         style += f";min-width:{width}em;overflow-wrap:anywhere"
-    return f'<td style="{style}">{escape_wrapping(text)}</td>'
+    return f'<td style="{style}">{_wrapping(text)}</td>'
