@@ -335,7 +335,7 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
         cursor = dict(request.query).get("cursor")
         if cursor == "next" and not responded.is_set():
             requested.set()
-            responded.wait(20)
+            responded.wait(60)
         page = {"messages": [{"dlqId": cursor or "first", **entry}]} | (
             {} if cursor else {"cursor": "next"}
         )
@@ -347,7 +347,7 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
         "TOOLKIT_QUEUE_TOKEN": TOKEN,
     }
     with _scheduled(environment, tmp_path, "failures", "kept") as child:
-        assert requested.wait(20)
+        assert requested.wait(60)
         child.send_signal(signal.SIGTERM)
         text = child.communicate(timeout=60)
         responded.set()

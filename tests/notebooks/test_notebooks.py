@@ -6,9 +6,9 @@ import ast
 import base64
 import json
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -139,17 +139,23 @@ def test_the_check_for_changes_sees_a_confirmed_deletion(tmp_path: Path) -> None
     assert calls_in(tmp_path / "bad.ipynb") == [("delete_failures", {"confirm"})]
 
 
+def processor_seconds() -> float:
+    """Return the processor time of all child processes that have ended, and of the children that they had."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.slow
 @every_notebook
 def test_it_runs_from_top_to_bottom(
     path: Path, kitchen, sample: tk.Service, tmp_path: Path
 ) -> None:
-    """Every cell runs within a minute, warns of nothing, and shows neither our secrets nor the sample's."""
+    """Each needs less than a minute of processor time, warns of nothing, and shows no secret of anybody."""
     out = tmp_path / "out"
     out.mkdir()
-    begin = time.monotonic()
+    begin = processor_seconds()
     executed = kitchen.execute(path, sample, TOOLKIT_OUT=str(out))
-    assert time.monotonic() - begin < 60
+    assert processor_seconds() - begin < 60
     assert executed.streams["stderr"] == ""
     plotted = plots_and_images(executed.notebook)
     assert all(plots == images for plots, images in plotted.values())
