@@ -57,6 +57,7 @@ from toolkit.snapshots.row_index import (
     Positions,
     RowIndex,
     as_ids,
+    concat_entries,
     day_of,
     failure_fingerprints,
     first_of_each,
@@ -67,6 +68,7 @@ from toolkit.snapshots.transaction import Transaction
 from toolkit.tables.freshness import stated_retention
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import (
+    FAILED_AT,
     FAILURES,
     FIRST_SEEN_AT,
     GONE_AFTER,
@@ -76,6 +78,9 @@ from toolkit.tables.schemas import (
 from toolkit.tables.signed_rows import BodyReader, with_signatures
 
 SMALL_BYTES: Final = PART_BYTES // 4  # files below this are merged
+
+SORTED_BYTES: Final = 64 << 20
+"""Bytes of Arrow data that are sorted by the time of failure at once. They are in memory twice meanwhile."""
 
 MOST_FILES: Final = 8  # small files of the current day; days that are over have one
 
@@ -505,6 +510,51 @@ class _NewFile(NamedTuple):
         return FileRows(self.part.path, len(rows), rows)
 
 
+class _RowsOfGroup(NamedTuple):
+    """Rows of one row group, with their index entries and kinds in the same order."""
+
+    rows: pa.Table
+    entries: Entries
+    kinds: npt.NDArray[np.uint8]
+
+
+class _WaitingRows:
+    """Rows that are sorted by the time of failure before they are written.
+
+    The statistics of a row group then cover a short time, so that a question about one day reads few of
+    them. Rows arrive in windows of time, so sorting some at once is nearly as good as sorting all.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._parts: list[_RowsOfGroup] = []
+
+    def add(
+        self, rows: pa.Table, entries: Entries, kinds: npt.NDArray[np.uint8]
+    ) -> None:
+        """Add rows."""
+        self.bytes += rows.nbytes
+        self._parts.append(_RowsOfGroup(rows, entries, kinds))
+
+    def sorted_groups(self, group_bytes: int) -> Iterator[_RowsOfGroup]:
+        """Yield all rows in the order of their failures, in groups of about `group_bytes` bytes.
+
+        Rows without a time are the last ones. Rows of the same time stay in order.
+        """
+        if not self._parts:
+            return
+        rows = pa.concat_tables([part.rows for part in self._parts])
+        order = pc.sort_indices(rows, sort_keys=[(FAILED_AT, "ascending")]).to_numpy()
+        entries = concat_entries([part.entries for part in self._parts])[order]
+        kinds = np.concatenate([part.kinds for part in self._parts])[order]
+        groups = max(1, self.bytes // group_bytes)
+        group_rows = max(1, -(-rows.num_rows // groups))
+        for start in range(0, rows.num_rows, group_rows):
+            group = slice(start, start + group_rows)
+            taken = rows.take(pa.array(order[group]))
+            yield _RowsOfGroup(taken, entries[group], kinds[group])
+
+
 @dataclass
 class _DayWriter:
     """Writes a sync, day by day; `replaced` and `gone` are masks of the stored rows."""
@@ -526,6 +576,7 @@ class _DayWriter:
         self.reader = BodyReader(Redactor())
         self.kept: list[_StoredFile] = []
         self.written: list[_NewFile] = []
+        self.waiting = _WaitingRows()
 
     def commit(self, now: int) -> dict[str, Any]:
         """Write all files that changed, and commit. `now` is in milliseconds since 1970."""
@@ -629,6 +680,7 @@ class _DayWriter:
                 self.kept.append(file)
         if chosen is not None:
             self._write_new(day, first, chosen)
+        self._write_waiting(day, first)
         for written in self.written[first:]:
             written.part.finish(self.receipt.to_dict())
 
@@ -671,13 +723,22 @@ class _DayWriter:
         entries: Entries,
         kinds: npt.NDArray[Any],
     ) -> None:
-        """Add rows to the last file of this day. The number of the first new file of the day is `first`."""
-        if len(self.written) == first or self.written[-1].part.bytes >= PART_BYTES:
-            self._new_part(day)
+        """Add rows to a file of this day. The number of the first new file of the day is `first`."""
         rows, self.learned = with_signatures(rows, self.learned, self.reader)
-        self.written[-1].part.write(rows)
-        self.written[-1].entries.append(entries)
-        self.written[-1].kinds.append(kinds.astype(np.uint8))
+        self.waiting.add(rows, entries, kinds.astype(np.uint8))
+        if self.waiting.bytes >= SORTED_BYTES:
+            self._write_waiting(day, first)
+
+    def _write_waiting(self, day: str, first: int) -> None:
+        """Write the waiting rows in the order of their failures, one row group at a time."""
+        for some in self.waiting.sorted_groups(self.transaction.options.group_bytes):
+            if len(self.written) == first or self.written[-1].part.bytes >= PART_BYTES:
+                self._new_part(day)
+            file = self.written[-1]
+            file.part.write(some.rows)
+            file.entries.append(some.entries)
+            file.kinds.append(some.kinds)
+        self.waiting = _WaitingRows()
 
     def _new_part(self, day: str) -> None:
         self.written.append(

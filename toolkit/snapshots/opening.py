@@ -50,7 +50,7 @@ from toolkit.snapshots.reading import consistent, stored_receipt
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.frames import plain_frame
 from toolkit.tables.receipt import Receipt, facts_html
-from toolkit.tables.schemas import FAILED_AT, UNFIT
+from toolkit.tables.schemas import FAILED_AT, TIME, UNFIT
 
 _FORMAT: Final = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(
@@ -97,6 +97,10 @@ class RowGroup:
     _address: str = field(repr=False)
     _filesystem: FileSystem = field(repr=False)
     _schema: pa.Schema = field(repr=False)
+
+    def __dask_tokenize__(self) -> tuple[str, int, str]:
+        """Return the identity of the rows: a file never changes, and no name is used twice."""
+        return self.path, self.number, str(self._schema)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows as an Arrow table, with all columns or some.
@@ -233,7 +237,11 @@ class Snapshot:
             groups with such a time.
         """
         fragments = [
-            _FORMAT.make_fragment(file.address, filesystem=self._filesystem)
+            _FORMAT.make_fragment(
+                file.address,
+                filesystem=self._filesystem,
+                partition_expression=_bounds(file.metadata),
+            )
             for file in self._files
         ]
         return ds.FileSystemDataset(fragments, self.schema, _FORMAT, self._filesystem)
@@ -505,6 +513,33 @@ def _times(
     return statistics.min, statistics.max
 
 
+def _bounds(metadata: pq.FileMetaData) -> pc.Expression | None:
+    """Return the times of all rows in a file as an expression, so that a query can leave the file closed.
+
+    None if a row has no time, or if the statistics do not tell.
+    """
+    names = metadata.schema.to_arrow_schema().names
+    if FAILED_AT not in names:
+        return None
+    column = names.index(FAILED_AT)
+    spans = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        earliest, latest = _times(group, column)
+        if earliest is None or latest is None:
+            return None
+        if group.column(column).statistics.null_count != 0:
+            return None
+        spans.append((earliest, latest))
+    if not spans:
+        return None
+    first, last = (
+        pa.scalar(time, TIME)
+        for time in (min(span[0] for span in spans), max(span[1] for span in spans))
+    )
+    return (pc.field(FAILED_AT) >= first) & (pc.field(FAILED_AT) <= last)
+
+
 def _needed(module: str, doing: str) -> Any:
     """Import a module of an optional package. Raise SettingsError with the command to install it."""
     try:
@@ -521,11 +556,10 @@ def _needed(module: str, doing: str) -> Any:
 
 def _path_of(store: SnapshotStore, address: str) -> str:
     """Return a file as other readers name it, for example ``s3://bucket/key``."""
-    scheme = store.filesystem.type_name
-    if scheme == "local":
+    # for example s3, or py::fsspec+('s3', 's3a') for a file system of fsspec
+    scheme = re.findall(r"\w+", store.filesystem.type_name.rpartition("+")[2])[0]
+    if scheme in {"local", "file"}:
         return address
-    # a file system of fsspec has a name such as py::fsspec+s3
-    scheme = scheme.rpartition("+")[2].rpartition(":")[2]
     return f"{_SCHEMES.get(scheme, scheme)}://{address}"
 
 

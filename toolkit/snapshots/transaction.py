@@ -85,8 +85,9 @@ class WriteOptions:
     """Bytes of Arrow data that are written at a time, because each call has a cost."""
     spool_bytes: int = 64 << 20
     """Most bytes of Arrow data buffered in memory."""
-    group_bytes: int = 64 << 20
-    """A row group is written when this many bytes of Arrow data are waiting."""
+    group_bytes: int = 16 << 20
+    """A row group is written when this many bytes of Arrow data are waiting. A small group is read alone if
+    a question is about a short time, and is a small partition of Dask."""
     part_bytes: int = PART_BYTES
 
 
