@@ -205,9 +205,9 @@ def test_an_index_of_many_rows_that_is_not_on_the_disk(
     sync_load(made.load(made.entries("a")), store)
     manifest = read_manifest(store)
     assert manifest is not None
-    assert manifest.index is not None
+    (index,) = manifest.index_files
     rows = 100_000_000
-    os.truncate(store.path / manifest.index.path, 57 * rows)
+    os.truncate(store.path / index.path, 57 * rows)
     name = "part-000001-0123456789abcdef.parquet"
     base = _snapshot(
         tmp_path / "base",
@@ -216,7 +216,7 @@ def test_an_index_of_many_rows_that_is_not_on_the_disk(
     )
     (base / name).rename(store.path / name)
     forged = json.loads((store.path / MANIFEST).read_text())["manifest"]
-    forged["index"] |= {"rows": rows, "bytes": 57 * rows}
+    forged["indexes"][0] |= {"rows": rows, "bytes": 57 * rows}
     forged["files"] = json.loads((base / MANIFEST).read_text())["manifest"]["files"]
     _write_manifest(store.path, forged)
     output, peak = _limited("verify_snapshot", str(store.path))

@@ -1,6 +1,7 @@
 """Writers that are stopped: run as a program by the tests, each attempt in a process of its own.
 
 ``crash BASE OUT``: for each step of a sync, copies BASE, which may be missing, and kills the writer there.
+``crash-parts BASE OUT``: the same with one index per data file.
 ``kept-sync BASE OUT``, ``kept-export BASE OUT``: the same with a checkpoint after each page.
 ``repair BASE OUT``: the same for a sync that repairs a snapshot which has lost files.
 ``limit BASE OUT``: the same for files that may not grow beyond ever more bytes; prints how the writers ended.
@@ -40,12 +41,11 @@ from toolkit.snapshots.syncing import sync_load
 from toolkit.snapshots.writing import export_load
 
 
-def second_sync(store: SnapshotStore) -> None:
+def second_sync(store: SnapshotStore, **options: int) -> None:
     """A sync that adds d, changes b, misses a, and finds c as it was."""
     pages = ([entry("b", body="new"), *entries("c")], entries("d"))
-    sync_load(
-        load_of(*pages), store, clock=Clock(START + timedelta(days=1)), batch_bytes=1
-    )
+    clock = Clock(START + timedelta(days=1))
+    sync_load(load_of(*pages), store, clock=clock, batch_bytes=1, **options)
 
 
 def kept_sync(store: SnapshotStore) -> None:
@@ -157,6 +157,7 @@ def race(store: Path, count: int) -> None:
 
 WRITERS = {
     "crash": second_sync,
+    "crash-parts": partial(second_sync, index_rows=0),
     "kept-sync": kept_sync,
     "kept-export": kept_export,
     "repair": repair,

@@ -33,9 +33,9 @@ HEARTBEAT: Final = "_heartbeat.json"
 JUDGED: Final = "_judged.json"
 """The times when reports could judge the snapshot, stored next to it; not a part of the snapshot."""
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the layout: names, manifest and index. 2 added `accounts` and `coverage` to the manifest; a
-manifest of format 1 is read as a manifest without them."""
+manifest of format 1 is read as a manifest without them. 3 replaced `index`, one file, by `indexes`."""
 
 SCHEMA_VERSION: Final = 7
 """Version of the columns, of the fingerprints of rows, and of the index. Snapshots of every older version are
@@ -84,7 +84,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     The snapshot is bound to `source` (the address of the service) and `scope`. `complete_at` is when the
     latest complete load of failures began. `learned` are the words that signatures have learned, so that
     later signatures are the same. Failures are also bound to `accounts`, with one tag per masking key;
-    `coverage` lists the gaps.
+    `coverage` lists the gaps. `indexes` is one index of all rows, or one index per data file, in the order of
+    the files; formats 1 and 2 had `index`.
     """
 
     format: _Version
@@ -101,6 +102,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     learned: Learned = Learned()
     accounts: tuple[AccountTag, ...] = ()
     coverage: Coverage | None = None
+    indexes: tuple[ListedFile, ...] = ()
+
+    @property
+    def index_files(self) -> tuple[ListedFile, ...]:
+        """Return the files of the index, of any format."""
+        if self.index is None:
+            return self.indexes
+        return (self.index,)
+
+    @property
+    def index_of_each(self) -> dict[str, ListedFile]:
+        """Return the index of each data file by path; empty if one index has all rows."""
+        if len(self.indexes) != len(self.files):
+            return {}
+        paths = (file.path for file in self.files)
+        return dict(zip(paths, self.indexes, strict=True))
 
     @property
     def rows(self) -> int:
@@ -116,10 +133,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def listed(self) -> tuple[ListedFile, ...]:
-        """Return the data files and the index, if the snapshot has one."""
-        if self.index is None:
-            return self.files
-        return (*self.files, self.index)
+        """Return the data files, and the files of the index if the snapshot has one."""
+        return (*self.files, *self.index_files)
 
     @property
     def is_older(self) -> bool:

@@ -64,7 +64,7 @@ from toolkit.snapshots.row_index import (
     new_entries,
     repeated,
 )
-from toolkit.snapshots.transaction import Transaction
+from toolkit.snapshots.transaction import IndexPart, Transaction
 from toolkit.tables.freshness import stated_retention
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import (
@@ -619,13 +619,16 @@ class _DayWriter:
         """Commit, and return the number of rows in the snapshot."""
         receipt = self.receipt
         receipt_dict = receipt.to_dict()
+        kept_indexes = self._unchanged_indexes()
+        index = [] if kept_indexes else self._index_parts()
         manifest = self.transaction.commit(
             source=receipt.source,
             scope=receipt.scope,
             receipt=receipt_dict,
             parts=[file.part.finish(receipt_dict) for file in self.written],
             kept=tuple(file.listed for file in self.kept),
-            index=self._index(),
+            index=index,
+            kept_indexes=kept_indexes,
             complete_at=self._complete_at(),
             learned=self.learned,
             accounts=self.accounts,
@@ -633,16 +636,30 @@ class _DayWriter:
         )
         return manifest.rows
 
-    def _index(self) -> ListedFile | list[Entries] | None:
-        """Return the file of the previous index if no row changed, or the entries of a new index."""
-        files = tuple(file.listed for file in self.kept)
-        is_changed = bool(self.written) or self.index.has_learned
-        if self.before is not None and files == self.before.files and not is_changed:
-            return self.before.index
-        entries = [self.index.entries[file.rows] for file in self.kept]
-        for file in self.written:
-            entries += file.entries
-        return entries
+    def _index_parts(self) -> list[IndexPart]:
+        """Return the index by file. A file that was kept also keeps its stored index, if it has one."""
+        stored: dict[str, ListedFile] = {}
+        if self.before is not None and not self.older:
+            stored = self.before.index_of_each
+        parts = []
+        for kept in self.kept:
+            part = IndexPart(self.index.entries[kept.rows])
+            if not self.index.has_learned(kept.rows):
+                part = part._replace(stored=stored.get(kept.listed.path))
+            parts.append(part)
+        written = (concat_entries(file.entries) for file in self.written)
+        return [*parts, *map(IndexPart, written)]
+
+    def _unchanged_indexes(self) -> tuple[ListedFile, ...]:
+        """Return the stored index if no row has changed; an empty tuple otherwise, and after a repair."""
+        if self.before is None or self.written:
+            return ()
+        self.kept.sort(key=lambda file: file.rows.start)  # as the manifest lists them
+        if tuple(file.listed for file in self.kept) != self.before.files:
+            return ()
+        if self.index.has_learned(slice(0, len(self.index))):
+            return ()
+        return self.before.index_files
 
     def _complete_at(self) -> str | None:
         """Return when the latest complete load began."""

@@ -43,6 +43,7 @@ from toolkit.snapshots.row_index import (
     day_of,
     entries_of,
     first_of_each,
+    read_entries,
     read_index,
 )
 from toolkit.snapshots.transaction import Damage, Transaction
@@ -175,24 +176,28 @@ class Repair:
                 self._recovered_rows += len(search.recovered)
                 known_ids = np.concatenate([known_ids, search.recovered["id"]])
             missing.append(search.missing())
-        index = RowIndex(concat_entries(entries).copy())
-        index.has_learned = True  # an index that has learned is written
+        # without a stored index, the sync writes all entries
         self._transaction.previous = msgspec.structs.replace(
-            self._before, files=tuple(files), index=None
+            self._before, files=tuple(files), index=None, indexes=()
         )
-        return index, RowIndex(concat_entries(missing))
+        return RowIndex(concat_entries(entries).copy()), RowIndex(
+            concat_entries(missing)
+        )
 
     def _stored_entries(self) -> dict[str, Entries]:
-        """Return the entries of every file by path, as the index lists them; empty if the index is lost."""
+        """Return the entries of files by path, as the intact files of the index list them."""
         before = self._before
-        if (
-            before.index is None
-            or before.index.path in self._lost_paths
-            or before.is_older
-        ):
+        if before.is_older or not before.index_files:
             return {}
-        entries = read_index(self._store, before).entries
-        return {listed.path: entries[rows] for listed, rows in before.slices}
+        lost = [file for file in before.index_files if file.path in self._lost_paths]
+        if not lost:
+            entries = read_index(self._store, before).entries
+            return {listed.path: entries[rows] for listed, rows in before.slices}
+        return {
+            path: read_entries(self._store, listed)
+            for path, listed in before.index_of_each.items()
+            if listed not in lost
+        }
 
     def _intact_entries(self, stored: dict[str, Entries]) -> dict[str, Entries]:
         """Return the entries of the files that are not lost; they are made from the rows without an index."""
@@ -200,7 +205,7 @@ class Repair:
         for listed in self._before.files:
             if listed.path in self._lost_paths:
                 continue
-            if stored:
+            if listed.path in stored:
                 intact[listed.path] = stored[listed.path]
             else:
                 tables = data_files.stored_failures(self._store, self._before, listed)

@@ -35,7 +35,7 @@ from toolkit.snapshots.data_files import (
     read_checked,
     stored_failures,
 )
-from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
+from toolkit.snapshots.manifest import INDEX_VERSION, ListedFile, Manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.schemas import (
     FAILED_AT,
@@ -77,14 +77,11 @@ Positions = npt.NDArray[np.int64]
 
 
 class RowIndex:
-    """Entries (dtype `ENTRY`) in the order of the stored rows, which can be found by id.
-
-    `has_learned` tells whether they were changed since they were read.
-    """
+    """Entries (dtype `ENTRY`) in the order of the stored rows, which can be found by id."""
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
-        self.has_learned = False
+        self._has_learned: Mask | None = None  # per row, from the first change
         # Ids are hashes, so that the first eight bytes are nearly always different. `_runs` is how many ids
         # share them at most, which is how many candidates `find` has to compare: 1 in practice.
         beginnings = _beginnings(entries["id"])
@@ -105,10 +102,15 @@ class RowIndex:
         is_new = (wire != b"") & (wire != self.entries["wire"][positions])
         if not is_new.any():
             return
-        if not self.has_learned:
+        if self._has_learned is None:
             self.entries = self.entries.copy()  # the array that was read is read-only
-            self.has_learned = True
+            self._has_learned = np.zeros(len(self), dtype=bool)
         self.entries["wire"][positions[is_new]] = wire[is_new]
+        self._has_learned[positions[is_new]] = True
+
+    def has_learned(self, rows: slice) -> bool:
+        """Return whether an entry of these rows has changed since it was read."""
+        return self._has_learned is not None and bool(self._has_learned[rows].any())
 
     def find(self, ids: Ids) -> Positions:
         """Return the positions of these ids; -1 for unknown ids."""
@@ -201,22 +203,30 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
         return RowIndex(np.zeros(0, dtype=ENTRY))
     if manifest.schema_version < INDEX_VERSION:
         return _index_of_rows(store, manifest)
-    listed = manifest.index
-    if listed is None:
-        raise _wrong_size(store, "no index")
-    if listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
-        raise _wrong_size(store, f"{listed.bytes:,} bytes for {manifest.rows:,} rows")
+    _check_sizes(store, manifest)
+    files = manifest.index_files
     check_memory(
         f"reading the index of the snapshot {store}",
-        needed=_INDEX_MEMORY * listed.bytes,
+        needed=_INDEX_MEMORY * sum(listed.bytes for listed in files),
         limit=available_memory(),
-        next_step=f"The manifest lists {listed.rows:,} rows. Check that this is right, or use a larger "
+        next_step=f"The manifest lists {manifest.rows:,} rows. Check that this is right, or use a larger "
         "machine.",
     )
-    index = RowIndex(np.frombuffer(read_checked(store, listed), dtype=ENTRY))
+    entries = np.empty(manifest.rows, dtype=ENTRY)
+    start = 0
+    for listed in files:
+        rows = slice(start, start := start + listed.rows)
+        entries[rows] = read_entries(store, listed)
+    index = RowIndex(entries)
     if index.repeats:
-        raise damage_error(store, listed, "an id twice", "unique ids")
-    times = index.entries["first_seen"]
+        raise damage_error(store, files[0], "an id twice", "unique ids")
+    return index
+
+
+def read_entries(store: SnapshotStore, listed: ListedFile) -> Entries:
+    """Return the entries of one file of the index. Raise SnapshotDamagedError for impossible times."""
+    entries = np.frombuffer(read_checked(store, listed), dtype=ENTRY)
+    times = entries["first_seen"]
     if ((times < 0) | (times > _LATEST)).any():
         raise damage_error(
             store,
@@ -224,13 +234,30 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
             "times outside of the years 1970 to 9999",
             "the times that were written",
         )
-    return index
+    return entries
+
+
+def _check_sizes(store: SnapshotStore, manifest: Manifest) -> None:
+    """Raise SnapshotDamagedError if the index does not have one entry per row of each data file."""
+    files = manifest.index_files
+    if not files:
+        raise _wrong_size(store, "no index")
+    wanted = [manifest.rows]
+    if len(files) > 1:
+        wanted = [file.rows for file in manifest.files]
+    if [listed.rows for listed in files] != wanted:
+        rows = sum(listed.rows for listed in files)
+        raise _wrong_size(store, f"{rows:,} entries for {manifest.rows:,} rows")
+    for listed in files:
+        if listed.bytes != listed.rows * ENTRY.itemsize:
+            got = f"{listed.bytes:,} bytes for {listed.rows:,} rows"
+            raise _wrong_size(store, got)
 
 
 def _index_of_rows(store: SnapshotStore, manifest: Manifest) -> RowIndex:
     """Make the index of an older version from the rows. The stored index is checked, and not used."""
-    if manifest.index is not None:
-        with open_checked(store, manifest.index):
+    for listed in manifest.index_files:
+        with open_checked(store, listed):
             pass
     entries = []
     for listed in manifest.files:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -89,6 +89,15 @@ class WriteOptions:
     """A row group is written when this many bytes of Arrow data are waiting. A small group is read alone if
     a question is about a short time, and is a small partition of Dask."""
     part_bytes: int = PART_BYTES
+    index_rows: int = 10_000
+    """A snapshot of at most this number of rows has one index, which each sync writes again."""
+
+
+class IndexPart(NamedTuple):
+    """The index entries of one data file, and the stored index that has the same entries, if any."""
+
+    entries: npt.NDArray[np.void]
+    stored: ListedFile | None = None
 
 
 class Transaction:
@@ -247,26 +256,34 @@ class Transaction:
         receipt: dict[str, Any] | None,
         parts: Sequence[PendingFile],
         kept: tuple[ListedFile, ...] = (),
-        index: ListedFile | list[npt.NDArray[np.void]] | None = None,
+        index: Sequence[IndexPart] = (),
+        kept_indexes: tuple[ListedFile, ...] = (),
         complete_at: str | None = None,
         learned: Learned | None = None,
         accounts: tuple[AccountTag, ...] = (),
         coverage: Coverage | None = None,
     ) -> Manifest:
-        """Commit a generation of the kept files and the finished parts, in this order."""
+        """Commit a generation of the kept files and the finished parts, in this order.
+
+        The index consists of `kept_indexes` if no row has changed, or else of one part per file.
+        """
         # The index has one entry per row, in the order of these files.
         files = (*kept, *(part.as_listed for part in parts))
         renamed = [(part.path, part.name) for part in parts]
-        if isinstance(index, list):
-            draft, index = self._index(index, sum(file.rows for file in files))
-            renamed.append((draft, index.path))
+        indexes = [*kept_indexes]
+        for part in self._joined_if_small(index):
+            listed = part.stored
+            if listed is None:
+                draft, listed = self._index(part.entries)
+                renamed.append((draft, listed.path))
+            indexes.append(listed)
         manifest = self._manifest(
             generation=self.generation + 1,
             source=source,
             scope=scope,
             complete_at=complete_at,
             files=files,
-            index=index,
+            indexes=tuple(indexes),
             receipts=self._receipts_with(receipt),
             learned=learned or Learned(),
             accounts=accounts,
@@ -281,7 +298,9 @@ class Transaction:
         if manifest_bytes(self.store) != self._stored_manifest:
             raise _conflict(self.store)
         if kept and self.previous:
-            remaining = msgspec.structs.replace(self.previous, files=kept, index=None)
+            remaining = msgspec.structs.replace(
+                self.previous, files=kept, index=None, indexes=()
+            )
             raise_for_damage(self.store, remaining, damages(self.store, remaining))
         # If the commit stops after this, nobody knows whether the manifest was replaced. So `close` removes
         # nothing; the next writer does, by the manifest that it finds.
@@ -334,16 +353,19 @@ class Transaction:
             f"{folder}{stem}-{self.generation + 1:06d}-{secrets.token_hex(8)}.{ending}"
         )
 
-    def _index(
-        self, entries: list[npt.NDArray[np.void]], rows: int
-    ) -> tuple[str, ListedFile]:
+    def _joined_if_small(self, index: Sequence[IndexPart]) -> Sequence[IndexPart]:
+        """Return one part for all rows if these are few: small files would cost more than they save."""
+        rows = sum(len(part.entries) for part in index)
+        if not index or rows > self.options.index_rows:
+            return index
+        return [IndexPart(np.concatenate([part.entries for part in index]))]
+
+    def _index(self, entries: npt.NDArray[np.void]) -> tuple[str, ListedFile]:
         name = self._name("_index", "bin")
         draft = self.store.draft_of(name)
-        file = self._new_file(
-            draft, lambda file: [file.write(some.tobytes()) for some in entries]
-        )
+        file = self._new_file(draft, lambda file: file.write(entries.tobytes()))
         return draft, ListedFile(
-            path=name, rows=rows, bytes=file.bytes, sha256=file.sha256
+            path=name, rows=len(entries), bytes=file.bytes, sha256=file.sha256
         )
 
     def _new_file(
