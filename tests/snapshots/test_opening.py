@@ -144,8 +144,9 @@ def test_the_default_connection_finds_the_relation_by_its_variable(
 ) -> None:
     """`duckdb.sql` reads the relation by the name of a variable."""
     rows = snapshot.to_duckdb()
-    found = duckdb.sql("SELECT count(*) FROM rows").fetchall()
-    assert found == [(len(rows),)] == [(6,)]
+    found = duckdb.sql("SELECT count(*) FROM rows")
+    assert found is not None
+    assert found.fetchall() == [(len(rows),)] == [(6,)]
 
 
 def test_a_superseded_file_is_an_error_and_no_missing_row(

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.local import (  # type: ignore[import-untyped]
+    LocalFileSystem,
+)
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 import toolkit as tk
