@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -154,7 +155,11 @@ _QUANTITY: Final = re.compile(
     r"|days?|h\d+m(?:\d+s)?|m\d+(?:\.\d+)?s"
     r"|[kKMGTP]i?[bB]|[bB]|[bB]ytes?|[KMGkmg]|px|rpm|rps|qps|Hz|kHz|MHz|GHz|x|th)$"
 )
-_SIZES: Final = frozenset("kb mb gb tb pb kib mib gib tib b byte bytes k g".split())  # noqa: SIM905 - words
+_PLACEHOLDER_OF_UNIT: Final = dict.fromkeys(
+    "kb mb gb tb pb kib mib gib tib b byte bytes k g".split(),  # noqa: SIM905 - words
+    "<size>",
+)
+"""Units of sizes. All other units are of durations."""
 _HEX: Final = re.compile(
     r"^(?:0\d{7}|\d{16}|\d{24}|\d{32}|\d{40}|\d{64})$"  # of digits only: dates, ids, hashes
     r"|^(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}$|^(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{8,}$"
@@ -165,7 +170,7 @@ _TYPE_AFTER: Final = re.compile(
     r"\.(?:\w+\.)*[A-Z][A-Za-z]*(?:Error|Exception|Warning|Violation|Timeout|Fault|Refused|Failed|Failure"
     r"|NotFound|Exhausted|Denied|Closed|Aborted|Conflict|Full|Invalid|Interrupt)\b"
 )
-_PHRASES: Final = {
+_STATUS_PHRASES: Final = {
     str(status.value): re.sub(r"[^a-z]", "", status.phrase.lower())
     for status in HTTPStatus
 }
@@ -194,6 +199,8 @@ _KEPT_KEYS: Final = re.compile(
     r"(?i)(?:^|[._-])(?:err(?:or)?s?|code|errno|status|state|reason|cause|type|kind|exception|level"
     r"|severity|result|op|operation|method|action|phase|step)=$"
 )
+_Replacement = str | Callable[[re.Match[str]], str]
+
 _DIGITS_OF_SCRIPTS: Final = {
     code: str(unicodedata.decimal(chr(code)))
     for code in range(0x80, 0x10000)
@@ -257,14 +264,9 @@ def _replace_phrases(message: str) -> str:
         text = text.translate(_DIGITS_OF_SCRIPTS)
     if _MAY_BE_TIME.search(text):
         text = _TIMES.sub("<time>", text)
-    if '="' in text:
-        text = _QUOTED_PAIR.sub(_pair, text)
-    if "uplicate" in text or "dup key" in text or ")=(" in text:
-        text = _REFUSED_KEY.sub(r"\1<value>\2", text)
-    if "rue" in text or "alse" in text:
-        text = _BOOL.sub(r"\1<bool>", text)
-    if "<" in text or ">" in text:
-        text = _BELOW.sub("", text)
+    for sign, pattern, replacement in _PHRASES:
+        if sign in text:
+            text = pattern.sub(replacement, text)
     return text
 
 
@@ -297,7 +299,7 @@ def _is_code(words: list[str], number: int) -> bool:
     For example, "HTTP 504", "exit code 137" and "502 Bad Gateway", whose words are those of the standard.
     """
     bare = words[number].strip(_AROUND_CODES)
-    phrase = _PHRASES.get(bare, "")
+    phrase = _STATUS_PHRASES.get(bare, "")
     if phrase:
         following = "".join(words[number + 1 : number + 6]).lower()
         if re.sub(r"[^a-z]", "", following).startswith(phrase):
@@ -305,15 +307,15 @@ def _is_code(words: list[str], number: int) -> bool:
     if number == 0 or not (_SHORT.search(words[number]) or CODE.fullmatch(bare)):
         return False
     preceding = " ".join(words[max(0, number - 2) : number])
-    return _TAKE_CODES[f"{preceding} "]
+    return _TAKE_CODE[f"{preceding} "]
 
 
-def _take_code(preceding: str) -> bool:
+def _takes_code(preceding: str) -> bool:
     """Return whether a number after these words is a code, for example after "exit status "."""
     return _CODES.search(preceding) is not None
 
 
-_TAKE_CODES: Final = Memo(_take_code)
+_TAKE_CODE: Final = Memo(_takes_code)
 
 
 class _ReadWord(NamedTuple):
@@ -340,7 +342,7 @@ def _read_word(word: str) -> _ReadWord | None:
     if replaced == word:
         return None
     bare = word.strip(_AROUND_CODES)
-    is_number = bare in _PHRASES or _SHORT.search(word) is not None
+    is_number = bare in _STATUS_PHRASES or _SHORT.search(word) is not None
     return _ReadWord(replaced, is_number or CODE.fullmatch(bare) is not None)
 
 
@@ -357,6 +359,18 @@ def _pair(found: re.Match[str]) -> str:
         return found[0]
     return f"{found[1]}<value>"
 
+
+_PHRASES: Final[tuple[tuple[str, re.Pattern[str], _Replacement], ...]] = (
+    ('="', _QUOTED_PAIR, _pair),
+    ("uplicate", _REFUSED_KEY, r"\1<value>\2"),
+    ("dup key", _REFUSED_KEY, r"\1<value>\2"),
+    (")=(", _REFUSED_KEY, r"\1<value>\2"),
+    ("rue", _BOOL, r"\1<bool>"),
+    ("alse", _BOOL, r"\1<bool>"),
+    ("<", _BELOW, ""),
+    (">", _BELOW, ""),
+)
+"""Values of several words: a sign that each contains, the pattern, and the replacement."""
 
 _SPACELESS: Final = re.compile(
     r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
@@ -401,17 +415,28 @@ def _placeholder_of_word(found: re.Match[str], text: str) -> str:
     if _names_something(found, text):
         return text
     bare = text.strip("#:")
-    if _HEX.match(bare):  # before numbers: digits alone can be one
-        return "<hex>"
-    if _NUMBER.match(bare):
+    if _NUMBER.match(bare) and not _HEX.match(bare):
         before = found.string[: found.start()]
-        is_code = before and _SHORT.search(bare) and _CODES.search(before)
-        return text if is_code else "<num>"
+        if before and _SHORT.search(bare) and _takes_code(before):
+            return text
+        return "<num>"
+    return _placeholder_of_quantity(bare) or _placeholder_of_id(text)
+
+
+def _placeholder_of_quantity(bare: str) -> str:
+    """Return the placeholder of a hash, a size, a duration or a version; "" if it is none of them."""
+    if _HEX.match(bare):
+        return "<hex>"
     quantity = _QUANTITY.match(bare)
-    if quantity:
-        return "<size>" if quantity[1].lower() in _SIZES else "<duration>"
+    if quantity is not None:
+        return _PLACEHOLDER_OF_UNIT.get(quantity[1].lower(), "<duration>")
     if _VERSION.match(bare):
         return "<version>"
+    return ""
+
+
+def _placeholder_of_id(text: str) -> str:
+    """Return the placeholder of an id. A dotted name keeps the parts without digits."""
     placeholder = "<id>"
     if "." in text or ":" in text or "/" in text:
         placeholder = _compound(text)
