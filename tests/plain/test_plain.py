@@ -58,7 +58,7 @@ DENSITY = {
     "toolkit/redrive": 0.26,
     "toolkit/failures": 0.26,
     "toolkit/reports": 0.25,
-    "toolkit/signatures": 0.41,
+    "toolkit/signatures": 0.36,
     "toolkit/secrets": 0.27,
     "toolkit/widgets": 0.33,
     "toolkit/base/serving.py": 0.17,

@@ -203,26 +203,39 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
     if not messages:
         return ""
     if kind == "trace":
-        error_type = facts[-2]
-        return ": ".join(filter(None, (error_type, messages[0])))
+        return ": ".join(filter(None, (facts[-2], messages[0])))
     specific = [message for message in messages if not _is_general(message)]
     if kind == "html":
         return " - ".join(_without_repeats(specific or messages)[:_MOST_HEADINGS])
-    names = [fact for fact in facts if _is_name(fact)]
+    names = list(filter(_is_name, facts))
     if not specific:
-        # names tell more than a message such as "Validation failed"
-        line = messages[0]
-        if names:
-            line = f"{line}: {', '.join(names[:_MOST_NAMES])}"
-        return line
-    # a name that the message repeats adds nothing, for example "no_user" before "no_user: no such user"
-    unsaid_names = [
-        name for name in names if not any(name in message for message in messages)
-    ]
-    kinds = unsaid_names or [
-        message for message in specific[1:] if _is_kind(message, specific[0])
-    ]
-    return ": ".join([*kinds[:1], specific[0]])
+        return _with_names(messages[0], names[:_MOST_NAMES])
+    statement = specific[0]
+    error_kind = _unsaid_name(names, messages)
+    if error_kind is None:
+        kinds = (message for message in specific[1:] if _is_kind(message, statement))
+        error_kind = next(kinds, None)
+    if error_kind is None:
+        return statement
+    return f"{error_kind}: {statement}"
+
+
+def _with_names(message: str, names: list[str]) -> str:
+    """Return a message such as "Validation failed" with the names, which tell more."""
+    if not names:
+        return message
+    return f"{message}: {', '.join(names)}"
+
+
+def _unsaid_name(names: list[str], messages: Sequence[str]) -> str | None:
+    """Return the first name that no message repeats, or None.
+
+    A name that a message repeats adds nothing, for example "no_user" before "no_user: no such user".
+    """
+    for name in names:
+        if not any(name in message for message in messages):
+            return name
+    return None
 
 
 def title_of(line: str) -> str:

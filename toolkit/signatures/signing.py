@@ -26,10 +26,11 @@ import pandas as pd
 from toolkit.base.arguments import wrong
 from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.frame_names import stable_name
+from toolkit.signatures.known_templates import KnownTemplates
 from toolkit.signatures.placeholders import CODE, with_placeholders
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.remembering import cached
-from toolkit.signatures.templates import KnownTemplates, learn
+from toolkit.signatures.templates import learn
 from toolkit.signatures.words import without_kinds
 
 RULES_VERSION: Final = 6
@@ -65,13 +66,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise wrong("texts", texts, "an iterable of strings")
-    listed: list[Any] = list(texts)
-    for text in listed:
-        if not isinstance(text, str) and not (
-            pd.api.types.is_scalar(text) and pd.isna(text)
-        ):
-            raise wrong("texts", text, "strings or None")
-    texts_or_none = [text if isinstance(text, str) else None for text in listed]
+    texts_or_none = list(map(_text_or_none, texts))
     signatures = sign(texts_or_none)
     # many messages share few kinds, so an id is computed once per kind
     kinds = {
@@ -80,6 +75,15 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     }
     ids = {kind: signature_id(*kind) for kind in set(kinds.values())}
     return [ids[kinds[text]] for text in texts_or_none]
+
+
+def _text_or_none(text: Any) -> str | None:
+    """Return a message, or None for a missing value of pandas. Raise InputError for other values."""
+    if isinstance(text, str):
+        return text
+    if not pd.api.types.is_scalar(text) or not pd.isna(text):
+        raise wrong("texts", text, "strings or None")
+    return None
 
 
 class Learned(msgspec.Struct, frozen=True):
