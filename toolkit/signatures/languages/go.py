@@ -31,7 +31,7 @@ _RUNTIME_ERROR: Final = "runtime error: "
 
 def read_go(lines: list[str]) -> StackTrace:
     """Read the lines of a panic up to the second goroutine."""
-    reader = _Reader(lines)
+    reader = _GoReader(lines)
     for number, line in enumerate(lines):
         error = _error(line)
         if error is not None:
@@ -47,7 +47,7 @@ def read_go(lines: list[str]) -> StackTrace:
     return trace_of("go", reader.errors, reader.frames)
 
 
-class _Reader:
+class _GoReader:
     """The errors and frames of a panic, while lines are read."""
 
     def __init__(self, lines: list[str]) -> None:

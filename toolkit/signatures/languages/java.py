@@ -41,7 +41,7 @@ _OMITTED: Final = re.compile(
 
 def read_java(lines: list[str]) -> StackTrace:
     """Read a trace: the line of each error is followed by the frames of the error."""
-    reader = _Reader()
+    reader = _JavaReader()
     for line, frame in zip(lines, map(_FRAME_OF_LINE.__getitem__, lines), strict=True):
         if frame is not None:
             if reader.head:
@@ -56,7 +56,7 @@ def read_java(lines: list[str]) -> StackTrace:
     return trace_of("java", reader.errors, reader.frames)
 
 
-class _Reader:
+class _JavaReader:
     """The errors of a trace, and the frames of the last of them, while lines are read."""
 
     def __init__(self) -> None:

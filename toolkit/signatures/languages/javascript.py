@@ -52,7 +52,7 @@ _MOST_DIGITS: Final = 99
 
 def read_javascript(lines: list[str]) -> StackTrace | None:
     """Read a trace: a line with the error, more lines of the message, then frames."""
-    reader = _Reader()
+    reader = _JavaScriptReader()
     for line, frame in zip(lines, map(_FRAME_OF_LINE.__getitem__, lines), strict=True):
         if frame is None:
             reader.read_other_line(line)
@@ -63,7 +63,7 @@ def read_javascript(lines: list[str]) -> StackTrace | None:
     return trace_of("javascript", reader.errors, reader.frames)
 
 
-class _Reader:
+class _JavaScriptReader:
     """The errors of a trace, and the frames of the last of them, while lines are read."""
 
     def __init__(self) -> None:

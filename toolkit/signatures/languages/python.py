@@ -51,7 +51,7 @@ _MORE_LINES: Final = 2
 
 def read_python(lines: list[str]) -> StackTrace | None:
     """Read a trace: frames, then the error. Exceptions of a chain and of a group follow one another."""
-    reader = _Reader(list(map(_without_bar, lines)))
+    reader = _PythonReader(list(map(_without_bar, lines)))
     for number, line in enumerate(reader.lines):
         if TITLE in line:
             reader.begin_trace(line)
@@ -60,7 +60,7 @@ def read_python(lines: list[str]) -> StackTrace | None:
     return reader.trace()
 
 
-class _Reader:
+class _PythonReader:
     """The errors of a trace and the frames of the current one, while lines are read."""
 
     def __init__(self, lines: list[str]) -> None:

@@ -36,7 +36,7 @@ _FRAME: Final = re.compile(
 
 def read_rust(lines: list[str]) -> StackTrace:
     """Read the lines of a panic, then the frames of the backtrace."""
-    reader = _Reader(lines)
+    reader = _RustReader(lines)
     for number, line in enumerate(lines):
         panic = None
         if "panicked at " in line:
@@ -48,7 +48,7 @@ def read_rust(lines: list[str]) -> StackTrace:
     return reader.trace()
 
 
-class _Reader:
+class _RustReader:
     """The errors and frames of a panic, while lines are read."""
 
     def __init__(self, lines: list[str]) -> None:
