@@ -70,10 +70,8 @@ def space_high(ax: Axes) -> float:
     """Return the inches of height for ticks and rows: if Axes are low, labels take a part of them."""
     height = inches_high(ax)
     figure = ax.get_figure(root=True)
-    laid_out = makes_room(ax) or (
-        figure is not None and figure.get_layout_engine() is not None
-    )
-    if height < _HIGH and laid_out:
+    has_engine = figure is not None and figure.get_layout_engine() is not None
+    if height < _HIGH and (has_engine or makes_room(ax)):
         return height - _TEXTS
     return height
 

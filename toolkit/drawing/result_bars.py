@@ -198,9 +198,8 @@ def _condition_names(conditions: list[dict[str, object]]) -> tuple[list[str], st
     clean = Redactor().text
     names = []
     for condition in conditions:
-        short = {
-            name: str(value).removeprefix(prefix) for name, value in condition.items()
-        }
+        short_values = [str(value).removeprefix(prefix) for value in condition.values()]
+        short = dict(zip(condition, short_values, strict=True))
         names.append(clean(describe_condition(short)))
     return names, clean(prefix)
 

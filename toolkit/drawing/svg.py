@@ -171,9 +171,8 @@ def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str])
     attributes = ""
     for qualified_name, value in element.attrib.items():
         name = qualified_name.rpartition("}")[2]
-        attributes += (
-            f' {name}="{escape_attribute(_value(name, value, ids, variables))}"'
-        )
+        written = escape_attribute(_value(name, value, ids, variables))
+        attributes += f' {name}="{written}"'
     if not inner:
         return f"<{tag}{attributes}/>"
     return f"<{tag}{attributes}>{inner}</{tag}>"
@@ -188,13 +187,14 @@ def _value(
         return f"#{ids[value.removeprefix('#')]}"
     value = _IDS.sub(lambda match: f"url(#{ids[match[1]]})", value)
     if name == "d":
-        # a hundredth of a point is finer than any screen, and half the bytes
-        return _NUMBER.sub(
-            lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."),
-            " ".join(value.split()),
-        )
+        return _NUMBER.sub(_hundredths, " ".join(value.split()))
     if name not in {"style", "fill", "stroke"}:
         return value
     for colour, variable in variables.items():
         value = value.replace(colour, f"var(--plot-{variable}, {colour})")
     return _FONT.sub(f"'{FONT}', Verdana, sans-serif", value)
+
+
+def _hundredths(match: re.Match[str]) -> str:
+    """Return a number to a hundredth of a point, which is finer than any screen, and half the bytes."""
+    return f"{float(match[0]):.2f}".rstrip("0").rstrip(".")

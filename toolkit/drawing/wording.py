@@ -265,11 +265,9 @@ def result_table(
     columns = list(zip(*rows, strict=True)) or [()] * len(head)
     cells = "".join(map(_head_cell, head, columns))
     # several columns of sentences share a width, so that the last one is not beyond the page
-    sentences = sum(any(map(_is_sentence, column)) for column in columns)
+    sentences = sum(map(_has_sentence, columns))
     width = min(_WIDEST, max(_NARROWEST, _SENTENCES // max(sentences, 1)))
-    body = "".join(
-        f"<tr>{''.join(_cell(value, width) for value in row)}</tr>" for row in rows
-    )
+    body = "".join(_row(row, width) for row in rows)
     title = escape_html(visible(caption))
     return f"<p>{title}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -302,6 +300,15 @@ def _wrapping(text: str) -> str:
     """
     escaped = escape_wrapping(text)
     return _LONG_NAME.sub(lambda name: name[0].replace(".", ".<wbr>"), escaped)
+
+
+def _has_sentence(column: Sequence[Any]) -> bool:
+    return any(map(_is_sentence, column))
+
+
+def _row(values: Sequence[Any], width: int) -> str:
+    cells = "".join(_cell(value, width) for value in values)
+    return f"<tr>{cells}</tr>"
 
 
 def _cell(value: Any, width: int) -> str:

@@ -97,20 +97,22 @@ def load_callbacks(
         optional=True,
     )
     started = utc_now()
-    receiver = None
+    turned_away = 0
+    assumptions: tuple[str, ...] = ()
     if isinstance(source, CallbackReceiver):
-        receiver = source
-    known = redactor or (receiver.redactor if receiver else None) or Redactor()
-    result = _bodies(source)
-    bodies = list(result) if limit is None else list(islice(result, limit + 1))
-    more = limit is not None and len(bodies) > limit
-    bodies = bodies[:limit]
+        turned_away = source.turned_away
+        assumptions = ("callbacks that have not arrived are not in it",)
+        redactor = redactor or source.redactor
+    known = redactor or Redactor()
+    all_bodies = _bodies(source)
+    bodies = list(islice(all_bodies, limit))
+    has_more = next(all_bodies, None) is not None
     table = decode_callbacks(bodies, redactor=None if reveal else known)
-    reasons = [f"only the first {limit:,} were requested"] if more else []
-    if receiver and receiver.turned_away:
-        reasons.append(
-            f"{receiver.turned_away:,} were rejected because the receiver was full"
-        )
+    reasons = []
+    if has_more:
+        reasons.append(f"only the first {limit:,} were requested")
+    if turned_away:
+        reasons.append(f"{turned_away:,} were rejected because the receiver was full")
     receipt = Receipt(
         what="callbacks",
         source=_source_name(source, known),
@@ -119,15 +121,13 @@ def load_callbacks(
         ended_at=utc_now(),
         windows=0,
         rows=table.num_rows,
-        bytes=sum(_size(body) for body in bodies),
+        bytes=sum(map(_size, bodies)),
         limit=limit,
-        assumptions=("callbacks that have not arrived are not in it",)
-        if receiver
-        else (),
+        assumptions=assumptions,
         complete=not reasons,
         reasons=tuple(reasons),
     )
-    if receiver and receiver.turned_away:
+    if turned_away:
         warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=2)
     return to_frame(table, receipt)
 
@@ -143,23 +143,29 @@ def _bodies(source: Source) -> Iterator[Body]:
     if isinstance(source, str | Path):
         yield from _from_path(Path(source))
         return
-    bodies: Any = source
-    if isinstance(bodies, CallbackReceiver):
-        bodies = bodies.received()
-    elif isinstance(bodies, bytes | bytearray | Mapping):
-        bodies = [bytes(bodies) if isinstance(bodies, bytearray) else bodies]
-    elif not isinstance(bodies, Iterable):
-        got = f"{type(source).__name__} for source"
-        raise InputError(
-            _DOING, got=got, expected="a CallbackReceiver, a path, or callback bodies"
-        )
-    for index, body in enumerate(bodies):
+    for index, body in enumerate(_several(source)):
         if not isinstance(body, bytes | str | Mapping | ReceivedCallback):
             got = f"{type(body).__name__} as body {index}"
             raise InputError(
                 _DOING, got=got, expected="JSON as bytes or text, or a dict"
             )
         yield body
+
+
+def _several(source: Any) -> Iterable[Any]:
+    """Return the bodies of a receiver, one body as the only one, or several bodies."""
+    if isinstance(source, CallbackReceiver):
+        return source.received()
+    if isinstance(source, bytearray):
+        return [bytes(source)]
+    if isinstance(source, bytes | Mapping):
+        return [source]
+    if isinstance(source, Iterable):
+        return source
+    got = f"{type(source).__name__} for source"
+    raise InputError(
+        _DOING, got=got, expected="a CallbackReceiver, a path, or callback bodies"
+    )
 
 
 def _from_path(path: Path) -> Iterator[Body]:
@@ -195,15 +201,22 @@ def _from_folder(folder: Path) -> Iterator[Body]:
 def _from_file(path: Path) -> Iterator[Body]:
     raw = path.read_bytes().removeprefix(_BOM)
     if path.suffix.lower() == ".jsonl":
-        for number, line in enumerate(raw.split(b"\n"), start=1):
-            if line.strip():
-                callback_fields(line, what=f"line {number} of {path.name!r}")
-                yield line
-        return
-    if not raw.lstrip().startswith(b"["):
+        yield from _from_lines(raw, path)
+    elif raw.lstrip().startswith(b"["):
+        yield from _from_array(raw, path)
+    else:
         callback_fields(raw, what=repr(path.name))
         yield raw
-        return
+
+
+def _from_lines(raw: bytes, path: Path) -> Iterator[bytes]:
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        if line.strip():
+            callback_fields(line, what=f"line {number} of {path.name!r}")
+            yield line
+
+
+def _from_array(raw: bytes, path: Path) -> Iterator[bytes]:
     try:
         items = elements(raw.decode("utf-8", "surrogateescape"))
     except ValueError as error:

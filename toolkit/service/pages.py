@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -166,23 +167,19 @@ def result_arrays(
     """Return the JSON arrays under ``result``, undecoded: an array of `count` arrays, or a single array."""
     raw = result_bytes(request, response)
     arrays = [raw]
+    expected = "an array"
     if count is not None:
-        try:
+        arrays = []
+        expected = f"an array of {count} arrays"
+        with suppress(ValueError):
             arrays = _elements(raw)
-        except ValueError:
-            raise_malformed(
-                request,
-                got=f"{raw[:40]!r} under 'result'",
-                expected="an array of arrays",
-            )
-    if len(arrays) != (count or 1) or not all(
-        array.lstrip().startswith(b"[") for array in arrays
-    ):
-        expected = "an array"
-        if count is not None:
-            expected = f"an array of {count} arrays"
+    if len(arrays) != (count or 1) or not all(map(_is_array, arrays)):
         raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
     return arrays
+
+
+def _is_array(raw: bytes) -> bool:
+    return raw.lstrip().startswith(b"[")
 
 
 def _elements(raw: bytes) -> list[bytes]:

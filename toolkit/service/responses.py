@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from random import Random
 from typing import Any, Final, NoReturn
 
@@ -207,18 +208,24 @@ def text_field(
 
     Own tokens in it are masked.
     """
-    result = next(
-        (source[name] for source in sources if source.get(name) not in (None, "")), ""
-    )
+    values = (source.get(name) for source in sources)
+    result = next(filter(_is_given, values), "")
+    got = f"{name!r} of {shown(result)}"
+    if result == "":
+        got = f"no {name!r}"
     if not isinstance(result, str) or (required and not result):
-        got = f"{name!r} of {shown(result)}" if result else f"no {name!r}"
         raise_malformed(request, got=got, expected="text", next_step=next_step)
     return masked(result)
 
 
+def _is_given(value: Any) -> bool:
+    return value not in (None, "")
+
+
 def names(whole: Mapping[str, Any]) -> str:
     """Return the first names of an object, for errors."""
-    return ", ".join(repr(name)[:40] for name in list(whole)[:5]) or "no fields"
+    listed = [repr(name)[:40] for name in islice(whole, 5)]
+    return ", ".join(listed) or "no fields"
 
 
 MOST_SHOWN: Final = 500
