@@ -274,9 +274,8 @@ def sync_folder(folder: Path) -> None:
 
 def check_private(*paths: Path) -> None:
     """Check the files that exist, before a library opens them; raise the errors of `open_private`."""
-    for path in paths:
-        if path.is_symlink() or path.exists():
-            os.close(open_private(path, os.O_RDONLY))
+    for path in filter(os.path.lexists, paths):
+        os.close(open_private(path, os.O_RDONLY))
 
 
 def check_unchanged(path: Path) -> None:

@@ -297,10 +297,10 @@ def names_next(name: str, value: str) -> bool:
     """
     if not _can_name(name, value) or not is_secret_name(name):
         return False
-    is_header = (
-        "-" in name and is_clear_name(name) and not _HEADER_NAME.fullmatch(value)
-    )
-    return is_header or is_random(value)
+    if is_random(value):
+        return True
+    is_header = "-" in name and is_clear_name(name)
+    return is_header and not _HEADER_NAME.fullmatch(value)
 
 
 def is_pair(name: str, value: str) -> bool:
@@ -309,9 +309,8 @@ def is_pair(name: str, value: str) -> bool:
     >>> is_pair("authorization", "s3cr3t"), is_pair("password", "email"), is_pair("token", "is required")
     (True, False, False)
     """
-    if not _can_name(name, value) or not is_clear_name(name):
-        return False
-    return not _NAME_OR_SENTENCE.fullmatch(value) and not is_prose(value, quoted=True)
+    is_words = _NAME_OR_SENTENCE.fullmatch(value) or is_prose(value, quoted=True)
+    return _can_name(name, value) and is_clear_name(name) and not is_words
 
 
 def _can_name(name: str, value: str) -> bool:

@@ -63,12 +63,10 @@ def user_info_spans(text: str) -> Iterator[Part]:
 
 def spans_in_urls(text: str) -> Iterator[Part]:
     """Yield the secret parts of all URLs, and of queries that stand alone, without user info."""
-    if "://" in text:
-        for url in URL.finditer(text):
-            yield from spans_of_url(url[0], url.start())
-    if "?" in text:
-        for query in _QUERY.finditer(text):
-            yield from spans_of_url(query[0], query.start())
+    for sign, expression in (("://", URL), ("?", _QUERY)):
+        if sign in text:
+            for match in expression.finditer(text):
+                yield from spans_of_url(match[0], match.start())
 
 
 def spans_of_url(url: str, offset: int) -> Iterator[Part]:

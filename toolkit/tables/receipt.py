@@ -335,13 +335,10 @@ class Receipt:
         """
         if not isinstance(values, Mapping):
             raise _unfit(f"a value of the type {type(values).__name__}")
-        known = {item.name: item for item in fields(cls)}
-        plain = {name: value for name, value in values.items() if name in known}
-        missing = [
-            name
-            for name, item in known.items()
-            if item.default is MISSING and name not in plain
-        ]
+        defaults = {item.name: item.default for item in fields(cls)}
+        plain = {name: value for name, value in values.items() if name in defaults}
+        with_values = defaults | plain
+        missing = [name for name, value in with_values.items() if value is MISSING]
         if missing:
             got = f"none of {', '.join(missing)}"
             raise InputError("reading a receipt", got=got, expected="a whole receipt")

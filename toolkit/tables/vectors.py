@@ -285,16 +285,15 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
         ) from None
     for index, row in enumerate(rows):
         present = {name: text for name, text in row.items() if text != "null"}
-        vector, metadata = present.get("vector"), present.get("metadata")
+        identity = {"id": _member_value(present, "id")}
+        vector = present.get("vector", "").encode("utf-8", "surrogateescape")
+        metadata = clean(present.get("metadata", ""))
         yield VectorRow(
-            id=required_id(
-                {"id": read_json(row.get("id", "null"))}, "id", what=what, index=index
-            ),
-            vector=None
-            if vector is None
-            else vector.encode("utf-8", "surrogateescape"),
+            id=required_id(identity, "id", what=what, index=index),
+            # JSON is never empty text
+            vector=vector or None,
             sparse=_member_value(present, "sparseVector"),
-            metadata=None if metadata is None else clean(metadata),
+            metadata=metadata or None,
             data=_lenient_data(present),
             score=_member_value(present, "score"),
         )
@@ -321,7 +320,8 @@ def _score(score: Any, index: int) -> float:
     """Return a score as a float. An integer with more digits than a float can have becomes infinite."""
     if isinstance(score, RawJson) and score.text[0] not in "[{":
         return float(score.text)
-    if not isinstance(score, int | float) or isinstance(score, bool):
+    # the type of True is bool, which is no number here
+    if type(score) not in (int, float):
         got = f"score={shown(score)} in hit {index}"
         raise ProtocolError(f"decoding {_HITS}", got=got, expected="a number")
     try:
@@ -358,14 +358,12 @@ def _columns(
     indices: list[list[int] | None] = []
     values: list[list[float] | None] = []
     for row_number, row in enumerate(rows):
-        sparse = None
-        if row.sparse is not None:
-            sparse = _sparse(row.sparse)
-        if row.sparse is not None and sparse is None:
+        row_indices, row_values = _sparse(row.sparse)
+        if row.sparse is not None and row_indices is None:
             reasons = (problems[row_number], "sparse vector not usable")
             problems[row_number] = "; ".join(filter(None, reasons))
-        indices.append(sparse and sparse[0])
-        values.append(sparse and sparse[1])
+        indices.append(row_indices)
+        values.append(row_values)
     return {
         "id": pa.array([row.id for row in rows], pa.string()),
         "vector": dense,
@@ -377,23 +375,19 @@ def _columns(
     }
 
 
-def _sparse(value: Any) -> tuple[list[int], list[float]] | None:
-    """Return the indices and values of a sparse vector, or None if it cannot be used."""
-    if not isinstance(value, dict):
-        return None
-    indices, values = value.get("indices"), value.get("values")
-    if (
-        not isinstance(indices, list)
-        or not isinstance(values, list)
-        or len(indices) != len(values)
-    ):
-        return None
-    whole_indices = list(map(whole_number, indices))
-    if None in whole_indices or not all(map(_fits_float32, values)):
-        return None
-    return [index for index in whole_indices if index is not None], list(
-        map(float, values)
-    )
+def _sparse(value: Any) -> tuple[list[int] | None, list[float] | None]:
+    """Return the indices and values of a sparse vector, or None and None if it cannot be used."""
+    match value:
+        case {"indices": list(indices), "values": list(values)}:
+            whole_indices = [
+                index for index in map(whole_number, indices) if index is not None
+            ]
+            usable_values = list(map(float, filter(_fits_float32, values)))
+            # the same number of each, and none that is not usable
+            counts = {len(indices), len(values), len(whole_indices), len(usable_values)}
+            if len(counts) == 1:
+                return whole_indices, usable_values
+    return None, None
 
 
 def _fits_float32(number: Any) -> bool:
