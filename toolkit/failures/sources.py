@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from toolkit import snapshots  # loaded when a cluster may be in use
 from toolkit.base.errors import InputError, SnapshotError, ToolkitError
 from toolkit.loading.memory import memory_errors_named
 from toolkit.tables import schemas
@@ -286,12 +287,26 @@ def _duckdb_batches(
 
 def _dask_batches(frame: Any, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
     dask: Any = import_module("dask")
+    snapshots.check_versions()
     read = dask.delayed(partial(_partition, step), pure=False, traverse=False)
-    yield from dask.compute(*(read(part) for part in frame[list(names)].to_delayed()))
+    parts = (read(part) for part in frame[list(names)].to_delayed())
+    yield from map(_aligned, dask.compute(*parts))
 
 
 def _partition(step: Step, frame: pd.DataFrame) -> pa.Table:
     return step(_pandas_table(frame))
+
+
+def _aligned(table: pa.Table) -> pa.Table:
+    """Return a copy of a table in memory that Arrow has allocated.
+
+    The buffers of a table that arrives from another process begin anywhere. Arrow prints a warning for each
+    of them when it counts.
+    """
+    target = pa.BufferOutputStream()
+    with pa.ipc.new_stream(target, table.schema) as stream:
+        stream.write_table(table)
+    return pa.ipc.open_stream(target.getvalue()).read_all()
 
 
 def _joined(

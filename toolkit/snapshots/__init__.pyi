@@ -9,5 +9,6 @@ from toolkit.snapshots.reading import read_snapshot as read_snapshot
 from toolkit.snapshots.reading import verify_snapshot as verify_snapshot
 from toolkit.snapshots.syncing import Changes as Changes
 from toolkit.snapshots.syncing import sync_failures as sync_failures
+from toolkit.snapshots.workers import check_versions as check_versions
 from toolkit.snapshots.writing import export_vectors as export_vectors
 from toolkit.snapshots.writing import write_snapshot as write_snapshot

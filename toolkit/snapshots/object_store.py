@@ -36,6 +36,19 @@ _BLOCK: Final = 16 << 20  # bytes per request, up or down, which are in memory
 _ATTEMPTS: Final = 10
 _LONGEST: Final = 4_000  # characters of a path
 
+_CREDENTIALS: Final = (
+    "Check the credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, a profile, or "
+    "filesystem=."
+)
+_CAUSES: Final = {
+    "NO_SUCH_BUCKET": "Create the bucket, or correct the name of it.",
+    "ACCESS_DENIED": _CREDENTIALS,
+    "INVALID_ACCESS_KEY_ID": _CREDENTIALS,
+    "SIGNATURE_DOES_NOT_MATCH": _CREDENTIALS,
+    "CREDENTIALS": _CREDENTIALS,
+}
+"""The first next step, by words in the error of an object store."""
+
 
 def open_store(
     path: str | os.PathLike[str],
@@ -181,6 +194,22 @@ class ObjectSnapshotStore(SnapshotStore):
         self._step("create file")
         with tempfile.TemporaryFile(buffering=0) as file:
             yield _Upload(file, self._step, lambda: self._put(name, _blocks(file)))
+
+    def missing_container(self) -> str:
+        """Return the name of the bucket if it does not exist, or ""."""
+        bucket = self._root.partition("/")[0]
+        if self.filesystem.get_file_info(bucket).type == FileType.NotFound:
+            return bucket
+        return ""
+
+    def _next_step_after(self, error: OSError) -> str:
+        """Return the next step, which begins with the cause if the response of the store names it."""
+        next_step = super()._next_step_after(error)
+        text = str(error).upper()
+        for cause, hint in _CAUSES.items():
+            if cause in text:
+                return f"{hint} {next_step}"
+        return next_step
 
     def draft_of(self, name: str) -> str:
         """Return the name itself: incomplete objects are not visible."""

@@ -48,6 +48,7 @@ from toolkit.snapshots.manifest import Kind, ListedFile, Manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.reading import consistent, stored_receipt
 from toolkit.snapshots.store import SnapshotStore
+from toolkit.snapshots.workers import check_access, check_versions
 from toolkit.tables.frames import plain_frame
 from toolkit.tables.receipt import Receipt, facts_html
 from toolkit.tables.schemas import FAILED_AT, TIME, UNFIT
@@ -101,6 +102,11 @@ class RowGroup:
     def __dask_tokenize__(self) -> tuple[str, int, str]:
         """Return the identity of the rows: a file never changes, and no name is used twice."""
         return self.path, self.number, str(self._schema)
+
+    def check(self) -> None:
+        """Read the end of the file. Raise an error if this process cannot read it."""
+        with self._filesystem.open_input_file(self._address) as file:
+            pq.read_metadata(file)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows as an Arrow table, with all columns or some.
@@ -294,7 +300,9 @@ class Snapshot:
         Raises
         ------
         SettingsError
-            If dask is not installed.
+            If dask is not installed, or a worker of the current cluster has another version of the toolkit.
+        SnapshotError
+            If a worker cannot read the files.
         """
         dask = _needed("dask.dataframe", "opening a snapshot with Dask")
         first, last = self._span(since, until)
@@ -303,6 +311,8 @@ class Snapshot:
         empty.attrs = json.loads(self._facts())
         if not units:
             return dask.from_pandas(empty, npartitions=1)
+        check_versions()
+        check_access(units[0].check, str(self.path))
         return dask.from_map(
             _read_partition,
             units,

@@ -325,6 +325,13 @@ def consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
 
 def _current(store: SnapshotStore) -> Manifest:
     manifest = read_manifest(store)
+    if manifest is None and (bucket := store.missing_container()):
+        raise SnapshotError(
+            f"opening the snapshot {store}",
+            got=f"no bucket {bucket!r}",
+            expected="a bucket with a snapshot",
+            next_step="Correct the name, or sync into an existing bucket first.",
+        )
     if manifest is None or not manifest.generation:
         raise SnapshotError(
             f"opening the snapshot {store}",

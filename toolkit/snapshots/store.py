@@ -427,13 +427,21 @@ class SnapshotStore:
             next_step="Nothing was read through it. Find out who created it.",
         )
 
+    def missing_container(self) -> str:
+        """Return the name of a bucket that does not exist; "" for a folder, or if it exists."""
+        return ""
+
+    def _next_step_after(self, error: OSError) -> str:
+        """Return the next step of a message about an error."""
+        return _NEXT_STEPS.get(error.errno or 0, self._next_step)
+
     @contextmanager
     def os_errors_named(self, doing: str) -> Iterator[None]:
         """Raise an error of the operating system as a SnapshotError that names the action `doing`."""
         try:
             yield
         except OSError as error:
-            next_step = _NEXT_STEPS.get(error.errno or 0, self._next_step)
+            next_step = self._next_step_after(error)
             if next_step is _FORBIDDEN and doing != WRITING:
                 next_step = _UNREADABLE
             file = (

@@ -362,6 +362,7 @@ def test_a_store_that_refuses_is_not_an_empty_one(
             ) as caught:
                 use(**where)
             assert type(caught.value) is SnapshotError
+            assert ("AWS_ACCESS_KEY_ID" in str(caught.value)) == (status == 403)
     s3.server.free()
     assert read_snapshot(**where)["dlq_id"].tolist() == ["a"]
 
@@ -386,10 +387,11 @@ def test_a_store_that_is_not_there_is_an_error_without_secrets(
 def test_a_bucket_that_is_missing_is_not_made(s3: SimpleNamespace) -> None:
     """A misspelt bucket is an error for writers and readers."""
     where = {"path": "no-such-bucket/snapshot", "filesystem": s3.filesystem}
-    with pytest.raises(SnapshotError, match="no-such-bucket"):
+    with pytest.raises(SnapshotError, match=r"no-such-bucket.*Create the bucket"):
         write_snapshot(_labels("a"), **where)
-    with pytest.raises(SnapshotError, match="no-such-bucket"):
-        read_snapshot(**where)
+    for read in (read_snapshot, open_snapshot, verify_snapshot):
+        with pytest.raises(SnapshotError, match="got no bucket 'no-such-bucket'"):
+            read(**where)
 
 
 @settings(deadline=None)
