@@ -17,6 +17,7 @@ from hypothesis import given
 from tests.filters.strategies import failure_filters
 from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS, FailureFilter
+from toolkit.secrets.redaction import Redactor
 from toolkit.tables.schemas import FAILURES
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -220,3 +221,21 @@ def test_an_unknown_argument_names_the_one_that_was_meant():
     """A bare TypeError would not tell that the column's name is response_status."""
     with pytest.raises(InputError, match="'response_status'"):
         FailureFilter(status=500)
+
+
+def test_a_filter_has_all_that_a_load_needs():
+    """The range in milliseconds, the masked scope, and the fields that are compared here with the reason."""
+    chosen = FailureFilter(since=datetime(2026, 1, 1, tzinfo=UTC), response_status=500)
+    part = chosen.for_load(Redactor())
+    assert chosen.span == (1_767_225_600_000, None)
+    assert part.scope == {"since": "2026-01-01T00:00:00.000Z", "response_status": [500]}
+    assert part.compared_here.keys() == {"response_status"}
+    assert part.keep is not None
+    assert [part.keep({"responseStatus": status}) for status in (500, 404)] == [
+        True,
+        False,
+    ]
+    assert FailureFilter(label="a").for_load(Redactor()).keep is None
+    assert (
+        FailureFilter.of(chosen) is chosen
+    )  # a filter is checked once, when it is made

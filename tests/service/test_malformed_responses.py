@@ -23,7 +23,7 @@ INFO = {
 READS = {
     "a page of the DLQ": (
         "queue",
-        partial(failures.list_page, wanted=tk.FailureFilter(), cursor=None),
+        partial(failures.list_page, filter=tk.FailureFilter(), cursor=None),
         b'{"messages": [{"dlqId": "a"}], "cursor": ""}',
     ),
     "an entry": ("queue", partial(failures.get_entry, dlq_id="a"), b'{"dlqId": "a"}'),

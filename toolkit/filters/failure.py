@@ -6,15 +6,19 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Literal
 
-from toolkit.base.arguments import nearest, plain, plain_list, text, whole
+import numpy as np
+
+from toolkit.base.arguments import nearest, plain, plain_list, text, whole, wrong
 from toolkit.base.errors import InputError
-from toolkit.base.own_tokens import MASK_START
+from toolkit.base.own_tokens import MASK_START, map_json
 from toolkit.base.python_code import PublicCall
 from toolkit.base.times import Time, milliseconds, parse_time
+from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.headlines import binary_line, error_text
 
 FAILURE_STATES: Final = (
@@ -121,6 +125,18 @@ To add a filter, add a line here, and an attribute and an argument of `FailureFi
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadFilter:
+    """The parts of a filter that a load needs besides the request."""
+
+    keep: Callable[[dict[str, Any]], bool] | None
+    """Returns whether an entry matches; None if the service compares all fields."""
+    compared_here: Mapping[str, str]
+    """The fields that the service cannot compare, each with the reason."""
+    scope: Mapping[str, Any]
+    """The fields that are set, masked, because a receipt is stored with frames and Parquet files."""
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class FailureFilter:
     """Which failures to load. Fields combine with AND, several values of one field with OR.
@@ -213,6 +229,31 @@ class FailureFilter:
             )
         self._check_order()
 
+    @classmethod
+    def of(
+        cls,
+        filter: FailureFilter | Time | None,  # noqa: A002 - as in `load_failures`
+        since: Time | None = None,
+        until: Time | None = None,
+    ) -> FailureFilter:
+        """Return the filter that the first arguments of a loader mean: a filter, or times."""
+        if filter is None:
+            return cls(since=since, until=until)
+        as_time = isinstance(filter, _TIMES)
+        if since is not None or (until is not None and not as_time):
+            raise InputError(
+                "reading filter",
+                got="a filter together with since= or until=",
+                expected="one of them",
+                next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
+            )
+        if isinstance(filter, FailureFilter):
+            return filter
+        if not as_time:
+            expected = "a FailureFilter, for example FailureFilter(since='7d', label='billing')"
+            raise wrong("filter", filter, expected)
+        return cls(since=parse_time(filter, name="filter, as a time"), until=until)
+
     def _check_order(self) -> None:
         if self.since is None or self.until is None or self.since <= self.until:
             return
@@ -226,6 +267,26 @@ class FailureFilter:
     def is_empty(self) -> bool:
         """Return True if every failure matches."""
         return not self._set_fields()
+
+    @property
+    def span(self) -> tuple[int | None, int | None]:
+        """Return the first and the last Unix millisecond, each None if it is open."""
+        first = None if self.since is None else milliseconds(self.since)
+        last = None if self.until is None else milliseconds(self.until)
+        return first, last
+
+    def for_load(self, redactor: Redactor) -> LoadFilter:
+        """Return the parts that a load needs besides the request."""
+        compared_here = unsendable_reasons(self)
+        scope = map_json(
+            self.scope(),
+            lambda leaf, _: redactor.text(leaf) if isinstance(leaf, str) else leaf,
+            str,
+        )
+        keep = None
+        if compared_here:
+            keep = _comparing(self, redactor)
+        return LoadFilter(keep=keep, compared_here=compared_here, scope=scope)
 
     @property
     def unsendable(self) -> tuple[str, ...]:
@@ -312,6 +373,7 @@ _CALL: Final = PublicCall(
     "FailureFilter", tuple(item.name for item in fields(FailureFilter))
 )
 _MOST_SHOWN: Final = 3
+_TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 
 
 def _row_mapping(row: Any) -> Mapping[str, Any]:
@@ -376,18 +438,47 @@ _UNSENDABLE: Final = {
 """Reasons by the sign in a value."""
 
 
-def unsendable_reasons(wanted: FailureFilter) -> dict[str, str]:
+def _comparing(
+    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
+    redactor: Redactor,
+) -> Callable[[dict[str, Any]], bool]:
+    """Return `matches`, with masked values accepted as well.
+
+    A frame shows a secret in a URL as a mask. If you copy that URL into a filter, the masked entries are
+    compared.
+    """
+    fields = [field for field in FIELDS.values() if field.many and field.parameter]
+    values = chain.from_iterable(getattr(filter, field.name) for field in fields)
+    if not any(MASK_START in value for value in values):
+        return filter.matches
+
+    def matches(entry: dict[str, Any]) -> bool:
+        shown = dict(entry)
+        for field in fields:
+            mask = redactor.url if field.name == "workflow_url" else redactor.text
+            for member in field.members:
+                value = entry.get(member)
+                values = value if isinstance(value, list) else [value]
+                texts = [text for text in values if isinstance(text, str)]
+                # the filter accepts a value in either form
+                shown[member] = [*texts, *map(mask, texts)]
+        return filter.matches(shown)
+
+    return matches
+
+
+def unsendable_reasons(
+    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
+) -> dict[str, str]:
     """Return the names of the fields that the service cannot compare, each with the reason."""
     reasons = {}
-    for field in filter(_accepts_many, FIELDS.values()):
-        reason = _unsendable_reason(field, getattr(wanted, field.name))
+    for field in FIELDS.values():
+        if not field.many:
+            continue
+        reason = _unsendable_reason(field, getattr(filter, field.name))
         if reason is not None:
             reasons[field.name] = reason
     return reasons
-
-
-def _accepts_many(field: FilterField) -> bool:
-    return field.many
 
 
 def _unsendable_reason(field: FilterField, values: tuple[Any, ...]) -> str | None:

@@ -5,26 +5,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from datetime import date, timedelta
-from itertools import chain
-from typing import Any, Final, cast, get_args
+from typing import Final, get_args
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from toolkit.base import arguments
-from toolkit.base.errors import InputError, ToolkitError, UnexpectedResultWarning
-from toolkit.base.own_tokens import MASK_START, map_json
+from toolkit.base.errors import ToolkitError, UnexpectedResultWarning
 from toolkit.base.progress import ProgressBar, ProgressOption
-from toolkit.base.times import Time, parse_time
-from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
+from toolkit.base.times import Time
+from toolkit.filters.failure import FIELDS, FailureFilter
 from toolkit.loading.accounts import account_of
 from toolkit.loading.load import Batch, Load, LoadPlan, LoadState
 from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.loading.rate_limiter import open_transport
 from toolkit.loading.window_reader import WindowReader
-from toolkit.secrets.redaction import Redactor
 from toolkit.service.failures import Kind, get_entry, list_page
 from toolkit.service.responses import RetryPolicy
 from toolkit.service.settings import Service, endpoint_of
@@ -40,7 +35,6 @@ _HINT_SECONDS: Final = 5.0  # how long a hint may take
 _PLAIN_MESSAGES: Final = (
     'failed plain messages are not included: kind="messages" loads them'
 )
-_TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
     "a cursor keeps its position in the listing while entries come and go",
     "the time of an entry that the service compares with dates does not change",
@@ -139,12 +133,12 @@ def load_failures(
     >>> len(failures), failures["dlq_id"].is_unique
     (250, True)
     """
-    wanted = wanted_failures(filter, since, until)
+    filter = FailureFilter.of(filter, since, until)  # noqa: A001 - as above
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
-    frame = open_failures(service, wanted, options, kind=kind, reveal=reveal).frame()
+    frame = open_failures(service, filter, options, kind=kind, reveal=reveal).frame()
     if frame.empty:
-        warn_of_mistaken_values(service, wanted, kind, stacklevel=3)
-    is_everything = wanted.is_empty and limit is None and requests_per_second is None
+        warn_of_mistaken_values(service, filter, kind, stacklevel=3)
+    is_everything = filter.is_empty and limit is None and requests_per_second is None
     if kind == "workflows" and is_everything and _has_plain_messages(service):
         loaded = get_receipt(frame)
         frame.attrs["receipt"] = replace(
@@ -202,9 +196,9 @@ def iter_failures(
     >>> sum(len(batch) for batch in iter_failures(service, limit=250))
     250
     """
-    wanted = wanted_failures(filter, since, until)
+    filter = FailureFilter.of(filter, since, until)  # noqa: A001 - as above
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
-    load = open_failures(service, wanted, options, kind=kind, reveal=reveal)
+    load = open_failures(service, filter, options, kind=kind, reveal=reveal)
 
     # `iter_failures` is not a generator itself, so that an invalid argument raises at the call
     def batches() -> Iterator[pd.DataFrame]:
@@ -213,7 +207,7 @@ def iter_failures(
             is_empty = False
             yield to_frame(table, reveal=reveal)
         if is_empty:
-            warn_of_mistaken_values(service, wanted, kind, stacklevel=3)
+            warn_of_mistaken_values(service, filter, kind, stacklevel=3)
 
     return batches()
 
@@ -256,52 +250,34 @@ def load_failure(
     return to_frame(decoder.decode(b"[" + raw + b"]"), reveal=reveal)
 
 
-def wanted_failures(
-    filter: FailureFilter | Time | None,  # noqa: A002 - as above
-    since: Time | None,
-    until: Time | None,
-) -> FailureFilter:
-    """Return the filter that the first arguments of a loader mean."""
-    if filter is None:
-        return FailureFilter(since=since, until=until)
-    as_time = isinstance(filter, _TIMES)
-    if since is not None or (until is not None and not as_time):
-        raise InputError(
-            "reading filter",
-            got="a filter together with since= or until=",
-            expected="one of them",
-            next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
-        )
-    if as_time:
-        return FailureFilter(
-            since=parse_time(cast("Time", filter), name="filter, as a time"),
-            until=until,
-        )
-    return cast(
-        "FailureFilter", filter
-    )  # any other type is an error in `open_failures`
-
-
 def warn_of_mistaken_values(
-    service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int
+    service: Service,
+    filter: FailureFilter,  # noqa: A002 - as above
+    kind: Kind,
+    *,
+    stacklevel: int,
 ) -> None:
     """Warn about the values that `mistaken_values` finds in a filter that matched no rows."""
-    for message in mistaken_values(service, wanted, kind):
+    for message in mistaken_values(service, filter, kind):
         warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel)
 
 
-def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list[str]:
+def mistaken_values(
+    service: Service,
+    filter: FailureFilter,  # noqa: A002 - as above
+    kind: Kind,
+) -> list[str]:
     """Return a message per value of a filter that the newest entries do not have.
 
     Sends one request, or up to ten if an address has no scheme: it may be the end of one that is rare.
     """
-    if not any(getattr(wanted, field.name) for field in FIELDS.values() if field.many):
+    if not any(getattr(filter, field.name) for field in FIELDS.values() if field.many):
         return []
     try:
         with Transport.to(service, "queue") as transport:
             page = list_page(transport, FailureFilter(), cursor=None, kind=kind)
             tables = [FailureDecoder(service.redactor).decode(page.rows)]
-            is_ending = any("://" not in address for address in wanted.workflow_url)
+            is_ending = any("://" not in address for address in filter.workflow_url)
             while is_ending and page.cursor and len(tables) < _SEARCHED_PAGES:
                 page = list_page(
                     transport, FailureFilter(), cursor=page.cursor, kind=kind
@@ -310,7 +286,7 @@ def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list
         newest = to_frame(pa.concat_tables(tables))
     except ToolkitError:
         return []  # the load itself has succeeded
-    unknown = unknown_values(newest, wanted, service.redactor)
+    unknown = unknown_values(newest, filter, service.redactor)
     return [
         f"No failure matches: the newest {len(newest):,} have {item}"
         for item in unknown
@@ -319,7 +295,7 @@ def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list
 
 def open_failures(
     service: Service,
-    wanted: FailureFilter | None = None,
+    filter: FailureFilter | None = None,  # noqa: A002 - as above
     options: LoadOptions | None = None,
     *,
     kind: Kind = "workflows",
@@ -331,27 +307,24 @@ def open_failures(
     options = options or LoadOptions()
     kind = arguments.choice("kind", kind, get_args(Kind))
     reveal = arguments.flag("reveal", reveal)
-    expected = "a FailureFilter, for example FailureFilter(since='7d', label='billing')"
-    wanted = FailureFilter() if wanted is None else wanted
-    arguments.instance("filter", wanted, FailureFilter, expected)
+    if filter is None:
+        filter = FailureFilter()  # noqa: A001 - as above
     redactor = None
     if not reveal:
         redactor = service.redactor
-    keep = None
-    if wanted.unsendable:
-        keep = _comparing(wanted, service.redactor)
+    part = filter.for_load(service.redactor)
 
     def read(state: LoadState) -> Generator[Batch]:
         sender, limiter = open_transport(service, "queue", options, transport)
         reader = WindowReader(
             state,
-            wanted,
+            filter,
             sender,
             limiter,
             options,
             kind=kind,
             redactor=redactor,
-            keep=keep,
+            keep=part.keep,
         )
         return reader.batches()
 
@@ -360,21 +333,14 @@ def open_failures(
         assumptions += (
             "header values, URLs and our own tokens are masked (reveal=True shows them)",
         )
-    if keep is not None:
-        assumptions += tuple(
-            f"{name}: {reason}, so it was compared here"
-            for name, reason in unsendable_reasons(wanted).items()
-        )
-    mask = service.redactor.text  # a receipt is stored with frames and Parquet files
-    scope = map_json(
-        wanted.scope(),
-        lambda leaf, _: mask(leaf) if isinstance(leaf, str) else leaf,
-        str,
+    assumptions += tuple(
+        f"{name}: {reason}, so it was compared here"
+        for name, reason in part.compared_here.items()
     )
     plan = LoadPlan(
         what="failures",
         source=service.redactor.url(endpoint.url),
-        scope={"kind": kind, "revealed": reveal, **scope},
+        scope={"kind": kind, "revealed": reveal, **part.scope},
         schema=FAILURES,
         key=("dlq_id",),
         limit=options.limit,
@@ -387,31 +353,3 @@ def open_failures(
         read,
         lambda: ProgressBar(options.progress, title="failures", unit="entries"),
     )
-
-
-def _comparing(
-    wanted: FailureFilter, redactor: Redactor
-) -> Callable[[dict[str, Any]], bool]:
-    """Return `matches`, with masked values accepted as well.
-
-    A frame shows a secret in a URL as a mask. If you copy that URL into a filter, the masked entries are
-    compared.
-    """
-    fields = [field for field in FIELDS.values() if field.many and field.parameter]
-    values = chain.from_iterable(getattr(wanted, field.name) for field in fields)
-    if not any(MASK_START in value for value in values):
-        return wanted.matches
-
-    def matches(entry: dict[str, Any]) -> bool:
-        shown = dict(entry)
-        for field in fields:
-            mask = redactor.url if field.name == "workflow_url" else redactor.text
-            for member in field.members:
-                value = entry.get(member)
-                values = value if isinstance(value, list) else [value]
-                texts = [text for text in values if isinstance(text, str)]
-                # the filter accepts a value in either form
-                shown[member] = [*texts, *map(mask, texts)]
-        return wanted.matches(shown)
-
-    return matches

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from toolkit.base.errors import NotFoundError, ResponseError
 from toolkit.base.own_tokens import MASK
-from toolkit.base.times import milliseconds, unix_milliseconds
+from toolkit.base.times import unix_milliseconds
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.consistency import Partition
 from toolkit.loading.identities import EntryRecognizer, PartlyStored, identities_of
@@ -73,7 +73,7 @@ class WindowReader:
     def __init__(
         self,
         state: LoadState,
-        wanted: FailureFilter,
+        filter: FailureFilter,  # noqa: A002 - as in `load_failures`
         transport: Transport,
         limiter: SharedRateLimiter,
         options: LoadOptions,
@@ -97,12 +97,7 @@ class WindowReader:
             EntryRecognizer(redactor) if redactor and keep is None else None
         )
         ahead = options.limit is None
-        since = None
-        if wanted.since is not None:
-            since = milliseconds(wanted.since)
-        until = None
-        if wanted.until is not None:
-            until = milliseconds(wanted.until)
+        since, until = filter.span
         passes = 1
         if ahead:
             passes = options.passes
@@ -114,7 +109,7 @@ class WindowReader:
         def fetch_page(window: Window) -> Page:
             span, cursor = window.span, window.cursor
             return list_page(
-                transport, wanted, cursor=cursor, span=span, kind=kind, count=count
+                transport, filter, cursor=cursor, span=span, kind=kind, count=count
             )
 
         now = unix_milliseconds()

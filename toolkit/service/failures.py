@@ -58,12 +58,15 @@ _ENTRIES: Final = ("DLQ entry", "DLQ entries")
 
 
 @lru_cache(256)
-def query_of(wanted: FailureFilter, span: Span | None) -> tuple[tuple[str, str], ...]:
+def query_of(
+    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
+    span: Span | None,
+) -> tuple[tuple[str, str], ...]:
     """Return the query parameters of a filter without the `unsendable` fields. A span replaces the dates."""
-    values: dict[str, Any] = {name: getattr(wanted, name) for name in FIELDS}
+    values: dict[str, Any] = {name: getattr(filter, name) for name in FIELDS}
     if span is not None:
         values["since"], values["until"] = span
-    for name in wanted.unsendable:
+    for name in filter.unsendable:
         del values[name]
     parameters: list[tuple[str, str]] = []
     for name, value in values.items():
@@ -85,7 +88,7 @@ def _parameter_texts(value: Any) -> tuple[str, ...]:
 
 def list_page(
     transport: Transport,
-    wanted: FailureFilter,
+    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
     *,
     cursor: str | None,
     span: Span | None = None,
@@ -95,7 +98,7 @@ def list_page(
     """Return one page of the DLQ: undecoded entries and the next cursor. A span replaces the dates."""
     path = _path(kind)
     after = (("cursor", cursor),) if cursor else ()
-    query = (("count", str(count)), *query_of(wanted, span), *after)
+    query = (("count", str(count)), *query_of(filter, span), *after)
     request = Request(
         doing=f"listing failed {_NOUNS[kind]}", method="GET", path=path, query=query
     )

@@ -264,6 +264,9 @@ def sync_failures(
     >>> len(changes.added), len(changes.changed), len(changes.gone)
     (5000, 0, 0)
     """
+    if filter is not None:
+        expected = "a FailureFilter, for example FailureFilter(label='billing')"
+        arguments.instance("filter", filter, FailureFilter, expected)
     load = open_failures(
         service,
         filter,

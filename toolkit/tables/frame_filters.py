@@ -52,7 +52,10 @@ _MOST_MEANT: Final = 3  # addresses that a suggestion names
 Value = str | int | float | bool
 
 
-def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:
+def match_failures(
+    frame: pd.DataFrame,
+    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
+) -> NDArray[np.bool_]:
     """Return which rows of a frame of failures a filter matches. A missing value matches no value.
 
     Raise InputError if a column that the filter compares is missing.
@@ -62,13 +65,15 @@ def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.boo
     [False, True, False]
     """
     matches = np.ones(len(frame), dtype=bool)
-    for matched in _matched(frame, wanted).values():
+    for matched in _matched(frame, filter).values():
         matches &= matched
     return matches
 
 
 def unknown_values(
-    frame: pd.DataFrame, wanted: FailureFilter, redactor: Redactor
+    frame: pd.DataFrame,
+    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
+    redactor: Redactor,
 ) -> list[str]:
     """Return a message per value of a filter that no row has, with the nearest value of the column.
 
@@ -80,7 +85,7 @@ def unknown_values(
     """
     messages = []
     for name, field in FIELDS.items():
-        values = getattr(wanted, name)
+        values = getattr(filter, name)
         if field.many and values:
             masked_values = [_masked_value(name, value, redactor) for value in values]
             messages += _unknown_of_field(frame, field, masked_values)
@@ -141,12 +146,13 @@ def _is_known(name: str, value: str, known: list[str]) -> bool:
 
 
 def _matched(
-    frame: pd.DataFrame, wanted: FailureFilter
+    frame: pd.DataFrame,
+    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
 ) -> dict[str, NDArray[np.bool_]]:
     """Return which rows each field of a filter matches, by name of the field."""
     matched = {}
     for field in FIELDS.values():
-        value = getattr(wanted, field.name)
+        value = getattr(filter, field.name)
         if value not in (None, ()):
             matched[field.name] = _matching(frame, field, value)
     return matched
@@ -192,7 +198,9 @@ def _with_error(frame: pd.DataFrame, wanted: tuple[str, ...]) -> NDArray[np.bool
 
 
 def count_choices(
-    frame: pd.DataFrame, wanted: FailureFilter, names: tuple[str, ...]
+    frame: pd.DataFrame,
+    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
+    names: tuple[str, ...],
 ) -> dict[str, list[tuple[str, int]]]:
     """Count the rows that each value of some fields would match, together with the rest of a filter.
 
@@ -203,7 +211,7 @@ def count_choices(
     >>> count_choices(rows, FailureFilter(response_status=500, caller_ip="a"), ("caller_ip",))
     {'caller_ip': [('b', 1), ('a', 1)]}
     """
-    matched = _matched(frame, wanted)
+    matched = _matched(frame, filter)
     choices = {}
     for name in names:
         values, rows = _values(frame, name)
