@@ -21,7 +21,7 @@ from toolkit.service.transport import Transport
 
 
 @dataclass(frozen=True)
-class Tuning:
+class RateTuning:
     """Constants of the rate limiter, with the reasons."""
 
     first_width: int = 4
@@ -61,7 +61,7 @@ class Tuning:
     """Seconds of latency that are mostly the work of this process."""
 
 
-TUNING: Final = Tuning()
+TUNING: Final = RateTuning()
 
 
 class AdaptiveRateLimiter:

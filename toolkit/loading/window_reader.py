@@ -36,7 +36,7 @@ from toolkit.tables.failures import FailureDecoder, Keep
 
 
 @dataclass(frozen=True)
-class Tuning:
+class ReaderTuning:
     """Constants of the reader, with the reasons."""
 
     most_pages: int = 96
@@ -53,7 +53,7 @@ class Tuning:
     """Rows that are requested by id if they did not come again after a split."""
 
 
-TUNING: Final = Tuning()
+TUNING: Final = ReaderTuning()
 
 
 _OVERLAP: Final = "entries were in two time windows"

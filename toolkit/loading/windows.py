@@ -44,7 +44,7 @@ PART: Final = 8
 
 
 @dataclass(frozen=True)
-class Tuning:
+class PlannerTuning:
     """Constants of the planner, with the reasons."""
 
     pages_before_split: int = 6
@@ -67,7 +67,7 @@ class Tuning:
     """Share of the timestamps of a page that have to be inside the window, or in order."""
 
 
-TUNING: Final = Tuning()
+TUNING: Final = PlannerTuning()
 
 _HOUR: Final = 3_600_000
 # Members of an entry with a time, in order of preference: creation, creation of the run, Date of the
