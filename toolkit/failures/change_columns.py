@@ -26,7 +26,7 @@ from toolkit.failures.attribute_values import (
     json_fields,
     labels_of,
 )
-from toolkit.failures.conditions import AttributeCodes
+from toolkit.failures.condition_tables import AttributeCodes
 from toolkit.failures.failure_attributes import rising_values
 from toolkit.failures.run_attributes import STEP, has_steps, steps_and_outputs
 from toolkit.failures.selection import NONE

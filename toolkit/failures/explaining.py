@@ -22,13 +22,8 @@ from toolkit.drawing.wording import (
     share_text,
 )
 from toolkit.failures.change_columns import SharedAttributes, shared_attributes
-from toolkit.failures.conditions import (
-    TUNING,
-    AttributeCodes,
-    Rise,
-    plainest,
-    scan_rises,
-)
+from toolkit.failures.condition_tables import TUNING, AttributeCodes
+from toolkit.failures.conditions import Rise, plainest, scan_rises
 from toolkit.failures.matching_rows import rows_meeting
 from toolkit.failures.selection import opened, select_timed, timestamps, typed_rows
 from toolkit.failures.sources import AnyFrame
