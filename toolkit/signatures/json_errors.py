@@ -107,13 +107,17 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
     if not found.messages and text[-1] not in '}]"':
         found = _find_cut_message(text, read) or found
     if found.is_empty:
-        keys: list[str] = []
-        if isinstance(value, dict):
-            keys = sorted(value)[:_MOST_KEYS]
-        return Document("json", ("keys", *keys))
-    return Document(
-        "json", tuple(dict.fromkeys(found.facts)), tuple(dict.fromkeys(found.messages))
-    )
+        return Document("json", ("keys", *_keys_of(value)))
+    facts = tuple(dict.fromkeys(found.facts))
+    messages = tuple(dict.fromkeys(found.messages))
+    return Document("json", facts, messages)
+
+
+def _keys_of(value: Any) -> list[str]:
+    """Return the first keys of an object in the order of their names; none for other values."""
+    if not isinstance(value, dict):
+        return []
+    return sorted(value)[:_MOST_KEYS]
 
 
 def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
@@ -367,6 +371,9 @@ class _Findings:
         return name
 
     def _add_stack(self, value: dict[str, Any], shape: _Shape) -> None:
+        """Add the facts of a stack trace in a field."""
+        if not shape.stacks:
+            return
         stack = next((value[key] for key in shape.stacks if value[key]), None)
         if isinstance(stack, list):  # of lines
             stack = "\n".join(map(str, stack))

@@ -244,7 +244,8 @@ def _replace_words(words: list[str]) -> None:
     for number, reading in enumerate(readings):
         if reading is None:
             continue
-        if reading.may_be_code and _is_code(words, number):
+        is_candidate = reading.may_be_code or reading.status_phrase
+        if is_candidate and _is_code(reading, words, number):
             continue
         if number == 0:
             if not _LEADING_CODE.fullmatch(words[0]):
@@ -293,20 +294,20 @@ def _join_values(text: str) -> str:
     return text
 
 
-def _is_code(words: list[str], number: int) -> bool:
+def _is_code(reading: _ReadWord, words: list[str], number: int) -> bool:
     """Return whether a number is a status, exit or error code because of the words around it.
 
     For example, "HTTP 504", "exit code 137" and "502 Bad Gateway", whose words are those of the standard.
     """
-    bare = words[number].strip(_AROUND_CODES)
-    phrase = _STATUS_PHRASES.get(bare, "")
-    if phrase:
+    if reading.status_phrase:
         following = "".join(words[number + 1 : number + 6]).lower()
-        if re.sub(r"[^a-z]", "", following).startswith(phrase):
+        if re.sub(r"[^a-z]", "", following).startswith(reading.status_phrase):
             return True
-    if number == 0 or not (_SHORT.search(words[number]) or CODE.fullmatch(bare)):
+    if number == 0 or not reading.may_be_code:
         return False
-    preceding = " ".join(words[max(0, number - 2) : number])
+    preceding = words[number - 1]
+    if number > 1:
+        preceding = f"{words[number - 2]} {preceding}"
     return _TAKE_CODE[f"{preceding} "]
 
 
@@ -319,31 +320,42 @@ _TAKE_CODE: Final = Memo(_takes_code)
 
 
 class _ReadWord(NamedTuple):
-    """A word with placeholders instead of values, and whether it can be a code next to certain words."""
+    """A word with placeholders instead of values."""
 
     replaced: str
     may_be_code: bool
+    """Whether the words before can make it a code, for example "exit code" before "137"."""
+    status_phrase: str
+    """The letters of the phrase of an HTTP status, for example "badgateway" for "502"; else ""."""
 
 
 def _read_word(word: str) -> _ReadWord | None:
     """Return a word with placeholders, or None if it has no value."""
     if word.isalpha() or _NO_VALUE.fullmatch(word):
         return None
-    if word.isdecimal() and len(word) < _FEWEST_HEX_DIGITS:
-        return _ReadWord("<num>", may_be_code=True)
-    if word[0] in "[(" and _BRACKETED_CODE.fullmatch(word):
+    replaced = "<num>"
+    if not word.isdecimal() or len(word) >= _FEWEST_HEX_DIGITS:
+        replaced = _replace_values(word)
+    if replaced == word:
         return None
+    bare = word.strip(_AROUND_CODES)
+    status_phrase = _STATUS_PHRASES.get(bare, "")
+    if _SHORT.search(word) or CODE.fullmatch(bare):
+        return _ReadWord(replaced, may_be_code=True, status_phrase=status_phrase)
+    return _ReadWord(replaced, may_be_code=False, status_phrase=status_phrase)
+
+
+def _replace_values(word: str) -> str:
+    """Return a word with placeholders instead of values. A code in brackets stays."""
+    if word[0] in "[(" and _BRACKETED_CODE.fullmatch(word):
+        return word
     values = _VALUES_OF_SIMPLE_WORD
     if _SIGNS_OF_PLACES.search(word):
         values = _VALUES
     replaced = values.sub(_placeholder, word)
     if "=" in replaced:
         replaced = _PAIRED.sub(_pair, replaced)
-    if replaced == word:
-        return None
-    bare = word.strip(_AROUND_CODES)
-    is_number = bare in _STATUS_PHRASES or _SHORT.search(word) is not None
-    return _ReadWord(replaced, is_number or CODE.fullmatch(bare) is not None)
+    return replaced
 
 
 _FEWEST_HEX_DIGITS: Final = 8

@@ -29,7 +29,7 @@ from toolkit.signatures.frame_names import stable_name
 from toolkit.signatures.known_templates import KnownTemplates
 from toolkit.signatures.placeholders import CODE, with_placeholders
 from toolkit.signatures.reading import read_document
-from toolkit.signatures.remembering import cached
+from toolkit.signatures.remembering import Memo, cached
 from toolkit.signatures.templates import learn
 from toolkit.signatures.words import without_kinds
 
@@ -224,8 +224,14 @@ def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document
     return Document(
         document.kind,
         tuple(map(masked_fact, map(clean, document.facts))),
-        tuple(map(with_placeholders, map(clean, document.messages))),
+        tuple(
+            map(_MESSAGE_WITH_PLACEHOLDERS.__getitem__, map(clean, document.messages))
+        ),
     )
+
+
+_MESSAGE_WITH_PLACEHOLDERS: Final = Memo(with_placeholders)
+"""Messages of bodies. Bodies with ids of their own often have the same message."""
 
 
 @cached

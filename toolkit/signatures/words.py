@@ -80,6 +80,8 @@ _DOTTED_KEY: Final = re.compile(
     r"[a-z][a-z0-9_\-]*(?:\.[a-z0-9_\-]+){2,}(?<!error)(?<!exception)"
 )
 """A setting such as `db.pool.timeout-ms`, which names no failure even if a part of it could."""
+_OPENINGS_OF_NAMES: Final = frozenset("\"'[(`:")
+"""Signs before a word that is spelled like a name, such as a quote."""
 _CUES: Final = frozenset(
     """
     user username for host hostname server node from to by named name file table column queue topic task
@@ -254,20 +256,30 @@ def word_kind(word: str, before: str, opening: str) -> int:
     bare = word
     if not word.isalpha():
         bare = _EDGES.sub("", word.replace(ANY, "")).rstrip("=:")
-    if not bare:
-        return NEVER
-    if _STATES_FAILURE.search(bare) and not _DOTTED_KEY.fullmatch(bare):
+    if not bare or _states_failure(bare):
         return NEVER
     if bare.isdigit() or CODE.fullmatch(bare):
         # a code, since other numbers are placeholders. If many codes occur at one place, they are values
         return PLAIN
-    if word[-1] in "=:":
+    if word[-1] in _KEY_SIGNS:
         return _key_kind(bare, before)
-    is_quoted = opening in ('"', "'", "[", "(", "`", ":")
-    is_cued = before.endswith("=") or before.rstrip(":").lower() in _CUES
-    if is_quoted or is_cued or not _PLAIN_WORD.fullmatch(word):
+    if opening in _OPENINGS_OF_NAMES or _follows_cue(before):
         return NAME
-    return PLAIN
+    if _PLAIN_WORD.fullmatch(word):
+        return PLAIN
+    return NAME
+
+
+def _states_failure(bare: str) -> bool:
+    """Return whether a word states a failure, such as "refused". Settings do not."""
+    if not _STATES_FAILURE.search(bare):
+        return False
+    return _DOTTED_KEY.fullmatch(bare) is None
+
+
+def _follows_cue(before: str) -> bool:
+    """Return whether the word before announces a name, for example `host=` or "user"."""
+    return before.endswith("=") or before.rstrip(":").lower() in _CUES
 
 
 def _key_kind(key: str, before: str) -> int:
