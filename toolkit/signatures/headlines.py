@@ -241,8 +241,9 @@ def _unsaid_name(names: list[str], messages: Sequence[str]) -> str | None:
 def title_of(line: str) -> str:
     """Return the line of an error as a title: whole, or up to the end of a sentence or clause.
 
-    >>> title_of("The refresh token has expired due to old age or 90 days of inactivity. Trace ID:" + " <uuid>" * 20)
-    'The refresh token has expired due to old age or 90 days of inactivity.'
+    >>> ids = " <uuid>" * 20
+    >>> title_of(f"The refresh token has expired due to 90 whole days of inactivity. Trace ID:{ids}")
+    'The refresh token has expired due to 90 whole days of inactivity.'
     """
     if len(line) <= _USUAL_TITLE:
         return line
