@@ -93,7 +93,7 @@ def load_failures(
         ``response_headers`` (JSON: names as sent, each with a list of values), ``body`` and ``response_body``
         (missing if not UTF-8), ``body_base64`` and ``response_body_base64`` (only if not UTF-8), ``extra``
         (JSON of everything else), ``url``, ``method``, ``failure_callback``, ``caller_ip``, ``label``,
-        ``flow_control_key``. The receipt is in ``attrs``; see `receipt`.
+        ``flow_control_key``. The receipt is in ``attrs``; see `get_receipt`.
 
     Raises
     ------
