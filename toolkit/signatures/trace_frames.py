@@ -61,11 +61,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         """True if the function has another name in the next build."""
         return is_minified(self.function, self.path, self.column)
 
-    @property
-    def owner(self) -> Owner:
-        """The owner of the function, by name and path."""
-        return owner_of(self.function, self.path)
-
 
 class StackTrace(msgspec.Struct, frozen=True):
     """A stack trace without the parts that differ from one occurrence to the next."""
@@ -109,32 +104,48 @@ def _first_application(frames: list[Frame], language: str) -> str:
     For example, of `Validate.notEmpty`, `OrderService.total` and `OrderServiceTest.adds`, the second. If a
     trace contains frames of libraries only, the first one is returned.
     """
-    # nearly all traces have a frame of the application near the error, so that most frames are not judged
-    for frame in frames:
-        if frame.owner is Owner.APPLICATION:
-            own = [frame]
-            break
-    else:
-        own = _own(frames)
+    own = _own(frames)
     if not own or own[0].minified:
         return ""
-    return next(filter(None, (_named(frame, language) for frame in own)), "")
+    nearest_name = _named(own[0], language)
+    if nearest_name:
+        return nearest_name
+    # the nearest function has no name, such as a lambda. Others of the same owner have one
+    owner = owner_of(own[0].function, own[0].path)
+    others = (
+        frame for frame in frames if owner_of(frame.function, frame.path) is owner
+    )
+    return next(filter(None, (_named(frame, language) for frame in others)), "")
 
 
-def _own(frames: list[Frame]) -> list[Frame]:
-    """Return the frames of the best owner in a trace, in their order."""
-    owners = [frame.owner for frame in frames]
-    best = min(owners, default=Owner.RUNTIME)
-    pairs = zip(frames, owners, strict=True)
-    return [frame for frame, owner in pairs if owner is best]
+def _own(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the frames of the best owner, in their order; of the application, only the first one.
+
+    Frames after the first one of the application are not judged, which saves most of the time.
+    """
+    best = Owner.RUNTIME
+    own: list[Frame] = []
+    for frame in frames:
+        owner = owner_of(frame.function, frame.path)
+        if owner is Owner.APPLICATION:
+            return [frame]
+        if owner < best:
+            best = owner
+            own = []
+        if owner is best:
+            own.append(frame)
+    return own
 
 
 def _recursive_application(frames: list[Frame], language: str) -> str:
     """Return the function that called itself until the stack overflowed."""
     occurrences = Counter(frames)
+    owners = {frame: owner_of(frame.function, frame.path) for frame in occurrences}
+    best = min(owners.values(), default=Owner.RUNTIME)
     counts = Counter[str]()
-    for frame in _own(list(occurrences)):
-        counts[_named(frame, language)] += occurrences[frame]
+    for frame, count in occurrences.items():
+        if owners[frame] is best:
+            counts[_named(frame, language)] += count
     return frequent(counts)
 
 
