@@ -55,23 +55,28 @@ def _now_in_words(
     changed = [problem for problem in problems if problem.explanation is None]
     if ongoing:
         newest = max(ongoing, key=lambda problem: problem.since)
-        begin = f"began {at_time(newest.since, now)} in {newest.where}"
+        begin = f"began {at_time(newest.since, now)} in {_place(newest)}"
         if len(ongoing) == 1:
             return f"1 problem is ongoing. It {begin}."
         return f"{len(ongoing)} problems are ongoing. The newest {begin}."
     if changed:
         first = changed[0]
-        where = f"{at_time(first.since, now)} in {first.where}"
+        where = f"{at_time(first.since, now)} in {_place(first)}"
         if len(changed) == 1:
             return f"1 error is {first.state}. It began {where}."
         return f"{len(changed)} errors are new or growing. The first began {where}."
     if explained:
         last = max(explained, key=lambda problem: problem.until)
-        return f"No problem is ongoing. The last ended {at_time(last.until, now)} in {last.where}."
+        return f"No problem is ongoing. The last ended {at_time(last.until, now)} in {_place(last)}."
     recent = findings["recent"]["failures"]
     if recent is None:
         return f"{counted(count, 'failure')}, and no problem that stands out."
     return f"No problem stands out: {counted(count, 'failure')}, {recent:,} of them in the last day."
+
+
+def _place(problem: Problem) -> str:
+    """Return the workflows of a problem, or only their number, so that the headline fits into a line."""
+    return problem.where.partition(", most in ")[0]
 
 
 def lead_sentences(

@@ -13,7 +13,6 @@ from toolkit.reports.problems import scale_of, step_text
 from toolkit.reports.sections import (
     Part,
     ReportColumn,
-    ReportText,
     Section,
     change_in_words,
     table,
@@ -22,6 +21,7 @@ from toolkit.tables.freshness import Freshness
 
 _ONGOING: Final = 5  # rows that fit into the first screen
 _ENDED: Final = 3
+_ENDED_CAPTION: Final = "Also in this period"
 
 
 def now_section(
@@ -36,7 +36,7 @@ def now_section(
     parts: list[Part] = []
     for caption, rows, most, is_quiet in (
         ("Now", ongoing, _ONGOING, False),
-        ("Also in this period", ended, _ENDED, True),
+        (_ENDED_CAPTION, ended, _ENDED, True),
     ):
         if not rows:
             continue
@@ -44,9 +44,10 @@ def now_section(
             caption=caption, problems=tuple(islice(rows, most)), period=scale.length, bar=step_text(scale),
             more=_left_out(rows[most:]), is_quiet=is_quiet,
         ))  # fmt: skip
-    if not ongoing and evidence.is_current:
-        parts.insert(0, ReportText("No problem is ongoing."))
-    yield Section("now", "Now", "", tuple(parts))
+    title = "Now"
+    if not ongoing:
+        title = _ENDED_CAPTION
+    yield Section("now", title, "", tuple(parts))
 
 
 def _left_out(problems: Sequence[Problem]) -> str:

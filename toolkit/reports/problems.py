@@ -211,7 +211,7 @@ class _Problems:
             since_text=since_text,
             since_note=since_note,
             failures=story.observed,
-            rate_text=self._rate_text(story, state),
+            rate_text=self._rate_text(story, state, _times(rows)),
             bars=self.scale.counts(_times(rows)),
             hot_from=self.scale.bar_of(since),
             failure_class=story.found_class,
@@ -324,10 +324,15 @@ class _Problems:
             note = f"{age} ago"
         return day_and_time(since, self.now), note
 
-    def _rate_text(self, story: Story, state: State) -> str:
+    def _rate_text(self, story: Story, state: State, times: pd.Series) -> str:
         """Return the rate of an ongoing problem next to the usual rate."""
         if state == "ended":
             return ""
+        if state == "back again":
+            # the other episodes are over, so a rate since the first one would be too low
+            recent = int((times >= story.last_start).sum())
+            hours = max((self.end - story.last_start) / _HOUR, 1)
+            return f"{_number_text(recent / hours)} per hour since then"
         length = max(self.end - story.start, _HOUR)
         unit, name = _DAY, "day"
         if length <= _DAY:
