@@ -37,7 +37,7 @@ LAYOUT = """() => {
   const say = (what, item) => wrong.push(`${what}: ${item.innerText.slice(0, 60)}`);
   root.querySelectorAll('details').forEach((part) => { part.open = true; });
   for (const cell of root.querySelectorAll('th, td, caption')) {
-    const style = getComputedStyle(cell), aligned = cell.matches('.number') ? 'right' : 'left';
+    const style = getComputedStyle(cell), aligned = cell.matches('.number, .num') ? 'right' : 'left';
     if (style.textAlign !== aligned) say(style.textAlign, cell);
     if (parseFloat(style.borderLeftWidth) > 0) say('border', cell);
     if (style.backgroundColor !== 'rgba(0, 0, 0, 0)') say('background', cell);
