@@ -2,7 +2,7 @@
 
 `ReportCounts` (in `findings.py`) computes each number once, when a section first needs it. `Explained` makes
 the sections that explain failures. To add a section, write a function, add it to the list of its kind
-(`COUNTED`, `ABOUT` or `Explained.sections`), and add the name to `_ORDER`.
+(`COUNTED`, `ABOUT` or `Explained.sections`), and add the name to `_SHOWN` or `_FOLDED`.
 """
 
 from __future__ import annotations
