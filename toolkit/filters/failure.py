@@ -332,8 +332,11 @@ class FailureFilter:
 
     def _compared_fields(self) -> list[FilterField]:
         """Return the fields that the filter sets and that an entry has, so without `since` and `until`."""
-        set_fields = map(FIELDS.__getitem__, self._set_names())
-        return [field for field in set_fields if field.members]
+        return [
+            field
+            for field in _WITH_MEMBERS
+            if getattr(self, field.name) not in (None, ())
+        ]
 
     def _field_matches(self, field: FilterField, row: Mapping[str, Any]) -> bool:
         wanted: Any = getattr(self, field.name)
@@ -344,7 +347,7 @@ class FailureFilter:
         accepted = wanted
         if not field.many:
             accepted = (wanted,)
-        return any(map(accepted.__contains__, _row_values(row, field)))
+        return any(value in accepted for value in _row_values(row, field))
 
     def scope(self) -> dict[str, Any]:
         """Return the fields that are set as JSON values, for receipts, which compare scopes."""
@@ -362,11 +365,12 @@ class FailureFilter:
 
     def _set_fields(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
         """Return the values of the fields that are set, times as ISO 8601."""
-        return {name: _as_iso(getattr(self, name)) for name in self._set_names()}
-
-    def _set_names(self) -> list[str]:
-        names = (item.name for item in fields(self))
-        return [name for name in names if getattr(self, name) not in (None, ())]
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {
+            name: _as_iso(value)
+            for name, value in values.items()
+            if value not in (None, ())
+        }
 
 
 _CALL: Final = PublicCall(
@@ -498,6 +502,7 @@ def names_error(line: str, wanted: tuple[str, ...]) -> bool:
     return any(part.casefold() in folded_line for part in wanted)
 
 
+_WITH_MEMBERS: Final = tuple(field for field in FIELDS.values() if field.members)
 _COMPARED_COLUMNS: Final = frozenset().union(
     *(field.columns for field in FIELDS.values())
 )

@@ -355,7 +355,7 @@ def _columns(
     rows: Sequence[VectorRow], dense: pa.Array, problems: list[str | None]
 ) -> dict[str, pa.Array]:
     """Return the columns that vectors and hits share. Add the problems of sparse vectors to `problems`."""
-    indices: list[list[int] | None] = []
+    indices: list[list[int | None] | None] = []
     values: list[list[float] | None] = []
     for row_number, row in enumerate(rows):
         row_indices, row_values = _sparse(row.sparse)
@@ -375,19 +375,18 @@ def _columns(
     }
 
 
-def _sparse(value: Any) -> tuple[list[int] | None, list[float] | None]:
+def _sparse(value: Any) -> tuple[list[int | None] | None, list[float] | None]:
     """Return the indices and values of a sparse vector, or None and None if it cannot be used."""
-    match value:
-        case {"indices": list(indices), "values": list(values)}:
-            whole_indices = [
-                index for index in map(whole_number, indices) if index is not None
-            ]
-            usable_values = list(map(float, filter(_fits_float32, values)))
-            # the same number of each, and none that is not usable
-            counts = {len(indices), len(values), len(whole_indices), len(usable_values)}
-            if len(counts) == 1:
-                return whole_indices, usable_values
-    return None, None
+    if not isinstance(value, dict):
+        return None, None
+    indices, values = value.get("indices"), value.get("values")
+    if not isinstance(indices, list) or not isinstance(values, list):
+        return None, None
+    whole_indices = list(map(whole_number, indices))
+    are_usable = None not in whole_indices and all(map(_fits_float32, values))
+    if len(indices) != len(values) or not are_usable:
+        return None, None
+    return whole_indices, list(map(float, values))
 
 
 def _fits_float32(number: Any) -> bool:
