@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from toolkit.secrets.names import (
@@ -222,12 +224,12 @@ def _line_form(expression: re.Pattern[str]) -> _Form:
 
 _FORMS: Final = (
     _Form(_OPTION, _is_option),
-    _Form(_CODE, _is_code, hints=("code",)),
     _Form(_ITEM, names_next, values=_IN_QUOTES),
     _Form(_TWO_ITEMS, is_pair, values=_IN_QUOTES),
     _Form(_PHP, _has_secret_name),
     _Form(_SENTENCE, _is_stated, closers=".:"),
     _Form(_QUOTED_PASSWORD, _is_no_sentence, values=_IN_QUOTES),
+    _Form(_CODE, _is_code, hints=("code",)),
     _Form(_ELEMENT, _is_content, hints=("</",)),
     _Form(_TWO_ELEMENTS, _has_secret_name, hints=("</",)),
     _Form(_FORM_PART, _has_secret_name, hints=("name=",)),
@@ -236,6 +238,11 @@ _FORMS: Final = (
     _line_form(_NAME_ABOVE_VALUE),
     _line_form(_VALUE_ABOVE_NAME),
 )
+
+_FORMS_BY_HINTS: Final = {
+    hints: tuple(forms) for hints, forms in groupby(_FORMS, attrgetter("hints"))
+}
+"""The forms with the same hints are next to each other in the table."""
 
 # A field for the name and one for the value: {"name": "X-Api-Key", "value": "s3cr3t"}
 _NAME_AND_VALUE: Final = re.compile(
@@ -251,9 +258,10 @@ def named_spans(text: str, lowered: str) -> Iterator[Span]:
     [(13, 19, -1)]
     """
     yield from pair_spans(text)
-    for form in _FORMS:
-        if all(map(lowered.__contains__, form.hints)):
-            yield from form.spans(text)
+    for hints, forms in _FORMS_BY_HINTS.items():
+        if all(map(lowered.__contains__, hints)):
+            for form in forms:
+                yield from form.spans(text)
     if "value" in lowered:
         yield from _field_spans(text)
 

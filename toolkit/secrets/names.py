@@ -297,10 +297,10 @@ def names_next(name: str, value: str) -> bool:
     """
     if not _can_name(name, value) or not is_secret_name(name):
         return False
-    if is_random(value):
-        return True
-    is_header = "-" in name and is_clear_name(name)
-    return is_header and not _HEADER_NAME.fullmatch(value)
+    is_header = (
+        "-" in name and is_clear_name(name) and not _HEADER_NAME.fullmatch(value)
+    )
+    return is_header or is_random(value)
 
 
 def is_pair(name: str, value: str) -> bool:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 from toolkit.secrets.prefixes import token_spans
@@ -74,13 +73,13 @@ def _in_any_case(word: str) -> str:
     >>> print(_in_any_case("a.b"))
     [Aa]\.[Bb]
     """
-    characters = []
-    for character in word:
-        if character.isalpha():
-            characters.append(f"[{character.upper()}{character.lower()}]")
-        else:
-            characters.append(re.escape(character))
-    return "".join(characters)
+    return "".join(map(_in_both_cases, word))
+
+
+def _in_both_cases(character: str) -> str:
+    if character.isalpha():
+        return f"[{character.upper()}{character.lower()}]"
+    return re.escape(character)
 
 
 # Words after "Bearer" in messages about tokens, for example "Bearer authentication required".
@@ -407,12 +406,12 @@ PATTERNS: Final = (
 """The kinds of secrets that are recognised by their looks."""
 
 
-def _words_of(index: int) -> list[tuple[str, int]]:
-    """Return the words of a pattern in lower case, each with the index of the pattern."""
-    return [(word.lower(), index) for word in PATTERNS[index].words]
-
-
-_WORDS: Final = tuple(chain.from_iterable(map(_words_of, range(len(PATTERNS)))))
+_WORDS: Final = tuple(
+    (word.lower(), index)
+    for index, pattern in enumerate(PATTERNS)
+    for word in pattern.words
+)
+"""The words of all patterns in lower case, each with the index of the pattern."""
 
 
 def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
@@ -422,10 +421,6 @@ def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     """
     likely = {index for word, index in _WORDS if word in lowered}
     for index in sorted(likely):
-        yield from map(_masked_span, PATTERNS[index].expression.finditer(text))
+        for match in PATTERNS[index].expression.finditer(text):
+            yield match.span(match.lastgroup or 0)
     yield from token_spans(text)
-
-
-def _masked_span(match: re.Match[str]) -> tuple[int, int]:
-    """Return the span of the last named group that matched, or of the whole match."""
-    return match.span(match.lastgroup or 0)

@@ -412,8 +412,9 @@ def token_spans(text: str) -> Iterator[tuple[int, int]]:
         if may_end_prefix and (span := _signed_token(text, after)):
             yield span
             end = span[1]
-    for prefix in filter(text.__contains__, BLOCKS):
-        yield from _blocks(text, TOKEN_FORMS[prefix])
+    for prefix in BLOCKS:
+        if prefix in text:
+            yield from _blocks(text, TOKEN_FORMS[prefix])
 
 
 def _signed_token(text: str, after: int) -> tuple[int, int] | None:

@@ -307,6 +307,8 @@ class Redactor:
                 decoded_spans = self._with_personal(text_spans(layer.text), layer.text)
                 matches += _runs(text, layer, decoded_spans)
                 is_final = is_final and not decoded_spans
+            if not matches:
+                return text
             text = self._with_masks(text, _united(matches, text))
             if is_final:
                 break
@@ -358,11 +360,11 @@ def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
         mark = ""
         if quote >= 0:
             mark = text[view.origin(quote) : view.origin(quote + 1)]
-        for run in _BETWEEN_MASKS.finditer(view.text, start, stop):
-            if run[0].strip(_SIGNS):
-                yield _Found(
-                    view.origin(run.start()), view.origin(run.end()), mark, run[0]
-                )
+        yield from (
+            _Found(view.origin(run.start()), view.origin(run.end()), mark, run[0])
+            for run in _BETWEEN_MASKS.finditer(view.text, start, stop)
+            if run[0].strip(_SIGNS)
+        )
 
 
 def _united(matches: list[_Found], text: str) -> list[_Found]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from toolkit.base.own_tokens import MASK, MASK_START, DecodedText
@@ -112,13 +113,14 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 def _spans_in_text(text: str, *, is_url: bool = False) -> Iterator[Span]:
     """Yield all secret parts of text; if it is one URL, without the parts that `spans_of_url` finds."""
     lowered = plain_letters(text).lower()
-    parts = [*user_info_spans(text), *pattern_spans(text, lowered)]
+    for start, end in chain(user_info_spans(text), pattern_spans(text, lowered)):
+        yield start, end, NO_QUOTE
     if is_url:
         # the values of the query are masked anyway
         text = text.partition("?")[0]
         lowered = plain_letters(text).lower()
     else:
-        parts += spans_in_urls(text)
-    yield from ((start, end, NO_QUOTE) for start, end in parts)
+        for start, end in spans_in_urls(text):
+            yield start, end, NO_QUOTE
     if speaks_of_secrets(lowered):
         yield from named_spans(text, lowered)

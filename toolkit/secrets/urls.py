@@ -43,10 +43,9 @@ GIVES_ACCESS: Final = (
 """Words of a path before a segment that may be a secret, for example ``/reset/…``."""
 
 _GIVES_ACCESS: Final = re.compile(f"(?i){GIVES_ACCESS}$")
-# characters of a query without "=" that may be a secret: "?debug" is a flag
-_LEAST_BARE: Final = 6
-# characters if "=" only ends it, as base64 does: "?next=" is a name without a value
-_LEAST_PADDED: Final = 16
+# Characters of a query that may be a secret: without "=", as "?debug" is a flag; and if "=" only ends it, as
+# base64 does, but "?next=" is a name without a value.
+_LEAST_LENGTHS: Final = {"": 6, "=": 16}
 
 
 def user_info_spans(text: str) -> Iterator[Part]:
@@ -63,10 +62,15 @@ def user_info_spans(text: str) -> Iterator[Part]:
 
 def spans_in_urls(text: str) -> Iterator[Part]:
     """Yield the secret parts of all URLs, and of queries that stand alone, without user info."""
-    for sign, expression in (("://", URL), ("?", _QUERY)):
-        if sign in text:
-            for match in expression.finditer(text):
-                yield from spans_of_url(match[0], match.start())
+    if "://" in text:
+        yield from _spans_of_matches(URL, text)
+    if "?" in text:
+        yield from _spans_of_matches(_QUERY, text)
+
+
+def _spans_of_matches(expression: re.Pattern[str], text: str) -> Iterator[Part]:
+    for match in expression.finditer(text):
+        yield from spans_of_url(match[0], match.start())
 
 
 def spans_of_url(url: str, offset: int) -> Iterator[Part]:
@@ -100,13 +104,9 @@ def _spans_of_query(query: str, offset: int) -> Iterator[Part]:
     for pair in query.split("&"):
         end = start + len(pair)
         name, equals, value = pair.partition("=")
-        # "next=" and "debug" are too short for a secret without a name
-        least_length = _LEAST_BARE
-        if equals:
-            least_length = _LEAST_PADDED
         if value.strip("="):
             yield start + len(name) + 1, end
-        elif len(pair) >= least_length:
+        elif len(pair) >= _LEAST_LENGTHS[equals]:
             yield start, end
         start = end + 1
 
