@@ -377,8 +377,10 @@ _PHRASES: Final[tuple[tuple[str, re.Pattern[str], _Replacement], ...]] = (
     ("uplicate", _REFUSED_KEY, r"\1<value>\2"),
     ("dup key", _REFUSED_KEY, r"\1<value>\2"),
     (")=(", _REFUSED_KEY, r"\1<value>\2"),
-    ("rue", _BOOL, r"\1<bool>"),
-    ("alse", _BOOL, r"\1<bool>"),
+    ("true", _BOOL, r"\1<bool>"),
+    ("True", _BOOL, r"\1<bool>"),
+    ("false", _BOOL, r"\1<bool>"),
+    ("False", _BOOL, r"\1<bool>"),
     ("<", _BELOW, ""),
     (">", _BELOW, ""),
 )
