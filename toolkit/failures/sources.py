@@ -23,7 +23,7 @@ from toolkit import snapshots  # loaded when a cluster may be in use
 from toolkit.base.errors import InputError, SnapshotError, ToolkitError
 from toolkit.loading.memory import memory_errors_named
 from toolkit.tables import schemas
-from toolkit.tables.arrow_input import ArrowStream, arrow_table
+from toolkit.tables.arrow_input import ArrowStream, arrow_table, with_plain_types
 from toolkit.tables.schemas import UNFIT
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ def open_rows(frame: Any) -> SelectedRows | None:
     if isinstance(frame, pa.Table):
         return SelectedRows(frame.schema, partial(_table_batches, frame))
     if is_partitioned(frame):
-        schema = _pandas_table(frame._meta).schema  # noqa: SLF001 - Dask's own libraries read it
+        empty = _pandas_table(frame._meta)  # noqa: SLF001 - Dask's own libraries read it
+        schema = with_plain_types(empty).schema
         return SelectedRows(schema, partial(_dask_batches, frame))
     if is_relation(frame):
         schema = pa.RecordBatchReader.from_stream(frame.limit(0)).schema
@@ -294,7 +295,7 @@ def _dask_batches(frame: Any, names: Sequence[str], step: Step) -> Iterator[pa.T
 
 
 def _partition(step: Step, frame: pd.DataFrame) -> pa.Table:
-    return step(_pandas_table(frame))
+    return step(with_plain_types(_pandas_table(frame)))
 
 
 def _aligned(table: pa.Table) -> pa.Table:

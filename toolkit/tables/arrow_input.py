@@ -66,7 +66,7 @@ def arrow_table(value: Any) -> pa.Table | None:
     if isinstance(value, pd.Series | pa.RecordBatchReader) or not is_stream:
         return None
     with suppress(*UNFIT):  # a single column has the same method, but is no table
-        return _with_plain_types(pa.table(value))
+        return with_plain_types(pa.table(value))
     return None
 
 
@@ -102,7 +102,8 @@ _CONVERSIONS_OF_METHODS: Final = (
 """Frames of other libraries, which are not imported, by the methods that they have."""
 
 
-def _with_plain_types(table: pa.Table) -> pa.Table:
+def with_plain_types(table: pa.Table) -> pa.Table:
+    """Return a table with the types that the toolkit has, for example strings in place of large strings."""
     fields = [field.with_type(_plain(field.type)) for field in table.schema]
     schema = pa.schema(fields, metadata=table.schema.metadata)
     with suppress(*UNFIT):  # text of more than 2 GB in one part stays as it is
