@@ -363,8 +363,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the index is not updated",
         "toolkit/snapshots/merging.py",
-        "files == self.before.files and not is_changed:\n",
-        "files:\n",
+        "kept_indexes = self._unchanged_indexes()\n",
+        "kept_indexes = self.before.index_files if self.before else ()\n",
         _SYNCING,
     ),
     Mutant(
