@@ -159,9 +159,7 @@ class Condition(MetadataFilter):
 
     def accepts(self, actual: Any) -> bool:
         """Return True if a field with this value (a JSON value or `MISSING`) matches."""
-        if actual is MISSING or actual is None:
-            return False
-        return self._is_true(actual)
+        return actual is not MISSING and actual is not None and self._is_true(actual)
 
     def matches(self, metadata: Any) -> bool:
         return self.accepts(resolve(metadata, self._path))

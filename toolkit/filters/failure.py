@@ -461,8 +461,7 @@ def _comparing(
         for field in fields:
             mask = redactor.url if field.name == "workflow_url" else redactor.text
             for member in field.members:
-                value = entry.get(member)
-                values = value if isinstance(value, list) else [value]
+                values = _comparable_values(entry.get(member))
                 texts = [text for text in values if isinstance(text, str)]
                 # the filter accepts a value in either form
                 shown[member] = [*texts, *map(mask, texts)]
