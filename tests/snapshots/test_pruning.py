@@ -145,6 +145,8 @@ def test_rows_of_a_file_are_in_the_order_of_their_failures(
     ids = pq.read_table(file)["dlq_id"].to_pylist()
     assert ids == ["r5", "r2", "r4", "r0", "r7", "r3", "r1", "r6"]
     spans = [(unit.earliest, unit.latest) for unit in snapshot.units()]
+    # a partition of Dask is a row group, however large the file is
+    assert snapshot.to_dask().npartitions == len(spans) > 1
     ordered = [span for span in spans if span[0] is not None]
     assert ordered == sorted(ordered)
     # the index has the same order, so that a second sync finds each row where it is
