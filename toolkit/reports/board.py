@@ -44,7 +44,7 @@ class Problem:
     failure_class : str
         As in `classify_failures`.
     action, reason : str
-        What to do next, and why.
+        The next action, and the reason for it.
     link : str
         Name of the section, or of the part of a section, with the code of the action.
     explanation : int or None

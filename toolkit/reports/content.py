@@ -23,9 +23,9 @@ class ReportContent:
     title, verdict : str
         The title, and the result in one or two sentences.
     headline : str
-        One line about what is wrong now. If it is empty, the verdict is the first line.
+        One line about the present state. If it is empty, the verdict is the first line.
     about : str
-        What the report is about, in a few words: number of failures, filter, times.
+        The subject in a few words: number of failures, filter, times.
     lead : tuple of (str, str)
         Sentences below the headline, each with the name of the section that it links to, or "".
     made_at : str

@@ -31,7 +31,7 @@ _MOST_VALUES: Final = 3
 def headline(
     findings: Mapping[str, Any], problems: Sequence[Problem], now: datetime
 ) -> str:
-    """Return one line about what is wrong now: how many problems, and when and where the newest began."""
+    """Return one line about the present state: the number of problems, and the begin of the newest."""
     state = findings["completeness"]["state"]
     prefix = age_in_words(findings["data"]).strip()
     if prefix:

@@ -192,9 +192,7 @@ class _Problems:
             place.append("with other errors")
         advice = recommended(story.found_class)
         action = f"{advice.brief} {story.waiting:,}"
-        reason, link = f"{story.found_class}: {advice.reason}", f"action-{number}"
-        if story.found_class == "unknown":
-            reason = advice.reason
+        reason, link = _reason(story.found_class), f"action-{number}"
         if story.of_all:
             action, reason = _OF_ALL, _OF_ALL_REASON
         if not story.waiting:
@@ -242,10 +240,10 @@ class _Problems:
         if state == "back again":
             recent = _times(rows)
             recent = recent[recent > self.end - _DAY]
-            since = recent.min().to_pydatetime() if len(recent) else since
+            if len(recent):
+                since = recent.min().to_pydatetime()
         title, place = _title_and_place(self.clean(str(facts["title"])))
         found_class = str(kinds.get(group, "unknown"))
-        advice = recommended(found_class)
         number = int(facts["count"])
         rate = ""
         if state == "growing":
@@ -266,9 +264,7 @@ class _Problems:
             hot_from=self.scale.bar_of(since),
             failure_class=found_class,
             action="Look at the failures",
-            reason=f"{found_class}: {advice.reason}"
-            if found_class != "unknown"
-            else advice.reason,
+            reason=_reason(found_class),
             link="changed",
             explanation=None,
         )
@@ -342,6 +338,14 @@ class _Problems:
             return f"{rate} per {name}, as always"
         usual = _number_text(story.expected * (unit / length))
         return f"{rate} per {name}, usually {usual}"
+
+
+def _reason(failure_class: str) -> str:
+    """Return the reason for an action, after the class if one is known."""
+    reason = recommended(failure_class).reason
+    if failure_class == "unknown":
+        return reason
+    return f"{failure_class}: {reason}"
 
 
 def _times(rows: pd.DataFrame) -> pd.Series:
