@@ -48,7 +48,7 @@ class _CountingFile:
 class CountingFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
     """The local disk, which counts the bytes that are read."""
 
-    cacheable = False
+    cachable = False
     bytes = 0
 
     def open(self, path: str, *arguments: Any, **options: Any) -> _CountingFile:
