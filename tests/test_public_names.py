@@ -189,9 +189,8 @@ def test_an_unknown_name_is_an_attribute_error():
     ):
         with pytest.raises(AttributeError, match=rf"It is toolkit\.errors\.{name}$"):
             getattr(tk, name)
-    with pytest.raises(
-        AttributeError, match=r"has no attribute 'ClassVar'$"
-    ):  # errors only import it
+    with pytest.raises(AttributeError, match=r"has no attribute 'ClassVar'$"):
+        # errors only import it
         tk.ClassVar  # noqa: B018 - as above
 
 

@@ -20,9 +20,11 @@ try:
     from toolkit import errors
     from toolkit.base.lazy_names import lazy_names
     from toolkit.base.old_names import OLD_NAMES
+
+    # pandas knows the type by its import
     from toolkit.tables import (
         vector_dtype as _registered,
-    )  # pandas knows the type by its import
+    )
     from toolkit.version import __version__
 except KeyboardInterrupt:
     if "toolkit" in {Path(word).stem for word in sys.orig_argv[1:3]}:

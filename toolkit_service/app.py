@@ -43,9 +43,8 @@ from toolkit_service.vectors.specs import IndexSpec
 from toolkit_service.vectors.vector_index import IndexRegistry
 from toolkit_service.vectors.vector_routes import vector_operations
 
-_WITHOUT_TOKEN: Final = frozenset(
-    {"/", "/openapi.json"}
-)  # without a token they show no stored data
+# without a token they show no stored data
+_WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})
 _OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
 _BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")

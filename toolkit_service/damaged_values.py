@@ -117,9 +117,8 @@ def _of_another_type(
     allowed = f"typeof({column.name}) = '{column.type.lower()}'"
     if column.may_be_null:
         allowed = f"({allowed} OR {column.name} IS NULL)"
-    if (
-        table == "kept"
-    ):  # bytes and the version, a number; both are checked when the file is opened
+    if table == "kept":
+        # bytes and the version, a number; both are checked when the file is opened
         allowed = "1"
     found = connection.execute(
         f"SELECT {', '.join(key)}, typeof({column.name}), length({column.name}) FROM {table} "  # noqa: S608 - names of the tables

@@ -153,9 +153,8 @@ def parameters_of(query: type[Query]) -> tuple[Parameter, ...]:
 
 def _parameter(field: inspect.Field) -> Parameter:
     kind = field.type
-    if isinstance(
-        kind, inspect.UnionType
-    ):  # with None, the default of an absent parameter
+    if isinstance(kind, inspect.UnionType):
+        # with None, the default of an absent parameter
         kind = kind.types[0]
     schema, extra = dict[str, Any](), dict[str, Any]()
     if isinstance(kind, inspect.Metadata):
@@ -253,9 +252,8 @@ def document(operations: Iterable[Operation]) -> Node:
         types, ref_template="#/components/schemas/{name}"
     )
     for component in components.values():
-        if (
-            "description" in component
-        ):  # a docstring: the first paragraph is for callers, too
+        if "description" in component:
+            # a docstring: the first paragraph is for callers, too
             component["description"] = component["description"].partition("\n\n")[0]
     paths: dict[str, Node] = {}
     for operation in described:

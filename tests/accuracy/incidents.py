@@ -24,9 +24,8 @@ def incident(seed: int, *, quiet: bool = False) -> Incident:
     sizes = rng.integers(2, 25, len(names))
     shares = [rng.dirichlet(np.full(size, 0.7)) for size in sizes]
     exposure = float(rng.choice([1, 4, 24, 72]))
-    rate = float(
-        np.exp(rng.uniform(np.log(30), np.log(3000)))
-    )  # events of the time after
+    # events of the time after
+    rate = float(np.exp(rng.uniform(np.log(30), np.log(3000))))
     bursts = float(rng.choice([1, 1, 2, 4]))
 
     def rows(events: int) -> pd.DataFrame:

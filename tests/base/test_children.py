@@ -73,9 +73,8 @@ def descendants() -> dict[int, bytes]:
             read[pid] = Path(f"/proc/{pid}/environ").read_bytes()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    return {
-        pid: raw for pid, raw in read.items() if raw
-    }  # a process that has ended shows nothing
+    # a process that has ended shows nothing
+    return {pid: raw for pid, raw in read.items() if raw}
 
 
 class Watched:

@@ -52,9 +52,8 @@ def in_terminal(
 ) -> str:
     """What a command writes to a real terminal, until it writes this."""
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(
-        theirs, (30, 120)
-    )  # a terminal without a width has no room for a bar
+    # a terminal without a width has no room for a bar
+    termios.tcsetwinsize(theirs, (30, 120))
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -128,13 +127,11 @@ def test_a_notebook_shows_each_step(tmp_path: Path) -> None:
     Listening(
         notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
-    told = "\n".join(messages).replace(
-        "\\u2007", " "
-    )  # the bar has spaces as wide as figures
+    # the bar has spaces as wide as figures
+    told = "\n".join(messages).replace("\\u2007", " ")
     assert [step for step in STEPS if step not in told] == []
-    assert (
-        '"danger"' not in told
-    )  # a bar that ends before its total turns red, and stays
+    # a bar that ends before its total turns red, and stays
+    assert '"danger"' not in told
 
 
 def test_a_callable_gets_each_step() -> None:

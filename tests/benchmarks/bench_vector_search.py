@@ -165,9 +165,8 @@ def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> N
         registry = IndexRegistry(folder, approximate_above=above)
         index = registry.get("all")
         start = clock()
-        for _ in range(
-            size // 1000 + 1 if above else 1
-        ):  # until the graph has every row
+        for _ in range(size // 1000 + 1 if above else 1):
+            # until the graph has every row
             ask(index, dense=asked[0])
         prepared = clock() - start
         results, times = [], []

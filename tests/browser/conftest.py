@@ -222,9 +222,8 @@ class Notebook:
                 assert self.active == cell
             if name:
                 names.append(name)
-            self.page.keyboard.press(
-                "Tab"
-            )  # may select the next cell, and changes nothing
+            # may select the next cell, and changes nothing
+            self.page.keyboard.press("Tab")
         return names
 
     @property
@@ -249,9 +248,8 @@ class Notebook:
     def picture(self, part: Locator, name: str) -> None:
         """Keep a picture of a part of the page, where the variable PICTURES names a folder for them."""
         if folder := os.environ.get("PICTURES"):
-            self.page.evaluate(
-                "getSelection().removeAllRanges()"
-            )  # the selection of an earlier test
+            # the selection of an earlier test
+            self.page.evaluate("getSelection().removeAllRanges()")
             part.screenshot(path=Path(folder) / f"{name}.png")
 
     @property

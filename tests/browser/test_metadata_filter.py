@@ -329,9 +329,9 @@ def test_keys_pressed_in_the_panel_stay_in_it(notebook):
     controls = notebook.output(MOUSE).locator(
         "input, textarea, select, button, summary, [tabindex='0']:not([aria-hidden])"
     )
-    names = set(
-        notebook.pressed_in(controls, MOUSE, no_enter="Add|Remove")
-    )  # rows would be added and removed
+    # rows would be added and removed
+    names = set(notebook.pressed_in(controls, MOUSE, no_enter="Add|Remove"))
+    # the code shown
     assert names == {
         "INPUT",
         "TEXTAREA",
@@ -339,7 +339,7 @@ def test_keys_pressed_in_the_panel_stay_in_it(notebook):
         "BUTTON",
         "SUMMARY",
         "PRE",
-    }  # the code shown
+    }
     assert notebook.cells == before
     assert notebook.wrong() == []
 

@@ -177,13 +177,13 @@ def test_the_texts_can_be_read_and_copied(notebook, cell):
     if cell in (
         REPORT,
         MARKDOWN,
-    ):  # the other outputs are several, or lines beside controls
+    ):
+        # the other outputs are several, or lines beside controls
         assert [text for text in TEXTS if text not in words(copied)] == []
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*invalid escape sequence"
-)  # JupyterLab's Markdown shows \\( as \(
+# JupyterLab's Markdown shows \\( as \(
+@pytest.mark.filterwarnings("ignore:.*invalid escape sequence")
 def test_code_that_makes_the_report_again_stays_code(notebook):
     """The texts in the code that both forms print are those of the filter."""
     blocks = notebook.output(SCOPED).locator("pre").all_inner_texts()

@@ -95,14 +95,12 @@ def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
     press("ControlOrMeta+a")
     notebook.page.keyboard.type("the pool has no free connection")
     press("Enter")
-    notebook.until(
-        "keyed.value.data.startswith('the pool') and len(keyed.frame())"
-    )  # Enter runs the query
+    # Enter runs the query
+    notebook.until("keyed.value.data.startswith('the pool') and len(keyed.frame())")
     assert notebook.evaluate("keyed.frame().equals(tk.query(service, keyed.value))")
     first = notebook.panel(KEYED).locator(".tk-hits tbody tr").first.locator(".tk-more")
-    expect(first).to_contain_text(
-        "connection"
-    )  # the hit's text, though nothing is ticked
+    # the hit's text, though nothing is ticked
+    expect(first).to_contain_text("connection")
     assert notebook.evaluate("'include' not in keyed.to_code()")
     notebook.tab_to("metadata")
     press("Space")

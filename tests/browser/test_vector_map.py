@@ -127,9 +127,10 @@ def test_a_lasso_by_mouse_is_a_frame(notebook):
     drag(notebook, canvas, [(0.5, 0.5), (0.6, 0.6)])
     expect(canvas).not_to_have_attribute("data-view", before)  # moved
     notebook.page.mouse.wheel(0, -300)
+    # and zoomed
     expect(canvas).not_to_have_attribute(
         "data-view", re.compile(f"{before.split()[2]}$")
-    )  # and zoomed
+    )
     shown.get_by_role("button", name="Show all").click()
     expect(canvas).to_have_attribute("data-view", before)
     assert notebook.evaluate("large.value == ()")

@@ -404,9 +404,8 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     expect(error).to_have_text("SocketTimeoutException: Read timed out")
     assert error.evaluate("(e) => e.scrollWidth <= e.clientWidth")
     grid = shown.locator(".tk-grid")
-    assert grid.evaluate(
-        "(e) => e.scrollWidth <= e.clientWidth"
-    )  # nothing is hidden at the right
+    # nothing is hidden at the right
+    assert grid.evaluate("(e) => e.scrollWidth <= e.clientWidth")
     search.fill("")
     search.press("Enter")
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
@@ -538,9 +537,8 @@ def test_keys_pressed_in_a_widget_stay_in_it(notebook, cell):
     )
     assert len(notebook.pressed_in(controls, cell)) > (20 if cell == KEYS else 8)
     assert notebook.cells == before
-    assert (
-        notebook.wrong() == []
-    )  # with all the complaints that these keys have brought about
+    # with all the complaints that these keys have brought about
+    assert notebook.wrong() == []
 
 
 def test_a_cell_runs_from_within_its_widget(notebook):

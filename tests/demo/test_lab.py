@@ -144,9 +144,8 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     running = Lab(tmp_path)
     try:
         running.url, running.token = until(running.ready).groups()
-        until(
-            lambda: accepts(int(running.url.rpartition(":")[2]))
-        )  # the address is printed a little early
+        # the address is printed a little early
+        until(lambda: accepts(int(running.url.rpartition(":")[2])))
         yield running
     finally:
         for number in running.marked():

@@ -400,9 +400,8 @@ def test_frames_of_a_snapshot_say_the_same_as_the_snapshot_at_their_times(
     disk = found.set_index("title").loc["disk full"]
     assert (disk.before, disk.after, disk.left) == (54, 18, 54)
     halves = [frames[2][frames[2]["dlq_id"].str.len() == length] for length in (2, 3)]
-    assert (
-        tk.compare_failures(*halves).frame["after"].sum() == 80
-    )  # spans: of one receipt
+    # spans: of one receipt
+    assert tk.compare_failures(*halves).frame["after"].sum() == 80
 
 
 def test_spans_of_one_history_have_not_left() -> None:

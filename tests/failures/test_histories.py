@@ -88,9 +88,8 @@ def test_failures_after_the_end_are_left_out():
     before_all = tk.explain_spike(frame, now=_START - pd.Timedelta(days=1))
     assert not before_all.stands_out
     later = (_END - timedelta(days=2), _END)
-    assert "observed" in repr(
-        tk.explain_spike(frame, later, now=now)
-    )  # a window that is given is read
+    # a window that is given is read
+    assert "observed" in repr(tk.explain_spike(frame, later, now=now))
 
 
 @pytest.mark.parametrize(("start", "stop", "before", "more"), [

@@ -77,10 +77,11 @@ def test_each_time_is_in_the_bin_that_begins_before_it(
     times: list[int], zone: str, hours: int | None
 ) -> None:
     """Whatever the zone and the width: bins ascend, none is missing, and each time lies in one."""
+    # not more bins than allowed
     times = [
         times[0],
         *(times[0] + time % (3_000 * HOUR) for time in times),
-    ]  # not more bins than allowed
+    ]
     minutes = np.array(times, dtype=np.int64)
     starts, width = bins_of(
         minutes,

@@ -33,9 +33,8 @@ class Clock:
             self.slept.append(seconds)
         until = self._now + seconds
         time.sleep(0)  # the others' turn, as in a real sleep
-        with (
-            self._ending
-        ):  # no thread wakes up before requests that end earlier have ended
+        with self._ending:
+            # no thread wakes up before requests that end earlier have ended
             with self._lock:
                 waiting, self._woken = self._woken, []
             for end in waiting:

@@ -493,10 +493,11 @@ def main() -> int:
             list(range(at, min(at + SHARE, end)))
             for at in range(options.first, end, SHARE)
         ]
+        # at once: a load handles an interrupt itself
         to_die = (
             signal.SIGINT,
             signal.SIG_DFL,
-        )  # at once: a load handles an interrupt itself
+        )
         pool = ProcessPoolExecutor(
             options.processes,
             get_context("spawn"),

@@ -236,6 +236,5 @@ def test_a_filter_has_all_that_a_load_needs():
         False,
     ]
     assert FailureFilter(label="a").for_load(Redactor()).keep is None
-    assert (
-        FailureFilter.of(chosen) is chosen
-    )  # a filter is checked once, when it is made
+    # a filter is checked once, when it is made
+    assert FailureFilter.of(chosen) is chosen

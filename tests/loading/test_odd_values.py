@@ -89,9 +89,8 @@ def test_an_entry_with_an_invalid_value_in_any_field_is_kept(server, odd):
     assert pd.isna(result["dlq_99"])
     for number, name in enumerate(WIRE):
         value = json.loads(result[f"dlq_{number}"])[name]
-        while not isinstance(
-            value, str
-        ):  # the text replaces only what could not be read
+        while not isinstance(value, str):
+            # the text replaces only what could not be read
             value = value["n"] if isinstance(value, dict) else value[-1]
         assert value == (LONG if odd.startswith("[1") else odd)
 

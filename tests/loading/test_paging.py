@@ -193,9 +193,8 @@ def test_endless_pages_with_nothing_new_end_every_load(
     )
     assert isinstance(error, CursorLoopError)
     assert "pages in a row with nothing new" in str(error)
-    assert (
-        len(server.requests) < most + 250
-    )  # some are on their way, or read ahead, when the reader stops
+    # some are on their way, or read ahead, when the reader stops
+    assert len(server.requests) < most + 250
 
 
 @pytest.mark.slow

@@ -166,9 +166,8 @@ def test_tiny_chunks_cost_little(unsigned: Receiving) -> None:
     with ThreadPoolExecutor(20) as senders:
         list(senders.map(send, range(60)))
     assert callback(unsigned) == 200
-    assert (
-        unsigned.used()["cpu"] - before < 3
-    )  # 7 where each is read as far as the system has it
+    # 7 where each is read as far as the system has it
+    assert unsigned.used()["cpu"] - before < 3
 
 
 def test_bodies_that_arrive_share_64_megabytes(unsigned: Receiving) -> None:

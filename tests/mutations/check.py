@@ -145,9 +145,8 @@ def _run(
         return "hung"
     if done.returncode < 0:
         return f"hung or crashed, with signal {-done.returncode}"
-    if (
-        done.returncode > 2
-    ):  # neither that tests failed nor that they could not be imported
+    if done.returncode > 2:
+        # neither that tests failed nor that they could not be imported
         raise RuntimeError(f"pytest could not run {tests}: {done.stdout}{done.stderr}")
     return done.stdout[-4000:] if done.returncode else ""
 

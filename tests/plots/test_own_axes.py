@@ -33,10 +33,11 @@ def is_whole(figure: Figure) -> bool:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [ax.get_tightbbox(canvas.get_renderer()) for ax in figure.axes]
+    # a pixel for what is rounded
     x1, y1 = (
         figure.bbox.width + 1,
         figure.bbox.height + 1,
-    )  # a pixel for what is rounded
+    )
     return all(
         box.x0 >= -1 and box.y0 >= -1 and box.x1 <= x1 and box.y1 <= y1 for box in boxes
     )

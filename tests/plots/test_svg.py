@@ -137,6 +137,5 @@ def test_texts_are_made_drawable():
     assert drawable("\U0001f525") == ":fire:"
     assert drawable("a\n\t b") == "a b"
     assert drawable("") == "(empty)"
-    assert (
-        drawable("x" * 30 + "END", longest=11) == "xxxx…xxEND"
-    )  # the dots are wider than an x
+    # the dots are wider than an x
+    assert drawable("x" * 30 + "END", longest=11) == "xxxx…xxEND"

@@ -95,9 +95,8 @@ def test_every_failure_is_drawn_once(rows):
 
 def test_the_calendar_is_local():
     """An hour of the night in UTC is one of the morning in Istanbul, and of the next day."""
-    found = frame(
-        [(datetime(2026, 3, 1, 22, 30, tzinfo=UTC), "a", 500)] * 2
-    )  # a Sunday
+    # a Sunday
+    found = frame([(datetime(2026, 3, 1, 22, 30, tzinfo=UTC), "a", 500)] * 2)
     assert np.argwhere(
         cells(tk.plots.plot_failure_calendar(found, ax=axes()))
     ).tolist() == [[6, 22]]

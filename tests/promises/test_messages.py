@@ -54,10 +54,11 @@ CALLS: dict[str, Callable[[tk.Service, str], Any]] = {
         service, id=f"[masked len=1 tag=00000000]{text}"
     ),
 }
+# what is quoted is truncated: the token begins at its start, or shortly before its end
 _BEFORE = (
     "",
     "x" * 40,
-)  # what is quoted is truncated: the token begins at its start, or shortly before its end
+)
 
 
 def _json(value: Any) -> Reply:

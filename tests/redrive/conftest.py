@@ -28,16 +28,13 @@ class Shop:
     url: str = ""
     mended: set[str] = field(default_factory=set)
     otherwise: set[str] = field(default_factory=set)
-    slow: dict[str, float] = field(
-        default_factory=dict
-    )  # seconds that a delivery takes
-    held: dict[str, threading.Event] = field(
-        default_factory=dict
-    )  # deliveries wait for it
+    # seconds that a delivery takes
+    slow: dict[str, float] = field(default_factory=dict)
+    # deliveries wait for it
+    held: dict[str, threading.Event] = field(default_factory=dict)
     delivered: Counter[str] = field(default_factory=Counter)
-    called: Counter[str] = field(
-        default_factory=Counter
-    )  # failure functions, by the id of the entry
+    # failure functions, by the id of the entry
+    called: Counter[str] = field(default_factory=Counter)
     most_at_once: int = 0
     _now: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)

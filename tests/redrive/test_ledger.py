@@ -228,9 +228,8 @@ def test_reading_an_unfinished_redrive_changes_nothing(
     ledger._database.execute("PRAGMA cache_spill = 1")
     ledger._database.execute("PRAGMA cache_size = 1")
     ledger._database.execute("BEGIN")
-    ledger._database.execute(
-        "UPDATE steps SET step = ?", (" " * STEP_BYTES,)
-    )  # spills pages, with a journal
+    # spills pages, with a journal
+    ledger._database.execute("UPDATE steps SET step = ?", (" " * STEP_BYTES,))
     torn = tmp_path / "torn"
     torn.mkdir()
     for file in folder.iterdir():

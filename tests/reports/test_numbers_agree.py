@@ -403,9 +403,8 @@ def test_numbers_of_generated_histories_agree(seed: int) -> None:
     older = frame[frame["failed_at"] < NOW - DAY]
     report = report_failures(frame, older, retention="30d", **OPTIONS)
     check(report)
-    assert (
-        report.numbers[0]["change"] is None
-    )  # the earlier failures are a part of these
+    # the earlier failures are a part of these
+    assert report.numbers[0]["change"] is None
 
 
 def test_a_period_is_worse_only_if_all_failures_are_more() -> None:

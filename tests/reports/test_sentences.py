@@ -168,9 +168,8 @@ def test_rows_without_an_id_are_all_counted():
     report = reported(frame, previous=pd.concat([frame, frame]))
     assert report.verdict.startswith("2,000 failures")
     assert not any("Left out" in notice.text for notice in report.notices)
-    assert (
-        report.numbers[0]["change"] == -500
-    )  # rows without an id are not known to be the same
+    # rows without an id are not known to be the same
+    assert report.numbers[0]["change"] == -500
     pd.testing.assert_frame_equal(frame, copy)
 
 

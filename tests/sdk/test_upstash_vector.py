@@ -54,9 +54,8 @@ class Waited:
                 if inspect.isawaitable(given)
                 else given
             )
-            if isinstance(
-                given, tuple
-            ):  # results and a handle that is asynchronous too
+            if isinstance(given, tuple):
+                # results and a handle that is asynchronous too
                 return given[0], Waited(given[1], self._loop)
             return given
 
@@ -333,9 +332,8 @@ def test_a_dimension_named_twice_counts_with_the_sum(
 def test_namespaces_with_slashes(client: Callable[[str], Any], name: str) -> None:
     """The SDK puts a namespace into the path unescaped: all operations accept one with slashes."""
     index = client("plain")
-    namespace = name.replace("%", "%25").replace(
-        "\u00fc 1", "%C3%BC%201"
-    )  # the SDK leaves escaping to its caller
+    # the SDK leaves escaping to its caller
+    namespace = name.replace("%", "%25").replace("\u00fc 1", "%C3%BC%201")
     index.upsert(ROWS, namespace=namespace)
     index.upsert([("z", [0.5, 0.5])])
     assert index.list_namespaces() == ["", name]
@@ -552,9 +550,8 @@ def test_query_modes_of_text(client: Callable[[str], Any]) -> None:
     dense = index.query(data="certificates", query_mode=QueryMode.DENSE)
     assert dense[0].id == "tls"  # its spelling is near
     assert all(0 <= hit.score <= 1 for hit in dense)
-    assert (
-        index.query(data="certificates", query_mode=QueryMode.SPARSE) == []
-    )  # and yet it is another word
+    # and yet it is another word
+    assert index.query(data="certificates", query_mode=QueryMode.SPARSE) == []
     sparse = index.query(
         data="the certificate",
         query_mode=QueryMode.SPARSE,

@@ -112,9 +112,8 @@ def test_a_year_of_daily_syncs_is_opened_file_by_file(
     tmp_path: Path, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One file a day, whatever came and went; counting reads no rows."""
-    monkeypatch.setattr(
-        "os.fsync", lambda _: None
-    )  # a year of waiting for the disk shows nothing more
+    # a year of waiting for the disk shows nothing more
+    monkeypatch.setattr("os.fsync", lambda _: None)
     store, clock = SnapshotStore(tmp_path / "year"), made.clock(made.start)
     days = 60
     for day in range(days):

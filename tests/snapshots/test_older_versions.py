@@ -36,9 +36,8 @@ _SNAPSHOTS = [
     if path.is_dir()
 ]
 _OLDER = [path for path in _VERSIONS if path.name != f"version-{SCHEMA_VERSION}"]
-_WITH_FRAMES = [
-    path for path in _OLDER if (path / "failures-frame").exists()
-]  # not kept of versions 1 to 3
+# not kept of versions 1 to 3
+_WITH_FRAMES = [path for path in _OLDER if (path / "failures-frame").exists()]
 
 
 @pytest.fixture

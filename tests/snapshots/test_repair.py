@@ -171,9 +171,8 @@ def test_a_lost_file_stays_next_to_the_snapshot(history: History) -> None:
     (kept,) = verify_snapshot(history.store.path).unlisted
     assert kept.startswith("first_seen/2026-03-02/_part-")
     assert (history.store.path / kept).read_bytes() == cut
-    assert (
-        pq.read_table(history.store.path).num_rows == 4
-    )  # other readers of the folder ignore it
+    # other readers of the folder ignore it
+    assert pq.read_table(history.store.path).num_rows == 4
     assert kept in verify_snapshot(history.store.path).repairs[0]
 
 
@@ -263,9 +262,8 @@ def test_rows_read_by_a_stopped_sync_are_kept(history: History) -> None:
     history.file(2).unlink()
     with pytest.raises(SnapshotDamagedError):
         history.sync("c", "d")
-    with pytest.raises(
-        TransportError
-    ):  # a repair that stops leaves everything as it was
+    with pytest.raises(TransportError):
+        # a repair that stops leaves everything as it was
         history.sync("d", error=TransportError("reading"), repair=True)
     history.sync("c", "d", repair=True)
     assert set(history.rows()) == {"a", "b", "c", "d", "f", "g"}

@@ -91,9 +91,8 @@ def test_rows_signed_by_other_rules_are_signed_again_by_the_next_sync(
     manifest = read_manifest(store)
     outdated = msgspec.structs.replace(manifest.learned, rules_version=0)
     write_manifest(store, msgspec.structs.replace(manifest, learned=outdated))
-    monkeypatch.setattr(
-        "toolkit.tables.signed_rows._CURRENT", "s99-"
-    )  # the ids are those of older rules
+    # the ids are those of older rules
+    monkeypatch.setattr("toolkit.tables.signed_rows._CURRENT", "s99-")
     assert sync(_entries(made, *BODIES)).counts == {"added": 0, "changed": 0, "gone": 0}
     pd.testing.assert_frame_equal(tk.read_snapshot(store.path), frame)
     assert read_manifest(store).learned == manifest.learned

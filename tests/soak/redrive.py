@@ -45,9 +45,8 @@ OUTSIDE = "outside"
 PARALLELISM = 20
 CANARIES = 20  # of which more than 7 in 10 hardly ever fail in a group that is mended for every second order
 SECONDS = 0.6  # of a delivery once the plan runs, so that kills strike while many are in progress
-_CLIENTS = get_context(
-    "forkserver"
-)  # of a process that has imported everything: kills hit the run
+# of a process that has imported everything: kills hit the run
+_CLIENTS = get_context("forkserver")
 
 
 def run_plan(url: str, token: str, path: Path, ledger: Path) -> None:
@@ -230,9 +229,8 @@ class Soak:
                 name, number = order
                 url = f"{self.queue.url}/v2/trigger/http://127.0.0.1:{self.port}/{name}"
                 once = {"Service-Deduplication-Id": f"{name}-{number}"}
-                with suppress(
-                    httpx.TransportError
-                ):  # a connection that was idle for long is closed
+                with suppress(httpx.TransportError):
+                    # a connection that was idle for long is closed
                     http.post(
                         url, json={"order": number}, headers=once
                     ).raise_for_status()

@@ -38,9 +38,8 @@ def main() -> None:
                     _NOW[1] = _NOW[0]
                     most = path.with_name("most.json")
                     known = json.loads(most.read_bytes()) if most.exists() else 0
-                    draft = most.with_suffix(
-                        ".tmp"
-                    )  # which a kill may leave half written
+                    # which a kill may leave half written
+                    draft = most.with_suffix(".tmp")
                     draft.write_text(
                         json.dumps(max(known, _NOW[1]) if state["counting"] else 0)
                     )

@@ -100,9 +100,8 @@ def listening(queue: SimulatedQueue) -> Iterator[None]:
             token = self.headers.get("Authorization", "").removeprefix("Bearer ")
             status, content = queue.answer(token, first, last)
             body = json.dumps(content).encode()
-            self.send_response_only(
-                status
-            )  # without a date, which would be that of the real clock
+            # without a date, which would be that of the real clock
+            self.send_response_only(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

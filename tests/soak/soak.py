@@ -123,9 +123,8 @@ class Soak:
             self.service.url, self.service.token, self._destination.url, self._planner
         )
         ledger = self._publishers.ledger
-        wanted = max(
-            40, 3 * messages // cycles
-        )  # a cycle's share, and what cut ones leave over
+        # a cycle's share, and what cut ones leave over
+        wanted = max(40, 3 * messages // cycles)
         self.service.kill()
         while self._counts["kills"] < cycles or len(ledger.accepted) < messages:
             self._in_time("the kills")

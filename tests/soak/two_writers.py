@@ -109,9 +109,8 @@ def _race(path: Path, race: int) -> list[int]:
             finally:
                 os._exit(status)
         children.append(child)
-    time.sleep(
-        0.005
-    )  # so that both are likely to stand at the gate; nothing depends on it
+    # so that both are likely to stand at the gate; nothing depends on it
+    time.sleep(0.005)
     os.write(key, b"go")
     os.close(gate)
     os.close(key)

@@ -257,9 +257,8 @@ def _parquet(frame: pd.DataFrame) -> None:
     buffer = io.BytesIO()
     frame.to_parquet(buffer)
     read = pd.read_parquet(io.BytesIO(buffer.getvalue()))
-    for name in frame.columns[
-        frame.dtypes == "object"
-    ]:  # Parquet has lists, and structures of all names
+    for name in frame.columns[frame.dtypes == "object"]:
+        # Parquet has lists, and structures of all names
         assert [_plain(value) for value in read[name]] == [
             _plain(value) for value in frame[name]
         ]

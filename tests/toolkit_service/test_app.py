@@ -204,9 +204,8 @@ def test_a_failure_of_ours_tells_nothing_and_ends_nothing(
     with caplog.at_level(logging.ERROR):
         response = http.get("/broken", headers=BEARER)
         until = time.monotonic() + 5
-        while (
-            not caplog.records and time.monotonic() < until
-        ):  # logged after the response
+        while not caplog.records and time.monotonic() < until:
+            # logged after the response
             time.sleep(0.01)
     assert response.status_code == 500
     assert set(response.json()) == {"error"}

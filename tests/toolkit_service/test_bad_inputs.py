@@ -130,9 +130,8 @@ def test_a_bad_input_is_refused_as_documented(
         {"error", "status"} if path.startswith("/vector") else {"error"}
     )
     assert error.get("status", response.status) == response.status
-    assert (
-        case["says"].lower() in error["error"].lower()
-    )  # header names arrive in lower case
+    # header names arrive in lower case
+    assert case["says"].lower() in error["error"].lower()
     if not case.get("verbatim"):  # in the public service's words
         assert "expected" in error["error"] or case["status"] == 404
         assert "got" in error["error"] or case["status"] in (404, 422)

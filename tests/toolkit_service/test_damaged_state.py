@@ -137,9 +137,8 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None
         assert file in report[call]["error"]
         assert "full disk" in report[call]["error"]
     assert report["listing"] == 200
-    assert "full" in report.get(
-        "start", "full"
-    )  # a start that is refused meanwhile says why
+    # a start that is refused meanwhile says why
+    assert "full" in report.get("start", "full")
     assert min(report["acknowledged"]) >= 10
     assert report["lost messages"] == report["lost rows"] == []
     assert report["after"] == [200, 200]

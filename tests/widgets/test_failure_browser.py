@@ -284,9 +284,8 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     grid(browser, kind="copied", status="x", done=False)
     assert "may not write to the clipboard" in browser.message
     browser.clear_selection()
-    grid(
-        browser, kind="copy"
-    )  # Ctrl+C in the table: without a selection, that of the row that is shown
+    # Ctrl+C in the table: without a selection, that of the row that is shown
+    grid(browser, kind="copy")
     assert sent[-1] == {
         "kind": "copy",
         "text": "dlq_0",
@@ -489,9 +488,8 @@ def test_a_sparse_column_is_shown(failures):
 )
 def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
     """Values that Arrow has no type for, and bytes that are not UTF-8: seen as text, searched and sorted."""
-    for name in failures.columns.drop(
-        "labels"
-    ):  # whose values are lists, or an InputError
+    for name in failures.columns.drop("labels"):
+        # whose values are lists, or an InputError
         ids = [f"dlq-{number}" for number in range(1, len(failures))]
         cells = [value, *(ids if name == "dlq_id" else [None] * len(ids))]
         frame = failures.assign(
@@ -584,9 +582,8 @@ def test_a_selection_is_of_the_rows_that_were_seen(failures):
     marked = {
         row[0] for row in browser.table.page["rows"] if seen[1] in row or seen[2] in row
     }
-    assert marked <= {
-        True
-    }  # also where they are found now, the page shows them selected
+    # also where they are found now, the page shows them selected
+    assert marked <= {True}
     message(
         browser.table,
         {"kind": "select", "order": before, "from": 1, "to": 2, "on": False},
@@ -613,9 +610,8 @@ def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
 @pytest.mark.slow
 def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
     """Rows marked on two threads, searches on a third, sorts on a fourth: each mark is in the value."""
-    monkeypatch.setattr(
-        "toolkit.widgets.failure_browser._ORDERS", 1_000
-    )  # the page is notified of none of them
+    # the page is notified of none of them
+    monkeypatch.setattr("toolkit.widgets.failure_browser._ORDERS", 1_000)
     count = 120
     browser = FailurePanel(
         make([{"dlq_id": f"id-{number}"} for number in range(count)]), redactor=REDACT

@@ -136,9 +136,8 @@ def test_what_a_row_shows_makes_its_condition(made):
 )
 def test_any_text_survives_the_tree_and_the_rows(panel, tree, case, wide):
     """A text typed in any case and spacing is the value as it is typed; tree and rows of it mean the same."""
-    pieces = re.split(
-        r"('(?:[^']|'')*')", tree.text()
-    )  # spelling is free outside quotations
+    # spelling is free outside quotations
+    pieces = re.split(r"('(?:[^']|'')*')", tree.text())
     words = re.compile(r"\b(AND|OR|NOT|IN|CONTAINS|GLOB|HAS|FIELD)\b")
     free = [words.sub(lambda found: case(found[0]), piece) for piece in pieces[::2]]
     free = [

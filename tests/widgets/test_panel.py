@@ -117,9 +117,8 @@ def test_errors_of_a_call_are_shown_in_words(error, said):
 
     asyncio.run(main())
     assert panel.message.startswith(said)
-    assert len(panel.frame()) == isinstance(
-        error, IncompleteLoadError
-    )  # rows read are kept
+    # rows read are kept
+    assert len(panel.frame()) == isinstance(error, IncompleteLoadError)
     assert 'role="alert"' in panel._status.value
 
 

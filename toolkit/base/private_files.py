@@ -136,7 +136,8 @@ def write_file(
     except (
         OSError,
         ValueError,
-    ) as error:  # ValueError: no name, null bytes, lone surrogates
+    ) as error:
+        # ValueError: no name, null bytes, lone surrogates
         raise not_written(path, error) from None
     try:
         with os.fdopen(handle, "wb") as file:

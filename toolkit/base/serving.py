@@ -48,9 +48,8 @@ _TOO_LARGE: Final = 431
 _LINGER: Final = 1.0  # seconds that a sender has to read the error
 
 _log = logging.getLogger(__name__)
-_log.setLevel(
-    logging.ERROR
-)  # uvicorn warns of malformed requests: the response is enough
+# uvicorn warns of malformed requests: the response is enough
+_log.setLevel(logging.ERROR)
 
 
 class Strangers:

@@ -22,9 +22,8 @@ MAX_AGE_HELP: Final = (
     "how old the data may be: 2h, 1d, … Without it, three times the usual time between the syncs of a "
     "snapshot (an hour at least), or a day"
 )
-_LEAST_HISTORY: Final = timedelta(
-    hours=36
-)  # the day that is judged, and half a day to compare it with
+# the day that is judged, and half a day to compare it with
+_LEAST_HISTORY: Final = timedelta(hours=36)
 
 
 def refuse_short_history(chosen: tk.FailureFilter, *, has_previous: bool) -> None:

@@ -143,6 +143,7 @@ def _write(replace: Callable[[bytes], None], heartbeat: Heartbeat) -> bool:
         OSError,
         InputError,
         ToolkitError,
-    ):  # a full disk, most likely: the schedule goes on
+    ):
+        # a full disk, most likely: the schedule goes on
         return False
     return True

@@ -138,9 +138,8 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
     saved = plan.save(
         given.output
     ).resolve()  # before anything is printed, as the reader may leave early
-    status = status_of(
-        tk.get_receipt(failures)
-    )  # before the preview, which ends with its command
+    # before the preview, which ends with its command
+    status = status_of(tk.get_receipt(failures))
     if given.json:
         say(json.dumps(_preview(plan, saved)))
     else:

@@ -220,9 +220,8 @@ def _last_judged(given: argparse.Namespace) -> datetime | None:
 
 def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:
     """Print whether the failures are complete. Return the exit status."""
-    if (
-        "receipt" not in failures.attrs
-    ):  # a snapshot written from a frame that no loader made
+    if "receipt" not in failures.attrs:
+        # a snapshot written from a frame that no loader made
         complain("no receipt: it is not known whether these are all failures")
         return ExitStatus.DONE
     receipt = tk.get_receipt(failures)

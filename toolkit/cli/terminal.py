@@ -152,9 +152,8 @@ def _lines(text: str, width: int) -> list[str]:
         if lines[-1] and len((lines[-1] + part).rstrip()) > width:
             lines.append("")
         lines[-1] += part
-        while (
-            len(lines[-1].rstrip()) > width
-        ):  # one word that is longer than the column
+        while len(lines[-1].rstrip()) > width:
+            # one word that is longer than the column
             lines[-1:] = [lines[-1][:width], lines[-1][width:]]
     return [line.strip() for line in lines]
 

@@ -119,9 +119,8 @@ def heading(
     space = max(16, int(inches(ax) / COLUMN))
     height = above * _POINTS + 5
     small = inches_high(ax) < _LOW
-    if (
-        prefix and not small and not prefix.endswith("://")
-    ):  # a scheme alone is not information
+    if prefix and not small and not prefix.endswith("://"):
+        # a scheme alone is not information
         ax.annotate(
             f"names begin with {drawable(prefix, longest=max(8, space - 17))}", xy=(0, 1), xytext=(0, height),
             xycoords="axes fraction", textcoords="offset points", color=theme.muted, fontsize=9,
@@ -144,9 +143,8 @@ def heading(
 def _title_lines(ax: Axes, title: str, space: int, above: float) -> list[str]:
     """Return the lines of a title; without the part after a comma or colon if the Axes are low."""
     lines = wrapped(drawable(title, longest=120), space)
-    if (
-        len(lines) > 1 and inches_high(ax) - above < _LOW
-    ):  # a legend above already uses the height
+    if len(lines) > 1 and inches_high(ax) - above < _LOW:
+        # a legend above already uses the height
         return wrapped(drawable(re.split("[,:]", title)[0], longest=120), space)
     return lines
 
@@ -154,9 +152,8 @@ def _title_lines(ax: Axes, title: str, space: int, above: float) -> list[str]:
 def show_sentence(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
     """Show a sentence instead of an empty plot, for example "No failures", below the title."""
     heading(ax, title, theme)
-    ax.tick_params(
-        bottom=False, left=False, labelbottom=False, labelleft=False
-    )  # Axes can share ticks
+    # Axes can share ticks
+    ax.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.text(
@@ -514,9 +511,8 @@ def name_above(
             "parse_math": False,
             "clip_on": False,
         }
-        longest = max(
-            _SHORTEST, inches(ax) / COLUMN - len(note) - 2
-        )  # until it is drawn
+        # until it is drawn
+        longest = max(_SHORTEST, inches(ax) / COLUMN - len(note) - 2)
         ax.add_artist(
             _Name(
                 position,
@@ -544,9 +540,8 @@ def name_bars(
     name_above(
         ax, [number - 0.04 for number in range(len(names))], names, theme, notes=notes
     )
-    limit(
-        ax.yaxis, max(len(names), 3) - 0.4, -0.5
-    )  # a single bar does not fill the Axes
+    # a single bar does not fill the Axes
+    limit(ax.yaxis, max(len(names), 3) - 0.4, -0.5)
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
     if longest is None:

@@ -39,9 +39,8 @@ def draw_rows(
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
         )  # fmt: skip
     axis.name_rows(ax, range(len(names)), names)
-    axis.limit(
-        ax.yaxis, max(len(names), 3) - 0.4, -0.6
-    )  # a single bar does not fill the Axes
+    # a single bar does not fill the Axes
+    axis.limit(ax.yaxis, max(len(names), 3) - 0.4, -0.6)
     axis.limit(ax.xaxis, 0, most * 1.35)
     ax.set_xticks([])
     ax.spines["bottom"].set_visible(False)

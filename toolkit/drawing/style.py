@@ -139,9 +139,8 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
         instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme
     )
     *colour, alpha = to_rgba(ax.figure.get_facecolor())
-    if (
-        alpha and abs(sum(colour) - sum(to_rgb(theme.paper))) > _FAR
-    ):  # labels would not be readable
+    if alpha and abs(sum(colour) - sum(to_rgb(theme.paper))) > _FAR:
+        # labels would not be readable
         ax.figure.set_facecolor(theme.paper)
     yield ax, theme
     _reset(ax)

@@ -33,9 +33,8 @@ def inline_svg(
     root = ET.fromstring(_drawn(figure))  # noqa: S314 - just written by matplotlib
     _draw_hatches(root)
     names = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
-    ids = {
-        name: f"{prefix}-{number}" for number, name in enumerate(names)
-    }  # matplotlib's are random
+    # matplotlib's are random
+    ids = {name: f"{prefix}-{number}" for number, name in enumerate(names)}
     variables = {
         theme.ink: "ink",
         theme.muted: "muted",

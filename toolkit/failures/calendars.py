@@ -26,9 +26,8 @@ class FailureCalendar(Counted):
     """Counts by weekday and hour."""
 
     counts: NDArray[np.int64]  # shape (7, 24): Monday first, hours from midnight
-    in_gap: NDArray[
-        np.bool_
-    ]  # shape (7, 24): whether such an hour lies in a gap, if only once and in part
+    # shape (7, 24): whether such an hour lies in a gap, if only once and in part
+    in_gap: NDArray[np.bool_]
     tz: str  # time zone of weekdays and hours
     fell_back: int  # rows without `failed_at`, counted at `created_at` instead
     undated: int  # rows without any plausible time, which are not counted

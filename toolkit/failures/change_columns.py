@@ -279,9 +279,8 @@ def _joined(one: _Encoded, two: _Encoded) -> AttributeCodes:
     """Join the rows of two frames. Values with one text are one value, also if their types differ."""
     missing = pd.Series([None], dtype=object)
     texts = column_texts(pd.concat([one[1], two[1], missing], ignore_index=True))
-    numbers = texts.codes.astype(
-        np.int64
-    )  # the last is that of a missing value, which has the code -1
+    # the last is that of a missing value, which has the code -1
+    numbers = texts.codes.astype(np.int64)
     later = np.where(two[0] < 0, -1, two[0] + len(one[1]))
     used, distinct = pd.factorize(numbers[np.concatenate([one[0], later])])
     return AttributeCodes(

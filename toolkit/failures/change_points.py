@@ -23,6 +23,7 @@ _Bools = npt.NDArray[np.bool_]
 _Bins = tuple[int, int]  # the first bin of a window, and the bin after its last
 
 _SHORTEST: Final = 3  # bins of a level
+# a day or a week of usual bins
 _PERIODS: Final = (
     24,
     168,
@@ -35,7 +36,7 @@ _PERIODS: Final = (
     336,
     672,
     1440,
-)  # a day or a week of usual bins
+)
 _MOST: Final = 2.0**53  # events of a bin: a float is exact up to this number
 _CYCLES: Final = 3  # cycles, at least, to believe in a period
 # standard deviations: one in a million series without a period looks as regular
@@ -636,13 +637,11 @@ def surprise(observed: int, usual: float, exposure: float, mean: float) -> float
         return 0.0
     number = np.arange(1, observed + 1)  # of bursts
     factorials = np.concatenate([[0.0], np.cumsum(np.log(number))])
-    each = np.log(
-        (usual + number) / (number * (1 + exposure))
-    )  # of the negative binomial distribution
+    # of the negative binomial distribution
+    each = np.log((usual + number) / (number * (1 + exposure)))
     bursts = np.cumsum(each) - (usual + 1) * np.log1p(1 / exposure)
-    enough = np.where(
-        number == observed, 0.0, -np.inf
-    )  # chance that this number of bursts is enough
+    # chance that this number of bursts is enough
+    enough = np.where(number == observed, 0.0, -np.inf)
     if mean > 1:
         ended = number - 1
         goes_on = observed - number

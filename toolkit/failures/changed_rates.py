@@ -162,9 +162,8 @@ def _confidence_of_added(
     the confidence is 0.
     """
     expected = before * growth
-    per_span = (before + added) / (
-        1 + growth
-    )  # failures in the length of the earlier span
+    # failures in the length of the earlier span
+    per_span = (before + added) / (1 + growth)
     deviation = np.sqrt(bursts * np.maximum(added + per_span * growth * growth, 1e-9))
     z = np.maximum(added - expected - 0.5, 0) / deviation
     return np.array([math.erf(score / math.sqrt(2)) for score in z])

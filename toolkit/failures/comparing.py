@@ -55,9 +55,8 @@ from toolkit.failures.comparable_rows import (
     when_failed,
 )
 
-_LEAST_SPAN: Final = pd.Timedelta(
-    hours=1
-)  # a shorter span of failures is too short for a rate
+# a shorter span of failures is too short for a rate
+_LEAST_SPAN: Final = pd.Timedelta(hours=1)
 _SAME: Final = (0.95, 1.05)  # ratios of two spans that count as equally long
 _SHOWN: Final = 50  # groups that a notebook shows
 _TIME: Final = "datetime64[ms, UTC]"

@@ -427,9 +427,8 @@ def draw_matrix(
     of_columns = axis.name_columns(
         ax, matrix.columns, matrix.counts.sum(axis=0).tolist()
     )
-    prefixes = sorted(
-        {of_rows, of_columns} - {""}, key=len
-    )  # a scheme alone comes first
+    # a scheme alone comes first
+    prefixes = sorted({of_rows, of_columns} - {""}, key=len)
     axis.heading(ax, title, theme, prefix=" and ".join(prefixes), above=above)
     total = counted(matrix.total, "failure")
     axis.label_axis(

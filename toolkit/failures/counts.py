@@ -88,9 +88,8 @@ def count_by(failures: AnyFrame, column: str | Sequence[str]) -> pd.DataFrame:
     if not columns:
         raise wrong("column", column, "a column, or several")
     for one in columns:
-        select(
-            failures, [], doing=doing, chosen={"column": one}
-        )  # raises an error that names the argument
+        # raises an error that names the argument
+        select(failures, [], doing=doing, chosen={"column": one})
     counted = select(failures, columns, doing=doing).count(*columns)
     counted = counted.sort_by(
         [("count_", "descending"), *((name, "ascending") for name in columns)]
@@ -178,16 +177,16 @@ def count_states(failures: AnyFrame) -> pd.DataFrame:
     ['CALLBACK_FAIL', 'CALLBACK_SUCCESS']
     """
     counted = count_by(failures, "failure_function_state")
-    states = counted["failure_function_state"].fillna(
-        ""
-    )  # the service omits it, or sends it empty
+    # the service omits it, or sends it empty
+    states = counted["failure_function_state"].fillna("")
     found = counted.groupby(states, sort=False)[["count", "share"]].sum()
     known = [state for state in CALLBACK_STATES if state in found.index]
     others = [state for state in found.index if state not in CALLBACK_STATES]
+    # as they came, then none
     order = [
         *known,
         *sorted(others, key=lambda state: state == ""),
-    ]  # as they came, then none
+    ]
     return typed_frame(
         state=("str", [state or None for state in order]),
         count=("Int64", found["count"].loc[order].array),
@@ -300,9 +299,8 @@ def _error_texts(table: pa.Table, clean: Callable[[str], str]) -> pd.DataFrame:
             strict=True,
         )
     )
-    read = {
-        body: _read(*body, clean) for body in dict.fromkeys(bodies)
-    }  # most bodies repeat
+    # most bodies repeat
+    read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}
     return typed_frame(
         text=("str", [read[body][0] for body in bodies]),
         kind=("str", [read[body][1].kind for body in bodies]),

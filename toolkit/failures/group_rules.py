@@ -286,9 +286,8 @@ def _parsed(words: list[str], number: int) -> Rule | None:
         case ["split", group, "where", "body" | "response_body", "contains", part] if (
             part
         ):
-            return Rule(
-                "split", group, part, "body"
-            )  # the id of the new group depends on this word
+            # the id of the new group depends on this word
+            return Rule("split", group, part, "body")
         case ["split", group, "where", column, "=", value]:
             column = LABEL if column == LABELS else column
             if column not in SPLIT_COLUMNS:

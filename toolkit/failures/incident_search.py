@@ -156,14 +156,12 @@ class IncidentSearch:
         self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
         self._known, self._fine_known = self._bins.known(gaps), self._fine.known(gaps)
         self._alike = _alike(failures)
-        self.left = np.zeros(
-            len(failures), dtype=bool
-        )  # mask of the failures that no incident explains
+        # mask of the failures that no incident explains
+        self.left = np.zeros(len(failures), dtype=bool)
         self.left[counted] = True
         self.in_gap = self._within(gaps)
-        self.left &= (
-            ~self.in_gap
-        )  # counts in gaps are too small: some failures expired unread
+        # counts in gaps are too small: some failures expired unread
+        self.left &= ~self.in_gap
         self._counted = self.left.copy()
         self._burst = self._bursts()
         self._spread = 1.0

@@ -57,21 +57,21 @@ _STEPS: Final = [
 _MOST_BINS: Final = 48
 _EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
 _DOING: Final = "finding expiring failures"
+# hours
 _LIMITS: Final = {
     "already due": 0,
     "within 6 hours": 6,
     "within 24 hours": 24,
     "within 3 days": 72,
-}  # hours
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FailureDelays(Counted):
     """Counts by the time from creation to failure."""
 
-    edges: NDArray[
-        np.float64
-    ]  # seconds, shape (bins + 1,); a bin includes the lower edge, the last is open
+    # seconds, shape (bins + 1,); a bin includes the lower edge, the last is open
+    edges: NDArray[np.float64]
     counts: NDArray[np.int64]  # shape (bins,)
     median: float  # seconds; NaN if nothing was counted
     left_out: int  # rows without both times
@@ -357,9 +357,8 @@ def count_expiring(
     if by is None:
         times = times_left(failures, retention, now)
     else:
-        select(
-            failures, [], doing=_DOING, chosen={"by": by}
-        )  # raises an error that names the argument
+        # raises an error that names the argument
+        select(failures, [], doing=_DOING, chosen={"by": by})
         columns = dict.fromkeys([by, "failed_at", "created_at"])
         table = select_retained(failures, columns, doing=_DOING).then(with_time).table()
         times = _times_left(table, _kept(failures, retention, now), now)

@@ -46,9 +46,8 @@ class FailureOverview:
     runs: int  # different run ids
     first_at: datetime | None
     last_at: datetime | None
-    worst_workflow: (
-        str | None
-    )  # the URL with the most failures; of equal ones the first by name
+    # the URL with the most failures; of equal ones the first by name
+    worst_workflow: str | None
     worst_count: int
     fell_back: int  # failures without `failed_at`, counted at `created_at`
     gone: int  # failures of a snapshot that have left the queue since they were stored (`gone_before`)
@@ -290,12 +289,10 @@ class NewAndGone:
     """The difference of two frames of failures, by `dlq_id`."""
 
     new: tuple[str, ...]  # ids that only the later frame has, the latest failure first
-    gone: tuple[
-        str, ...
-    ]  # ids of the queue of the earlier frame only, sorted: resumed, deleted or expired
-    new_workflows: tuple[
-        str, ...
-    ]  # workflow URLs that only the later frame has, sorted
+    # ids of the queue of the earlier frame only, sorted: resumed, deleted or expired
+    gone: tuple[str, ...]
+    # workflow URLs that only the later frame has, sorted
+    new_workflows: tuple[str, ...]
 
     def __repr__(self) -> str:
         return "; ".join(

@@ -41,9 +41,8 @@ _ENTITY: Final = re.compile(
     r"(?i)(?:^|[_\-])(?:id|ids?|email|customer|tenant|user|account|order|org|shop|device|sku)$|[a-z]Id$"
 )
 _DOING: Final = "finding repeat offenders"
-_BEHIND_PATH: Final = re.compile(
-    r"[?#]"
-)  # the start of the query or fragment of an address
+# the start of the query or fragment of an address
+_BEHIND_PATH: Final = re.compile(r"[?#]")
 _BODY: Final = 100_000  # characters of a body that is read, at most
 _ENTITIES: Final = 20  # of one body
 _VALUE: Final = 200  # characters
@@ -260,9 +259,8 @@ def failure_functions(
     [['u', 1, 0], ['v', 0, 1]]
     """
     span = parse_duration(hanging, name="hanging")
-    end = pd.Timestamp(
-        told_until(failures, when_counted(now))
-    )  # when their states were read
+    # when their states were read
+    end = pd.Timestamp(told_until(failures, when_counted(now)))
     names = ["workflow_url", "failure_callback", "failure_function_state"]
     rows = select_timed(failures, names, doing="counting failure functions")
     table = rows.then(partial(_with_lateness, end - span)).count(

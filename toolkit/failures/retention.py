@@ -28,9 +28,8 @@ from toolkit.tables.freshness import data_end, stated_retention
 ASSUMED: Final = "7d"
 """The retention if nothing states it."""
 
-_LATE: Final = timedelta(
-    hours=1
-)  # queues may remove entries a little later than they expire
+# queues may remove entries a little later than they expire
+_LATE: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -292,9 +292,8 @@ class RunDeliveries:
     run_id: str
     begin: datetime | None
     frame: pd.DataFrame
-    tried: list[
-        tuple[int, float]
-    ]  # row and second of each attempt that was followed by another
+    # row and second of each attempt that was followed by another
+    tried: list[tuple[int, float]]
 
 
 def run_deliveries(

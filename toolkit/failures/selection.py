@@ -154,7 +154,8 @@ def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
         InputError,
         OSError,
         ValueError,
-    ):  # ValueError: null bytes and lone surrogates
+    ):
+        # ValueError: null bytes and lone surrogates
         raise InputError(
             doing,
             got=f"{shown(frame)} for {name}",
@@ -342,9 +343,8 @@ def facts_of(frame: object) -> Mapping[Any, Any]:
     """Return the facts of a frame or a snapshot: ``"receipt"``, and ``"learned"`` of the signatures."""
     if isinstance(frame, str | os.PathLike):
         frame = scanned(frame, doing="opening a snapshot")
-    if is_polars(
-        frame
-    ):  # its frames have no metadata, and asking for the columns warns
+    if is_polars(frame):
+        # its frames have no metadata, and asking for the columns warns
         return {}
     metadata = getattr(getattr(frame, "schema", None), "metadata", None) or {}
     if b"toolkit" in metadata:
@@ -426,9 +426,8 @@ def largest_groups(
         ]
         turns = chain.from_iterable(zip_longest(*rankings, fillvalue=ordered[0]))
         kept = set(islice(dict.fromkeys(turns), top))
-        ordered.sort(
-            key=lambda value: value not in kept
-        )  # stable: the largest in total first
+        # stable: the largest in total first
+        ordered.sort(key=lambda value: value not in kept)
     positions = {value: min(position, top) for position, value in enumerate(ordered)}
     names = [named(value) for value in ordered[:top]]
     if merged:

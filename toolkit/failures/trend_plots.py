@@ -222,9 +222,8 @@ def _draw_usual(
     trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
 ) -> bool:
     """Draw the usual number of failures as a line over the bars. Return False if it is not known."""
-    if (
-        trend.runs is not None or not (trend.baseline > 0).any()
-    ):  # a line at 0 is not visible
+    if trend.runs is not None or not (trend.baseline > 0).any():
+        # a line at 0 is not visible
         return False
     edges = np.append(left, left[-1] + width)
     usual = np.append(trend.baseline, trend.baseline[-1])

@@ -86,12 +86,10 @@ class Batch:
         Any, ...
     ] = ()  # sort key of the batch in the complete frame; the sort is stable
     identities: list[bytes] = field(default_factory=list)
-    digests: list[bytes] = field(
-        default_factory=list
-    )  # digests of the raw rows; empty if unknown
-    stored: list[bytes] = field(
-        default_factory=list
-    )  # more new rows, which a snapshot stores in equal bytes
+    # digests of the raw rows; empty if unknown
+    digests: list[bytes] = field(default_factory=list)
+    # more new rows, which a snapshot stores in equal bytes
+    stored: list[bytes] = field(default_factory=list)
     # newer versions of rows that were yielded before
     later_versions: pa.Table | None = None
     reread: bool = False  # the page was requested again, so known rows are expected
@@ -155,16 +153,13 @@ class LoadState:
     duplicates: int = 0
     # number of readings started again; known rows may come again in each
     readings: int = 0
-    filtered_identities: _Identities = field(
-        default_factory=list
-    )  # entries of a page that a filter dropped
-    unsettled: list[str] = field(
-        default_factory=list
-    )  # reasons why the result may be incomplete
+    # entries of a page that a filter dropped
+    filtered_identities: _Identities = field(default_factory=list)
+    # reasons why the result may be incomplete
+    unsettled: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    clocks: ClockErrors = field(
-        default_factory=ClockErrors
-    )  # of failures with an impossible time
+    # of failures with an impossible time
+    clocks: ClockErrors = field(default_factory=ClockErrors)
     # JSON values. The dict is replaced, never changed in place, before the batch that it includes is yielded.
     position: dict[str, Any] = field(default_factory=dict)
     rows: Identities = field(default_factory=Identities)  # rows yielded so far

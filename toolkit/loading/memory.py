@@ -32,9 +32,8 @@ _CGROUP_FILES: Final = (
         "sys/fs/cgroup/memory/memory.stat",
     ),
 )
-_KEPT: Final = (32 << 20) - (
-    8 << 10
-)  # a little less than the largest threshold of glibc
+# a little less than the largest threshold of glibc
+_KEPT: Final = (32 << 20) - (8 << 10)
 _CACHED: Final = ("inactive_file", "total_inactive_file")
 
 

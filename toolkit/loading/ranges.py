@@ -425,9 +425,8 @@ class ReadAhead:
         self.start(cursor)
         first = self._requested[0].page
         # This waits for the page, and must not have the lock: `watch` needs it to request the next page.
-        if (
-            first.exception() is not None
-        ):  # the next call for this page requests it again
+        if first.exception() is not None:
+            # the next call for this page requests it again
             with self._lock:
                 self._drop()
         page = first.result()

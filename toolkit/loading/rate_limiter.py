@@ -85,9 +85,8 @@ class AdaptiveRateLimiter:
         self._named = False
         self._running = 0
         self._free_from = float("-inf")  # nothing starts before
-        self._spaced_from = float(
-            "-inf"
-        )  # earliest start of the next request at this rate
+        # earliest start of the next request at this rate
+        self._spaced_from = float("-inf")
         self._calm_from: float | None = None
         self._cut_at = float("-inf")
         self._starts: deque[float] = deque()
@@ -141,9 +140,8 @@ class AdaptiveRateLimiter:
             if error.wait is not None:
                 backoff = error.wait
             self._free_from = max(self._free_from, now + backoff)
-            if (
-                now - seconds >= self._cut_at
-            ):  # requests that were running at the last cut are no new information
+            if now - seconds >= self._cut_at:
+                # requests that were running at the last cut are no new information
                 self._cut(now, error.limit)
         elif error is None:
             self._succeeded(now, seconds)
@@ -189,9 +187,8 @@ class AdaptiveRateLimiter:
             if self._width < min(bound, self._most):
                 self._width = min(self._width + 1 / self._width, bound, self._most)
         if self._rate is not None and not self._named and calm > TUNING.calm_seconds:
-            self._rate *= TUNING.growth ** min(
-                1.0, 1 / self._rate
-            )  # each response has its share
+            # each response has its share
+            self._rate *= TUNING.growth ** min(1.0, 1 / self._rate)
 
 
 class LoadStopped(Exception):  # noqa: N818 - a sign to a thread, not an error

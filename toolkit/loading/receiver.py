@@ -191,9 +191,8 @@ class CallbackReceiver:
             ) from None
 
         async def application(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._serve(
-                scope, receive, send
-            )  # uvicorn misreads a bound method as ASGI 2
+            # uvicorn misreads a bound method as ASGI 2
+            await self._serve(scope, receive, send)
 
         listening = listen(self._port)
         self._port = listening.getsockname()[1]

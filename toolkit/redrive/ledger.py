@@ -130,9 +130,8 @@ class Ledger:
         if self._database is None:
             return
         with suppress(sqlite3.Error):
-            self._database.execute(
-                "PRAGMA journal_mode = DELETE"
-            )  # which removes the journal
+            # which removes the journal
+            self._database.execute("PRAGMA journal_mode = DELETE")
         self._database.close()
         self._database = None
 
@@ -421,10 +420,11 @@ def _history(ledger: str | os.PathLike[str], name: str) -> pd.DataFrame:
         if row["state"] != "skipped":
             times += 1
         row["origin"], row["times"] = origin, times
+        # of None for a row that did not come back
         came_from[row["new_dlq_id"]] = (
             origin,
             times,
-        )  # of None for a row that did not come back
+        )
     return entry_frame(rows, _HISTORY)
 
 

@@ -69,9 +69,8 @@ State = Literal[
     "unknown", "refused", "skipped",
 ]  # fmt: skip
 STATES: Final[tuple[str, ...]] = get_args(State)
-_Time = Annotated[
-    int, msgspec.Meta(ge=0, le=2**43)
-]  # milliseconds, until the year 2248
+# milliseconds, until the year 2248
+_Time = Annotated[int, msgspec.Meta(ge=0, le=2**43)]
 Kind = Literal["missing", "empty", "ledger", "first version"]
 
 
@@ -187,9 +186,8 @@ def read(path: Path) -> Content:
             with closing(_connect(path, "mode=ro")) as database:
                 return content_of(database)
         except sqlite3.OperationalError as error:
-            code = getattr(
-                error, "sqlite_errorcode", 0
-            )  # errors of Python's own have none
+            # errors of Python's own have none
+            code = getattr(error, "sqlite_errorcode", 0)
             if code & 0xFF not in _NEEDS_A_WRITER:
                 raise
         # a commit was interrupted, and the journal is still there: SQLite undoes it in the copy
@@ -224,13 +222,11 @@ def replace_file(path: Path, content: Content) -> None:
     """Write a new file with this content, and put it in place of the old one."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        os.close(
-            os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        )  # which follows no link
+        # which follows no link
+        os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         with closing(sqlite3.connect(draft, isolation_level=None)) as database:
-            database.execute(
-                "PRAGMA journal_mode = OFF"
-            )  # a draft that was interrupted is not used
+            # a draft that was interrupted is not used
+            database.execute("PRAGMA journal_mode = OFF")
             database.execute("PRAGMA synchronous = FULL")
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             database.execute(f"PRAGMA user_version = {VERSION}")

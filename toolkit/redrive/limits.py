@@ -70,6 +70,5 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.deadline > _LONGEST:
             raise wrong("deadline", self.deadline, f"at most {_LONGEST:,.0f} seconds")
         for name, value in checked.items():
-            msgspec.structs.force_setattr(
-                self, name, value
-            )  # as Python's own types, which JSON has
+            # as Python's own types, which JSON has
+            msgspec.structs.force_setattr(self, name, value)

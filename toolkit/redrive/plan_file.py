@@ -245,9 +245,8 @@ def _check_ids(ids: pd.Series[Any], doing: str) -> None:
 
 def _strict_json(content: object) -> Any:
     """Read JSON in UTF-8. Raise an error for NaN, and for a key that occurs twice in an object."""
-    if not isinstance(
-        content, bytes
-    ):  # a ledger of another program may have other types
+    if not isinstance(content, bytes):
+        # a ledger of another program may have other types
         raise TypeError(f"{type(content).__name__} instead of bytes")
     return json.loads(
         content.decode(), object_pairs_hook=_unique, parse_constant=_no_number

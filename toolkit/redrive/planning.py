@@ -32,12 +32,13 @@ _NEEDED: Final = (
     "dlq_id", "workflow_run_id", "workflow_url", "created_at", "failed_at", "response_status",
     "response_body", "response_body_base64", "failure_function_state",
 )  # fmt: skip
+# read if the failures have them
 _KNOWN: Final = (
     "body",
     "failure_callback",
     "gone_before",
     "response_headers",
-)  # read if the failures have them
+)
 
 
 def plan_redrive(

@@ -294,9 +294,8 @@ class _Run:
         try:
             reason = _reason_to_skip(entry, self._read(dlq_id))
         except NotFoundError:
-            if (
-                self._run_of(run_id) is not None
-            ):  # an earlier request of ours arrived late
+            if self._run_of(run_id) is not None:
+                # an earlier request of ours arrived late
                 self._ledger.intend(self._hash, entry, run_id)
                 return
             reason = _GONE
@@ -319,9 +318,8 @@ class _Run:
             started = self._request(action, dlq_id, run_id)
         except RateLimitError as error:
             self._release(entry)
-            self._ledger.withdraw(
-                self._hash, dlq_id
-            )  # refused before anything was done
+            # refused before anything was done
+            self._ledger.withdraw(self._hash, dlq_id)
             self._stop.wait(min(error.wait or 1.0, _LONGEST_WAIT))
         except NotFoundError:
             self._release(entry)

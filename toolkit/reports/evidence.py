@@ -84,9 +84,8 @@ class Story:
     start: datetime
     stop: datetime
     episodes: int
-    period: (
-        str | None
-    )  # when the episodes begin, in UTC, for example "every day at 03:10"
+    # when the episodes begin, in UTC, for example "every day at 03:10"
+    period: str | None
     goes_on: bool
     observed: int
     expected: int

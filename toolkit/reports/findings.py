@@ -128,9 +128,8 @@ def without_repeated(
     if isinstance(frame, pd.DataFrame):
         return frame[~repeated], int(repeated.sum())
     table = rows.table().replace_schema_metadata(rows.schema.metadata)
-    repeated = _repeated(
-        table, doing, name
-    )  # again, because a lazy frame may be read in another order
+    # again, because a lazy frame may be read in another order
+    repeated = _repeated(table, doing, name)
     return table.filter(pa.array(~repeated)), int(repeated.sum())
 
 
@@ -452,10 +451,11 @@ def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
 
 def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
     """Return whether a load can have older entries that the earlier load did not request."""
+    # "the last seven days" starts later in each load, which is no difference
     times = {
         "since": None,
         "until": None,
-    }  # "the last seven days" starts later in each load, which is no difference
+    }
     if {**scope, **times} != {**earlier, **times}:
         return True
     return "until" in earlier or (

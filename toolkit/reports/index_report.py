@@ -196,9 +196,8 @@ def report_index(
     options: dict[str, Any] = {"k": k, "sample": sample, "seed": seed}
     if queries is not None:
         options["queries"] = queries
-    VectorTables(
-        source, doing=_DOING, name=name
-    )  # raises an error with the name of the argument
+    # raises an error with the name of the argument
+    VectorTables(source, doing=_DOING, name=name)
     if previous is not None:
         VectorTables(previous, doing=_DOING, name="previous")
     with ProgressSteps(
@@ -454,9 +453,8 @@ def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
     """Return the vectors projected onto a plane, or the reason why the map is missing."""
     try:
         return project_vectors(source, sample=_MAP_POINTS, seed=seed)
-    except (
-        InputError
-    ) as error:  # for example vectors of several dimensions, or only sparse vectors
+    except InputError as error:
+        # for example vectors of several dimensions, or only sparse vectors
         return f"There is no map: {error.got}."
 
 

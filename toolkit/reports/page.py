@@ -247,9 +247,8 @@ def _printed(markup: str) -> bytes:
             expected=f"one of {', '.join(_BROWSERS)}",
             next_step="Install Chromium, or save the report as .html and print it from your browser.",
         )
-    with TemporaryDirectory(
-        prefix="toolkit-pdf-"
-    ) as folder:  # readable by this user only
+    with TemporaryDirectory(prefix="toolkit-pdf-") as folder:
+        # readable by this user only
         page, target = Path(folder, "report.html"), Path(folder, "report.pdf")
         page.write_text(markup, encoding="utf-8")
         command = [
@@ -276,9 +275,8 @@ def _printed(markup: str) -> bytes:
             reason = f"Chromium could not be started ({error.strerror})"
         if not target.is_file() or not target.read_bytes().startswith(b"%PDF-"):
             next_step = "Save the report as .html and print it from your browser."
-            if (
-                shutil.disk_usage(folder).free < _LEAST_SPACE
-            ):  # Chromium gives no reason
+            if shutil.disk_usage(folder).free < _LEAST_SPACE:
+                # Chromium gives no reason
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             raise ToolkitError(
                 _PRINTING, got=reason, expected="a PDF", next_step=next_step

@@ -272,9 +272,8 @@ def trend_of(
     if past is None:
         past = failures
     earlier, gaps = _minutes(past, None, since), gaps_of(past)
-    earlier = earlier[
-        ~inside(gaps, earlier["first"])
-    ]  # drop counts in gaps: some failures of that time expired unread
+    # drop counts in gaps: some failures of that time expired unread
+    earlier = earlier[~inside(gaps, earlier["first"])]
     before, length = earlier["count_"], period.length
     usual = confidence = new = None
     exposure = 1.0

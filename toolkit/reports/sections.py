@@ -258,9 +258,8 @@ def _masked(
             case ReportText():
                 yield replace(part, text=clean(part.text))
             case ReportCode():
-                yield replace(
-                    part, code=Code(code(part.code))
-                )  # literals stay valid Python
+                # literals stay valid Python
+                yield replace(part, code=Code(code(part.code)))
             case _:
                 yield part
 

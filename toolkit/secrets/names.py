@@ -170,9 +170,8 @@ _WORD: Final = re.compile(
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _BETWEEN_WORDS: Final = re.compile(r"[^\w=]|_")
-_DROPPED_CATEGORIES: Final = frozenset(
-    ("Mn", "Cf")
-)  # accents, and invisible characters
+# accents, and invisible characters
+_DROPPED_CATEGORIES: Final = frozenset(("Mn", "Cf"))
 
 # The beginning of a sentence about a secret, for example "password: must not be empty".
 _PROSE: Final = re.compile(
@@ -206,9 +205,8 @@ _MIXED_CASE: Final = re.compile(
 
 _LONGEST_NAME: Final = 100
 _HEADER_NAME: Final = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
-_NAME_OR_SENTENCE: Final = re.compile(
-    r"[A-Za-z]*(?:[ _.\-][A-Za-z]+){0,40}"
-)  # of letters alone
+# of letters alone
+_NAME_OR_SENTENCE: Final = re.compile(r"[A-Za-z]*(?:[ _.\-][A-Za-z]+){0,40}")
 _NAMING_FIELDS: Final = ("name", "key", "header", "field")
 _VALUE_FIELDS: Final = frozenset(("value", "values"))
 

@@ -67,9 +67,8 @@ _BETWEEN_MASKS: Final = re.compile(f"[^{MASKED}]+")
 _SIGNS: Final = " \t\r\n,;:.\"'`&*=()[]{}<>"
 _BEFORE: Final = frozenset('="')  # signs across which nothing is found
 _AFTER: Final = frozenset(("", "&", '"'))
-_ONE_WORD: Final = re.compile(
-    r"[\w.~+/:\-]*+"
-)  # without signs that end or divide a URL, an escape or a value
+# without signs that end or divide a URL, an escape or a value
+_ONE_WORD: Final = re.compile(r"[\w.~+/:\-]*+")
 # layers of escapes that are read, with the text itself: JSON in JSON in HTML has four
 _LAYERS: Final = 4
 # times that text is searched, until nothing more is found next to a new mask
@@ -408,9 +407,8 @@ _ENTITIES: Final = {
 
 
 _MATHS: Final = re.compile(r"[$\\]")
-_SLASHES: Final = re.compile(
-    r"(?<=[\w.~%-])/(?!/|$)"
-)  # of addresses and paths, not of closing tags
+# of addresses and paths, not of closing tags
+_SLASHES: Final = re.compile(r"(?<=[\w.~%-])/(?!/|$)")
 
 
 def escape_html(text: object, *, inside: str = "span") -> str:

@@ -35,19 +35,16 @@ class Page:
     """One page of a listing. `rows` is a JSON array, undecoded."""
 
     rows: bytes = field(repr=False)
-    cursor: (
-        str | None
-    )  # cursor of the next page; None at the end (absent, null or empty)
+    # cursor of the next page; None at the end (absent, null or empty)
+    cursor: str | None
     size: int  # bytes of the body
     tries: int
     # Date of the response in Unix milliseconds, by the clock of the service
     sent_at: int | None = None
-    cut: tuple[memoryview, ...] = field(
-        default=(), repr=False
-    )  # JSON of dense vectors cut out of `rows`
-    numbers: Any = field(
-        default=None, repr=False
-    )  # numbers of these vectors if they have been read
+    # JSON of dense vectors cut out of `rows`
+    cut: tuple[memoryview, ...] = field(default=(), repr=False)
+    # numbers of these vectors if they have been read
+    numbers: Any = field(default=None, repr=False)
 
     @property
     def is_empty(self) -> bool:

@@ -41,9 +41,8 @@ DialectName = Literal["service", "upstash"]
 TokenLocation = Literal["header", "query"]
 EndpointName = Literal["queue", "vector"]
 _Close = Callable[[], None]
-_Regions = tuple[
-    Region | None, Region | None
-]  # set by `region=` or TOOLKIT_REGION, and by QSTASH_REGION
+# set by `region=` or TOOLKIT_REGION, and by QSTASH_REGION
+_Regions = tuple[Region | None, Region | None]
 
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
 _DEFAULT_REGION: Final[Region] = "eu-central-1"

@@ -156,9 +156,8 @@ def verify_signature(
             next_step="Hand over the request's body before it is parsed.",
         )
     instance("seen", seen, ReplayGuard, "a ReplayGuard", optional=True)
-    keys = signing_keys(
-        keys, region
-    )  # replaced, so that a traceback with variables does not show plain ones
+    # replaced, so that a traceback with variables does not show plain ones
+    keys = signing_keys(keys, region)
     timestamp = _unix_seconds(now)
     claims = verify_claims(
         signature, url=url, keys=keys, now=timestamp, leeway=leeway, issuer=issuer

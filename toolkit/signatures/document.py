@@ -59,9 +59,8 @@ def masked_part(text: str) -> str:
 
 def shortened(text: str) -> str:
     """Return the first lines of a message as one line."""
-    if (
-        len(text) <= _MOST_MESSAGE and text.isprintable()
-    ):  # one line, as most messages are
+    if len(text) <= _MOST_MESSAGE and text.isprintable():
+        # one line, as most messages are
         return text.strip()
     lines = [
         line.strip() for line in text[: 4 * _MOST_MESSAGE].splitlines() if line.strip()

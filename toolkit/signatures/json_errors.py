@@ -266,9 +266,8 @@ def _shape_of(keys: tuple[str, ...]) -> _Shape:
         if key in spelled
     )
     file = None
-    if (
-        "line" in spelled
-    ):  # otherwise, a file is an input rather than the place of an error
+    if "line" in spelled:
+        # otherwise, a file is an input rather than the place of an error
         file = spelled.get("file")
     return _Shape(
         present(_FACT_KEYS),

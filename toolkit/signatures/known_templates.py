@@ -56,7 +56,6 @@ class KnownTemplates:
                 covering.append(template)
         if not covering:
             return None
-        _, first = min(
-            covering
-        )  # each comes with a number, the smallest for the template learned first
+        # each comes with a number, the smallest for the template learned first
+        _, first = min(covering)
         return first

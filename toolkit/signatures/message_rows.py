@@ -42,9 +42,8 @@ def without(words: Sequence[str], places: Iterable[int]) -> Words:
     """
     others = list(words)
     for place in places:
-        others[place] = value_at(words[place])[
-            len(VALUE) :
-        ]  # the sign of a key, else nothing
+        # the sign of a key, else nothing
+        others[place] = value_at(words[place])[len(VALUE) :]
     return tuple(others)
 
 

@@ -325,9 +325,8 @@ class RowComparison:
         retained = int((~stored["gone"]).sum())
         again = int((self._seen & ~stored["gone"]).sum())
         loaded = int(self._seen.sum()) + len(new)
-        if (
-            self._missing is not None
-        ):  # rows that a repair did not find are also stored entries
+        if self._missing is not None:
+            # rows that a repair did not find are also stored entries
             lost = self._missing.entries
             retained += int((~lost["gone"]).sum())
             again += int(np.isin(new, lost["id"]).sum())
@@ -396,9 +395,8 @@ class RowComparison:
     def add_unread(self, checkpoint: StoredCheckpoint) -> None:
         """Keep the rows of an interrupted load that this load did not yield: they may exist nowhere else."""
         kept_ids = self.ids
-        for file in reversed(
-            (*checkpoint.files, *checkpoint.later)
-        ):  # the latest version of a row first
+        for file in reversed((*checkpoint.files, *checkpoint.later)):
+            # the latest version of a row first
             for _, table in reversed(
                 list(Spool(self._transaction, FAILURES, (file,)).tables())
             ):

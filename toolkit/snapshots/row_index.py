@@ -118,9 +118,8 @@ class RowIndex:
         if not len(self):
             return rows
         begins = np.searchsorted(self._sorted, _beginnings(ids))
-        for further in range(
-            self._runs
-        ):  # more than one if ids have the same beginning
+        for further in range(self._runs):
+            # more than one if ids have the same beginning
             # `searchsorted` returns the length of the array for an id after the last one.
             positions = self._order[np.minimum(begins + further, len(self) - 1)]
             here = self.entries["id"][positions] == ids
@@ -379,9 +378,8 @@ def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray) -> _Encoded:
     # In Arrow, a null list may still have items in the buffer. They must not
     # count, as they are not part of the value.
     if np.diff(offsets)[present[:, 0] == 0].any():
-        array = array.take(
-            pa.array(np.arange(len(array)))
-        )  # removes items of rows that are null
+        # removes items of rows that are null
+        array = array.take(pa.array(np.arange(len(array))))
         offsets = np.asarray(array.offsets, dtype=np.int64)
     items = _encoded(array.values.slice(offsets[0], offsets[-1] - offsets[0]))
     offsets -= offsets[0]

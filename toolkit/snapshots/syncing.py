@@ -288,9 +288,8 @@ def sync_failures(
         rebind=arguments.flag("rebind", rebind),
         retention=retention,
     )
-    if (
-        filter is not None and not changes.rows
-    ):  # rows of an earlier sync show that the filter is right
+    if filter is not None and not changes.rows:
+        # rows of an earlier sync show that the filter is right
         warn_of_mistaken_values(service, filter, kind, stacklevel=3)
     if not changes.receipt.complete:
         warnings.warn(changes.verdict, IncompleteLoadWarning, stacklevel=2)

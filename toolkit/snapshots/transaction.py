@@ -150,9 +150,8 @@ class Transaction:
 
     def remove_leftovers(self) -> None:
         """Remove files of a stopped writer. Do not call it before a repair: they can contain lost rows."""
-        if (
-            self.store.exclusive
-        ):  # without a lock, the files may belong to another writer that is running
+        if self.store.exclusive:
+            # without a lock, the files may belong to another writer that is running
             _clear(self.store, self._before, kept=self._kept_names)
 
     def leftovers(self) -> list[str]:

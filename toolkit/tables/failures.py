@@ -48,14 +48,14 @@ Fields = dict[str, pa.Array]  # by the names of the service; raw JSON if not dec
 _WHAT: Final = "DLQ entries"
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
 _UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f]')
-_ABSENT: Final = msgspec.Raw(
-    b""
-)  # a field that an entry does not have; no JSON is empty
+# a field that an entry does not have; no JSON is empty
+_ABSENT: Final = msgspec.Raw(b"")
+# headers of the last request
 _RETRIED: Final = (
     "upstash-retried",
     "service-retried",
     "retried",
-)  # headers of the last request
+)
 _MOST_LEARNED: Final = 200
 _MOST_HALVINGS: Final = 3
 # pages that become columns together, while they are in the processor cache

@@ -93,9 +93,8 @@ def msgspec_block(texts: Sequence[Text], numbers: Singles) -> None:
 
 
 def _round_to_singles(doubles: Doubles, numbers: Singles) -> None:
-    with np.errstate(
-        over="ignore"
-    ):  # beyond float32: infinite, which `dense_column` reports
+    with np.errstate(over="ignore"):
+        # beyond float32: infinite, which `dense_column` reports
         numbers[:] = doubles.reshape(numbers.shape)
 
 

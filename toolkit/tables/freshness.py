@@ -42,9 +42,8 @@ Clock: TypeAlias = datetime | Callable[[], datetime] | None
 State: TypeAlias = Literal["current", "old", "ahead", "unknown"]
 
 _INTERVALS: Final = 3  # one sync may fail and the next may be late
-_LEAST: Final = timedelta(
-    hours=1
-)  # somebody who syncs twice in a minute does not mean it
+# somebody who syncs twice in a minute does not mean it
+_LEAST: Final = timedelta(hours=1)
 _WITHOUT_SYNCS: Final = timedelta(days=1)
 PUNCTUAL: Final = timedelta(minutes=10)
 """Data that are not older count as of now: loading and reading take time."""

@@ -104,9 +104,8 @@ def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRo
     # one number for each combination of body, status and encoding: the digits of a mixed radix
     combined = (of_body * max(1, len(statuses)) + status_of) * 2 + binary
     _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
-    order = np.argsort(
-        first
-    )  # documents in the order of their first rows, not of the numbers
+    # documents in the order of their first rows, not of the numbers
+    order = np.argsort(first)
     signatures = [by_text[text] for text in positions]
     documents = [
         _with_status(

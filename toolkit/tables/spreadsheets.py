@@ -36,9 +36,8 @@ _ROWS, _COLUMNS = 1_048_576, 16_384
 _EXACT: Final = 1 << 53  # whole numbers beyond lose digits in Excel
 # types of pandas by the type of the numbers of vectors; all others are float64
 _DTYPES: Final = {"int64": "Int64"}
-_FIRST: Final = pd.Timestamp(
-    "1900-03-01"
-)  # before it, Excel counts a day that never was
+# before it, Excel counts a day that never was
+_FIRST: Final = pd.Timestamp("1900-03-01")
 _LAST: Final = pd.Timestamp("9999-12-31 23:59:59")
 _UNWRITABLE: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
@@ -204,9 +203,8 @@ def export_excel(
         ) as bar:
             _fill(book, flat, new_cell, bar)
         write_file(target, book.save)
-    except (
-        OSError
-    ) as error:  # of the rows, which openpyxl first writes into a temporary file
+    except OSError as error:
+        # of the rows, which openpyxl first writes into a temporary file
         if not is_full(error):
             raise
         folder = tempfile.gettempdir()
@@ -214,9 +212,8 @@ def export_excel(
             "writing an Excel workbook", error, f"for temporary files in {folder!r}"
         ) from None
     finally:
-        for sheet in (
-            book.worksheets
-        ):  # rows of a workbook that was not saved are still buffered
+        for sheet in book.worksheets:
+            # rows of a workbook that was not saved are still buffered
             if not sheet.closed:
                 with suppress(OSError):  # which has been raised before
                     sheet.close()
@@ -262,9 +259,8 @@ def export_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
     flat, target = _flat_and_path(frame, path)
     for index in range(flat.shape[1]):
         column = flat.iloc[:, index]
-        if (
-            getattr(column.dtype, "kind", "O") not in "biufcmM"
-        ):  # all that is neither a number nor a time
+        if getattr(column.dtype, "kind", "O") not in "biufcmM":
+            # all that is neither a number nor a time
             flat.isetitem(index, [_text_only(value) for value in column])
     flat.columns = pd.Index(
         [_text_only(str(name)) for name in flat.columns], dtype=object
@@ -309,9 +305,8 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any, bar: ProgressBar) -> Non
             return value
         text_cell = new_cell(sheet, value=value)
         text_cell.data_type = "s"  # a string, even if it looks like a formula
-        text_cell.quotePrefix = value.startswith(
-            _FORMULA
-        )  # it also stays a string if it is edited
+        # it also stays a string if it is edited
+        text_cell.quotePrefix = value.startswith(_FORMULA)
         return text_cell
 
     names = [_written(str(name)) for name in flat.columns]

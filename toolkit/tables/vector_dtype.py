@@ -410,9 +410,8 @@ class VectorArray(ExtensionArray):
         """Return one `Vector` per row, NaN for missing rows."""
         flat, positions = self._parts()
         if pa.types.is_float32(flat.type):
-            flat = flat.cast(pa.string()).cast(
-                pa.float64()
-            )  # the fewest digits that read back to the same float32
+            # the fewest digits that read back to the same float32
+            flat = flat.cast(pa.string()).cast(pa.float64())
         numbers, starts = flat.to_pylist(), positions.tolist()
         objects = np.empty(len(self), dtype=object)
         for row, missing in enumerate(self.isna().tolist()):

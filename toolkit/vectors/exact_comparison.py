@@ -42,9 +42,8 @@ def scores_of(queries: Matrix, rows: Matrix, similarity: str) -> Matrix:
     """Return the scores of all pairs, scaled to 0..1 as the service does."""
     if similarity == "COSINE":
         queries, rows = _unit(queries), _unit(rows)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # an overflow is the largest possible distance
+    with np.errstate(over="ignore", invalid="ignore"):
+        # an overflow is the largest possible distance
         products: Matrix = queries @ rows.T
         if similarity == "EUCLIDEAN":
             squares = (
@@ -127,9 +126,8 @@ class ExactSearch:
                 {"metadata": pd.Series(batch.metadata, dtype="str")}
             )
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", UnexpectedResultWarning
-                )  # a batch may have no match
+                # a batch may have no match
+                warnings.simplefilter("ignore", UnexpectedResultWarning)
                 inside &= match_metadata(metadata, self.filter).to_numpy()
         self.matched += int(inside.sum())
         for positions, matrix in batch.dense:
@@ -197,9 +195,8 @@ def neighbourhoods(
 ) -> Neighbourhoods:
     """Compare the rows of a matrix, each finite and not zero, with each other."""
     rng = np.random.default_rng([seed, 2])
-    scaled = matrix / np.abs(matrix).max(
-        axis=1, keepdims=True
-    )  # lengths of huge numbers would overflow
+    # lengths of huge numbers would overflow
+    scaled = matrix / np.abs(matrix).max(axis=1, keepdims=True)
     unit = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
     rows = len(unit)
     first, second = rng.integers(0, rows, (2, min(100_000, rows * rows)))
@@ -310,9 +307,8 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
         _isolation(alone - around), _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1]
     )
     far = np.flatnonzero((alone - around > least) & (alone > np.quantile(wide, 0.75)))
-    if (
-        len(far) and len(references) < rows
-    ):  # a small group may have no reference nearby
+    if len(far) and len(references) < rows:
+        # a small group may have no reference nearby
         far = far[np.argsort(-(alone - around)[far], kind="stable")[:_QUERIES]]
         nearest = np.log(_distances(_nearest(unit, far, np.arange(rows), 1)[0][:, 0]))
         far = far[nearest - around[far] > least]

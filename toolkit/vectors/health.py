@@ -382,9 +382,8 @@ def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
 def _dimensions(
     constant: dict[int, float], usual: int, usable: int
 ) -> Iterator[_Finding]:
-    if (
-        usable < _FEW or len(constant) == usual
-    ):  # few rows, or copies of one row, show nothing
+    if usable < _FEW or len(constant) == usual:
+        # few rows, or copies of one row, show nothing
         return
     for finding, chosen in (
         (

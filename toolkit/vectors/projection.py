@@ -268,9 +268,8 @@ def project_vectors(
     reduce = _reducer(method, seed)
     tables = VectorTables(vectors, doing=_DOING)
     matrix, frame, usable, left_out = _drawn(tables, namespace, limit, seed)
-    unit = matrix / np.abs(matrix).max(
-        axis=1, keepdims=True, initial=0
-    )  # huge lengths would overflow
+    # huge lengths would overflow
+    unit = matrix / np.abs(matrix).max(axis=1, keepdims=True, initial=0)
     unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     components, explained = _principal_components(unit)
     points = np.zeros((len(unit), 2))
@@ -369,9 +368,8 @@ def _drawn(
 
     Return the vectors, their rows, and the numbers of usable and of other rows.
     """
-    chance = np.random.default_rng([seed, 1]).random(
-        tables.rows
-    )  # rows with the lowest numbers are kept
+    # rows with the lowest numbers are kept
+    chance = np.random.default_rng([seed, 1]).random(tables.rows)
     names: set[str] = set()
     sizes: dict[int, int] = {}
     matrices: list[Matrix] = []
@@ -525,9 +523,8 @@ def _kept(
     np.fill_diagonal(apart, np.inf)
     np.fill_diagonal(cosines, -np.inf)
     on_map = np.argpartition(apart, neighbours - 1, axis=1)[:, :neighbours]
-    least = np.partition(cosines, -neighbours, axis=1)[
-        :, -neighbours, None
-    ]  # ties count as neighbours
+    # ties count as neighbours
+    least = np.partition(cosines, -neighbours, axis=1)[:, -neighbours, None]
     share = float(
         (np.take_along_axis(cosines, on_map, axis=1) >= least - _EQUAL).mean()
     )

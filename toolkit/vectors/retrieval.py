@@ -111,7 +111,8 @@ def recall(
         TypeError,
         ValueError,
         OverflowError,
-    ):  # an id without a hash, or a score that is no number
+    ):
+        # an id without a hash, or a score that is no number
         raise wrong(
             "exact", exact, "ids, or pairs of id and score, and in found ids"
         ) from None
@@ -208,9 +209,8 @@ def paired_difference(
 
 def _interval(values: _Floats, seed: int, *, least: float = 0.0) -> tuple[float, float]:
     """Return the 95 % interval of a mean by a Bayesian bootstrap: weights from a Dirichlet distribution."""
-    rng = np.random.default_rng(
-        [seed, 1]
-    )  # independent of data that were made with the same seed
+    # independent of data that were made with the same seed
+    rng = np.random.default_rng([seed, 1])
     # Rubin's Bayesian bootstrap: each draw weights the queries by Dirichlet(1, …, 1), which is a
     # vector of gamma variables divided by their sum. Two queries of weight 1/2 are added, one
     # with the least possible value and one with the greatest. Without them, 10 queries with full

@@ -28,9 +28,8 @@ LARGEST: Final = float(np.finfo(np.float32).max)
 class ScoreBins(Counted):
     """Counts per score bin and group. If groups were merged, the last is ``other (n)``."""
 
-    edges: NDArray[
-        np.float64
-    ]  # shape (bins + 1,); a bin includes the lower edge, the last bin both edges
+    # shape (bins + 1,); a bin includes the lower edge, the last bin both edges
+    edges: NDArray[np.float64]
     groups: tuple[str, ...]  # sorted by value
     counts: NDArray[np.int64]  # shape (groups, bins)
     merged: int  # number of groups that were merged into the last one, or 0
@@ -269,9 +268,8 @@ def score_curves(
     is_usable = np.isfinite(frame["score"]) & (frame["score"].abs() <= largest)
     frame = frame[is_usable & frame["rank"].notna()]
     names = _query_names(hits, by)
-    keys = pd.Series(
-        table[by].to_pylist(), dtype="object"
-    )  # pandas cannot group by numbers of 16 bits
+    # pandas cannot group by numbers of 16 bits
+    keys = pd.Series(table[by].to_pylist(), dtype="object")
     groups = list(frame.groupby(keys, sort=False, dropna=False))
     curves = []
     for value, group in groups[:top]:
@@ -439,9 +437,8 @@ def _squares(vectors: pa.Array) -> NDArray[np.float64]:
     """Return the sum of squares of each vector."""
     values = vectors.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
     rows = pc.list_parent_indices(vectors).to_numpy()
-    with np.errstate(
-        over="ignore"
-    ):  # a length that overflows is not finite, and is not counted
+    with np.errstate(over="ignore"):
+        # a length that overflows is not finite, and is not counted
         return np.bincount(
             rows, weights=values * values, minlength=len(vectors)
         ).astype(np.float64)

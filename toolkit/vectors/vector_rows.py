@@ -49,9 +49,8 @@ class VectorBatch:
 
     namespaces: list[str]
     ids: list[str]
-    dense: list[
-        tuple[Positions, Matrix]
-    ]  # per dimension: the positions of rows, and their vectors
+    # per dimension: the positions of rows, and their vectors
+    dense: list[tuple[Positions, Matrix]]
     sparse: Hashes  # of sparse vectors
     data: list[str]
     metadata: list[str | None]
@@ -149,9 +148,8 @@ class VectorTables:
                 f"an array of shape {matrix.shape}",
                 "a matrix of numbers, one row per vector",
             )
-        with np.errstate(
-            over="ignore"
-        ):  # numbers beyond float32 are not finite, as in other containers
+        with np.errstate(over="ignore"):
+            # numbers beyond float32 are not finite, as in other containers
             flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
         if not matrix.shape[1]:
             return pa.table({"vector": pa.nulls(len(matrix))})
@@ -256,9 +254,8 @@ def _sparse(batch: pa.RecordBatch) -> Hashes:
     lengths, values = zip(*(_flat(column) for column in columns), strict=True)
     if (lengths[0] != lengths[1]).any():
         raise ValueError
-    bits = (values[1].astype(np.float32) + np.float32(0)).view(
-        np.uint32
-    )  # -0.0 becomes 0.0
+    # -0.0 becomes 0.0
+    bits = (values[1].astype(np.float32) + np.float32(0)).view(np.uint32)
     pairs = pd.util.hash_array(pd.util.hash_array(values[0].astype(np.float64)) + bits)
     np.add.at(hashes, np.repeat(np.arange(batch.num_rows), lengths[0]), pairs)
     hashes[lengths[0] > 0] |= np.uint64(1)  # 0 means no vector
@@ -314,9 +311,8 @@ class IndexRows:
     usual: dict[str, int]
     sampled: dict[str, tuple[Positions, Matrix]]
     fields: dict[str, dict[str, FieldCounts]]
-    constant: dict[
-        str, dict[int, float]
-    ]  # by namespace: dimensions with one value in all rows
+    # by namespace: dimensions with one value in all rows
+    constant: dict[str, dict[int, float]]
     columns: list[str]
     is_sample: bool
 
@@ -426,9 +422,10 @@ def _text_hashes(texts: list[str]) -> Hashes:
 
 def _hashes(matrix: Matrix) -> Hashes:
     """Return a hash of 64 bits per row, which is equal for equal rows."""
+    # -0.0 becomes 0.0
     bits = (
         np.ascontiguousarray(matrix + np.float32(0)).view(np.uint32).astype(np.uint64)
-    )  # -0.0 becomes 0.0
+    )
     factors = np.random.default_rng(0).integers(
         0, 2**64, matrix.shape[1], dtype=np.uint64
     ) | np.uint64(1)

@@ -82,9 +82,8 @@ def shared_text(template: str, lines: Sequence[str]) -> str | None:
     # short, so the choice is "not found in".
     parts = [part.strip(" :,;()[]'\"=") for part in _PLACEHOLDER.split(template)]
     parts = [part for part in parts if len(part) >= _SHORT]
-    parts.sort(
-        key=lambda part: min(len(part), _LONG), reverse=True
-    )  # of equal ones, the first stays first
+    # of equal ones, the first stays first
+    parts.sort(key=lambda part: min(len(part), _LONG), reverse=True)
     for part in parts:
         if all(names_error(line, (part,)) for line in lines):
             return part

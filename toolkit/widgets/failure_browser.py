@@ -556,10 +556,11 @@ class FailurePanel(Panel):
             else:
                 self._arrange(value)
         elif kind == "sort" and content.get("name") in list(SORTABLE):
+            # by the same column again: the other way round
             name, value = (
                 content["name"],
                 self.value,
-            )  # by the same column again: the other way round
+            )
             self._change(
                 sort_by=name, ascending=value.sort_by != name or not value.ascending
             )

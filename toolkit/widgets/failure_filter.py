@@ -317,9 +317,8 @@ class FailureFilterPanel(SourcePanel):
             # Each list is counted with all other controls, and not with the list itself. Otherwise, all
             # values but the chosen ones would have a count of 0.
             counts = count_choices(self._known, self.value, tuple(self.choices))
-        except (
-            InputError
-        ):  # the frame lacks a column of the filter: `matching` reports it
+        except InputError:
+            # the frame lacks a column of the filter: `matching` reports it
             counts = count_choices(self._known, FailureFilter(), tuple(self.choices))
         # an error line with a secret would be offered masked, and find nothing
         errors = self._errors.count(counts["error"])
@@ -428,9 +427,8 @@ class FailureFilterPanel(SourcePanel):
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         self._kept.origin = self._requested
-        if self._known is None and len(
-            frame
-        ):  # no rows would leave nothing to choose from
+        if self._known is None and len(frame):
+            # no rows would leave nothing to choose from
             self._learn(frame)
         self._show_first(frame)
         loaded = counted(len(frame), "failure")

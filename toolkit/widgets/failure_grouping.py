@@ -66,9 +66,8 @@ class Brush(Control):
     starts = synced(traitlets.List(traitlets.Int()))
     counts = synced(traitlets.List(traitlets.Int()))
     series = synced(traitlets.List(traitlets.Dict()))
-    gaps = synced(
-        traitlets.List(traitlets.Bool())
-    )  # True for bars that may lack failures
+    # True for bars that may lack failures
+    gaps = synced(traitlets.List(traitlets.Bool()))
     limit = synced(traitlets.Float())
     width = synced(traitlets.Int(1))
     selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
@@ -172,7 +171,8 @@ def _of_file(path: str) -> GroupRules | None:
     except (
         OSError,
         ValueError,
-    ):  # no file can have this name: reading raises a better error
+    ):
+        # no file can have this name: reading raises a better error
         exists = True
     return GroupRules.read(path) if exists else None
 
@@ -386,9 +386,8 @@ class FailureGrouping:
             with changing(path):
                 known = _of_file(self.path)
                 if attempt == _ATTEMPTS - 1:
-                    self._learn(
-                        known
-                    )  # others learn all the time: they have to wait now
+                    # others learn all the time: they have to wait now
+                    self._learn(known)
                 if known is None or self._knows(known):
                     rules = self._edited(edit, known or self.rules)
                     write_rules(rules, path)
@@ -430,9 +429,8 @@ class FailureGrouping:
             gaps=gaps_of(self._frame),
             tz=self._zone,
         )
-        coloured = failure_trend(table, by="group", top=COLOURED).groups[
-            :COLOURED
-        ]  # also recent groups
+        # also recent groups
+        coloured = failure_trend(table, by="group", top=COLOURED).groups[:COLOURED]
         numbers = {group: number for number, group in enumerate(coloured)}
         self.colours = {
             group: numbers.get(group, COLOURED) for group in self.trend.groups

@@ -65,9 +65,8 @@ _SEARCHED: Final = tuple(
     column.name for column in FAILURE_COLUMNS if column.kind in _TEXTS
 )
 _WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
-_MODULES: Final = re.compile(
-    r"^(?:[a-z_]\w*\.)+(?=[A-Z])"
-)  # before the name of an exception
+# before the name of an exception
+_MODULES: Final = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
 _CREATED: Final = "≥ "  # before a creation time, if the time of failure is not known
 # before an estimated time, if the clock of the destination is wrong
 _ESTIMATED: Final = "≈ "
@@ -212,10 +211,11 @@ class FailureRows:
         if not (addresses := _addresses(frame, "workflow_url")) and (
             urls := _addresses(frame, "url")
         ):
+            # plain messages belong to no workflow
             self._address, addresses = (
                 "url",
                 urls,
-            )  # plain messages belong to no workflow
+            )
         self.columns = {
             self._address if name == "workflow_url" else name: label
             for name, label in COLUMNS.items()
@@ -224,9 +224,8 @@ class FailureRows:
         if self._address == "url":
             self.columns["url"] = "Address"
         _, self._shared = without_prefix(addresses)
-        if (
-            len(addresses) == 1 and "://" in addresses[0]
-        ):  # a person knows an address by the end
+        if len(addresses) == 1 and "://" in addresses[0]:
+            # a person knows an address by the end
             self._shared = addresses[0].rsplit("/", 2)[0] + "/"
         self.without_time = "failed_at" in frame.columns and bool(
             frame["failed_at"].isna().any()
@@ -306,9 +305,8 @@ class FailureRows:
             text = SHORT_STATES.get(text, text)
         if name == self._address:
             text = text.removeprefix(self._shared)
-        if (
-            name == "error"
-        ):  # without the package, so that the name of the exception is not truncated
+        if name == "error":
+            # without the package, so that the name of the exception is not truncated
             text = _MODULES.sub("", text)
         return visible(shorten(text, _LONGEST))
 

@@ -311,9 +311,8 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             for inner in wanted
         ]
         removed: list[ConditionRow | FilterGroup] = []
-        if kinds != [
-            *map(type, self.parts)
-        ]:  # else the controls stay, so that they keep the focus
+        if kinds != [*map(type, self.parts)]:
+            # else the controls stay, so that they keep the focus
             removed, self.parts = (
                 self.parts,
                 [kind(self._editor, self) for kind in kinds],

@@ -370,9 +370,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         showing = threading.Lock()
 
         def show(progress: JobProgress) -> None:
-            with (
-                showing
-            ):  # a late report must not replace the message of a call that has ended
+            with showing:
+                # a late report must not replace the message of a call that has ended
                 if self._job is job:
                     self._progressed(progress)
 

@@ -75,9 +75,8 @@ class LimitField(TextField):
         with suppress(ValueError):
             number = int(text) if self._name != "stop_above" else _share(text)
         given: dict[str, Any] = {self._name: number}
-        return getattr(
-            Limits(**given), self._name
-        )  # raises an `InputError` for other values
+        # raises an `InputError` for other values
+        return getattr(Limits(**given), self._name)
 
 
 def _share(text: str) -> float:
@@ -260,9 +259,8 @@ class RedrivePanel(Panel):
             if job.due:
                 with suppress(InputError):  # of the ledger: the run continues
                     job.progress.waits_for = self._waits_for(plan)
-            with suppress(
-                Cancelled
-            ):  # `stop` ends the run, with everything that was sent in the ledger
+            with suppress(Cancelled):
+                # `stop` ends the run, with everything that was sent in the ledger
                 job.step(done, total)
 
         return run_redrive(

@@ -50,8 +50,7 @@ def code_markup(code: str) -> str:
     """
     lines = code.split("\n")
     if (more := len(lines) - _LINES) > 0:
-        lines[_LINES - 2 : -2] = [
-            f"    # … {more:,} more lines"
-        ]  # the last two end the list
+        # the last two end the list
+        lines[_LINES - 2 : -2] = [f"    # … {more:,} more lines"]
     shown = escape_wrapping("\n".join(lines))
     return f'<pre class="tk-code" tabindex="0">{shown}</pre>'

@@ -149,9 +149,8 @@ class QueryPanel(Panel):
 
     def _checked(self, value: Any) -> VectorQuery | None:
         if value is None and self._pending is not None and not self._reading:
-            self._show(
-                None
-            )  # already None, so observers are not called: an id that is not fetched yet
+            # already None, so observers are not called: an id that is not fetched yet
+            self._show(None)
         return (
             None
             if value is None

@@ -113,10 +113,11 @@ class VectorMapPanel(Panel):
     """
 
     _styles = ("style.css", "vectors.css", "map.css")
+    # the last filter, and the points that it selected
     _filter: tuple[str, tuple[Key, ...]] = (
         "",
         (),
-    )  # the last filter, and the points that it selected
+    )
     _values: pd.Series[Any] | None = None  # the values that colour the points
 
     def __init__(

@@ -83,9 +83,8 @@ def _run_jupyter(port: int, *, browser: bool) -> None:
     if os.geteuid() == 0:
         # usual in containers; JupyterLab listens on this machine only, and asks for a token
         arguments.append("--allow-root")
-    arguments.append(
-        "--ServerApp.log_level=ERROR"
-    )  # JupyterLab prints the address at any level
+    # JupyterLab prints the address at any level
+    arguments.append("--ServerApp.log_level=ERROR")
     first_notebook = min(Path().glob("*.ipynb"), default=None)
     if first_notebook is not None:
         arguments.append(str(first_notebook))

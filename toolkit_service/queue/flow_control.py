@@ -70,9 +70,8 @@ class KeyUse(msgspec.Struct):
     settings: KeySettings = _NO_SETTINGS
     limits: FlowLimits | None = None
     running: int = 0
-    counting: deque[int] = msgspec.field(
-        default_factory=deque
-    )  # the times when deliveries stop counting
+    # the times when deliveries stop counting
+    counting: deque[int] = msgspec.field(default_factory=deque)
     resets: int = 0
 
     def is_free(self, now_ms: int) -> bool:

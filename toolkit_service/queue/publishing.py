@@ -43,9 +43,8 @@ Term: TypeAlias = Callable[[float], float]
 _TEXT: Final = re.compile(
     r"(?:[ \t]*(?:[0-9]{1,20}(?:\.[0-9]{1,20})?(?![\w.])|[a-z]+(?![\w.])|,(?![ \t]*\))|[-+*/()]))*[ \t]*"
 )
-_ZEROS: Final = re.compile(
-    r"(?<![\w.])0+(?=[0-9])"
-)  # leading zeros, an error in Python
+# leading zeros, an error in Python
+_ZEROS: Final = re.compile(r"(?<![\w.])0+(?=[0-9])")
 _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip

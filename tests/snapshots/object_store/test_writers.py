@@ -42,9 +42,8 @@ _NEW = {
 @pytest.fixture
 def place(s3: SimpleNamespace, made: SimpleNamespace) -> SimpleNamespace:
     """Syncs to one snapshot, and what it holds."""
-    quick = s3.server.filesystem(
-        allow_delayed_open=True
-    )  # small objects in one request
+    # small objects in one request
+    quick = s3.server.filesystem(allow_delayed_open=True)
 
     def sync(
         *rows: Any,

@@ -213,10 +213,11 @@ def test_a_try_counts_also_when_the_service_is_killed_meanwhile(
         service.start()
         with client(service) as http:
             assert wait_for(http, 1) == [path]
+    # one that is not recorded when the kill comes is sent again
     assert destination.requests[path] in (
         4,
         5,
-    )  # one that is not recorded when the kill comes is sent again
+    )
 
 
 def test_a_try_that_cannot_be_settled_with_its_reports_is_settled_without(

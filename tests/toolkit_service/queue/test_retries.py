@@ -252,9 +252,8 @@ def test_a_day_of_retries_of_many_messages(
     start: Callable[..., Service], server: Server
 ) -> None:
     """Fifty messages that always fail are all in the DLQ after a turned day, each tried four times."""
-    service = start(
-        concurrency=4
-    )  # the small destination resets connections when many are opened at once
+    # the small destination resets connections when many are opened at once
+    service = start(concurrency=4)
     failing(server)
     for number in range(50):
         service.publish(f"{server.url}/{number}")

@@ -139,9 +139,8 @@ def test_times_missed_while_it_was_down_count_once(
         service.wait(lambda: settled(service, server) == 2)
         assert shown(service, schedule)["nextScheduleTime"] == clock.now_ms() + 60_000
     for count in range(3, 6):
-        with served(
-            clock=clock
-        ) as service:  # a restart between any two times makes none twice
+        with served(clock=clock) as service:
+            # a restart between any two times makes none twice
             assert settled(service, server) == count - 1
             service.clock.advance(seconds=60)
             service.wait(

@@ -181,9 +181,8 @@ def test_a_repeated_wait_is_registered_once(service: Service, server: Server) ->
     assert len(endpoint.waiters()) == 1
     service.http.post("/v2/notify/paid", content=b"1")
     service.wait(lambda: endpoint.ended)
-    service.wait(
-        lambda: endpoint.wait("wfr_a", "paid").status_code == 404
-    )  # once the run has ended, too
+    # once the run has ended, too
+    service.wait(lambda: endpoint.wait("wfr_a", "paid").status_code == 404)
 
 
 def test_waits_and_events_survive_a_restart(

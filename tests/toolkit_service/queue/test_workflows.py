@@ -649,9 +649,8 @@ def test_a_step_whose_delivery_was_cut_off_runs_again_and_counts_once(
 
         def respond(request: Any) -> Any:
             reply = app.respond(request)
-            if (
-                len(json.loads(request.body)) == 1
-            ):  # the delivery that made the first step run
+            if len(json.loads(request.body)) == 1:
+                # the delivery that made the first step run
                 released.wait(20)
             return reply
 

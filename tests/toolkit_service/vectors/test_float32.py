@@ -93,9 +93,8 @@ def test_hits_tied_in_float32_are_found_beyond_the_last_rank() -> None:
     """Of rows whose scores differ in float64 alone, the first inserted are the best, whatever top_k is."""
     numbers = np.random.default_rng(8)
     scales = numbers.uniform(0.5, 2, 5000)
-    vectors = (np.outer(scales, [0.1, 0.7, 0.3])).astype(
-        np.float32
-    )  # all point nearly the same way
+    # all point nearly the same way
+    vectors = (np.outer(scales, [0.1, 0.7, 0.3])).astype(np.float32)
     rows = NamespaceRows(3, list)
     rows.put([f"v{n}" for n in range(5000)], range(1, 5001), vectors)
     query = np.array([0.1, 0.7, 0.3])

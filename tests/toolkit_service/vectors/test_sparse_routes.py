@@ -136,9 +136,8 @@ def test_sparse_vectors_are_returned_on_request(filled: httpx.Client) -> None:
 
 def test_replacing_and_updating_moves_a_row(filled: httpx.Client) -> None:
     """Upserted and updated sparse vectors are found only at their new dimensions; other parts stay."""
-    result(
-        filled.post("/words/query", json={"sparseVector": sparse((1, 1))})
-    )  # what is held in memory moves too
+    # what is held in memory moves too
+    result(filled.post("/words/query", json={"sparseVector": sparse((1, 1))}))
     result(
         filled.post("/words/upsert", json={"id": "a", "sparseVector": sparse((50, 1))})
     )
