@@ -238,3 +238,9 @@ def test_a_filter_has_all_that_a_load_needs():
     assert FailureFilter(label="a").for_load(Redactor()).keep is None
     # a filter is checked once, when it is made
     assert FailureFilter.of(chosen) is chosen
+
+
+def test_labels_that_are_not_json_are_named() -> None:
+    """A row whose labels are plain text raises an error that names the column and an example."""
+    with pytest.raises(InputError, match=r"labels.*JSON list"):
+        FailureFilter(label="eu").matches({"dlq_id": "a", "labels": "eu, beta"})

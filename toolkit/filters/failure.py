@@ -524,9 +524,20 @@ def _row_values(row: Mapping[str, Any], field: FilterField) -> list[object]:
     for name in dict.fromkeys((*field.columns, *field.members)):
         value = _none_if_missing(row.get(name))
         if name == "labels" and isinstance(value, str):
-            value = json.loads(value)
+            value = _labels_of_text(value)
         values += _comparable_values(value)
     return values
+
+
+def _labels_of_text(text: str) -> object:
+    """Return the labels of a cell of a frame, which is a JSON array."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise InputError(
+            "cannot compare the column 'labels' of this row: got text that is not JSON;"
+            ' expected a JSON list of strings, for example ["eu","beta"]'
+        ) from None
 
 
 def _comparable_values(value: Any) -> Iterable[object]:
