@@ -235,6 +235,14 @@ def _of_problems(found: Facts, values: dict[str, Any], sections: Any) -> None:
     for row in explained:
         fact = f"failures of explanation {row['explanation']}"
         found.add(fact, "problem", row["failures"])
+        # the number of an action is the one of the row, or the row tells both
+        selected = first(r"([\d,]+)$", row["action"])
+        told = first(r"([\d,]+) of this kind", row["reason"])
+        if told is None and selected is not None:
+            told = row["failures"]
+        fact = f"failures that the action of explanation {row['explanation']} selects"
+        found.add(fact, "action", selected)
+        found.add(fact, "row", told)
     if "why" in sections:
         (rows, _), *_ = tables(sections["why"])
         found.add("ongoing", "why", sum(row["ongoing"] for row in rows) or None)

@@ -193,6 +193,9 @@ class _Problems:
         advice = recommended(story.found_class)
         action = f"{advice.brief} {story.waiting:,}"
         reason, link = _reason(story.found_class), f"action-{number}"
+        if story.waiting != story.observed:
+            # the condition of the code also selects failures outside of the episodes, or misses gone ones
+            reason += f"; {story.waiting:,} of this kind are in the queue"
         if story.of_all:
             action, reason = _OF_ALL, _OF_ALL_REASON
         if not story.waiting:
