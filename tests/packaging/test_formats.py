@@ -22,7 +22,7 @@ FORMATS = {
         "queue database": 2, "vector database": 3,
     },
     "0.2.0": {
-        "snapshot layout": 2, "snapshot schema": 7, "snapshot index": 7, "checkpoint": 2,
+        "snapshot layout": 3, "snapshot schema": 7, "snapshot index": 7, "checkpoint": 2,
         "signatures": 6, "plan": "redrive-plan/2", "ledger": 2, "heartbeat": 1,
         "failure report": "failure-report/7", "index report": "index-report/2",
         "queue database": 4, "vector database": 3,
