@@ -8,12 +8,24 @@ import sys
 
 import pytest
 
-from tests.tiers import DEAR_MODULES, DEAR_STEP, ROOT
+from tests.tiers import DEAR_MODULES, DEAR_STEP, ROOT, SLOWEST_FUNCTIONS
 
 
 def test_every_dear_module_exists():
     """A module that is renamed would return to the first tier unseen."""
     assert [name for name in DEAR_MODULES if not (ROOT / name).is_file()] == []
+
+
+def test_every_slow_function_exists():
+    """A function that is renamed would return to the first tier unseen."""
+    missing = []
+    for line in sorted(SLOWEST_FUNCTIONS):
+        path, _, function = line.partition("::")
+        name = function.rpartition(".")[2]
+        file = ROOT / path
+        if not file.is_file() or name not in file.read_text("utf-8"):
+            missing.append(line)
+    assert missing == []
 
 
 def collected(path: str, marks: str) -> set[str]:

@@ -10,6 +10,7 @@ The second tier contains, marked `exhaustive` when tests are collected:
    tier runs every 120th.
 3. Of the modules that `dear_modules.txt` lists, two of three functions: their tests make a report, start
    processes or write snapshots, and took half of the time of the first tier.
+4. The functions that `slowest_functions.txt` lists, because a case took four seconds or more.
 
 This module also decides which tests share a worker: those that use a fixture of their module, so that the
 fixture is built once and not once per worker.
@@ -31,15 +32,21 @@ MOST_CASES = 4
 MOST_SLOW_CASES = 2
 """Cases of a slow test in the first tier, if it is the one that stays there for its module."""
 
-DEAR_MODULES = frozenset(
-    line
-    for line in (Path(__file__).parent / "dear_modules.txt").read_text().splitlines()
-    if not line.startswith("#")
-)
+
+def _listed(name: str) -> frozenset[str]:
+    """Return the lines of a list in this folder."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    return frozenset(line for line in lines if not line.startswith("#"))
+
+
+DEAR_MODULES = _listed("dear_modules.txt")
 """Modules with expensive tests, as paths from the project's folder."""
 
 DEAR_STEP = 3
 """Of a dear module, the first tier runs the first function, and then every function after this many."""
+
+SLOWEST_FUNCTIONS = _listed("slowest_functions.txt")
+"""Slow functions and doctests, as ``path::name`` without the cases."""
 
 MOST_IN_A_GROUP = 60
 """Tests of a module that share a worker. More would leave the other workers idle at the end."""
@@ -53,6 +60,7 @@ def mark_tiers(items: list[pytest.Item]) -> None:
     _mark_slow_tests(items)
     _mark_most_cases(items)
     _mark_dear_modules(items)
+    _mark_slowest_functions(items)
 
 
 def _mark_slow_tests(items: list[pytest.Item]) -> None:
@@ -113,6 +121,14 @@ def _mark_dear_modules(items: Iterable[pytest.Item]) -> None:
         numbers = functions[item.path]
         number = numbers.setdefault(_function(item), len(numbers))
         if number % DEAR_STEP:
+            item.add_marker("exhaustive")
+
+
+def _mark_slowest_functions(items: Iterable[pytest.Item]) -> None:
+    """Leave slow functions to the second tier, also if they are the only ones of their module."""
+    for item in items:
+        path = item.path.relative_to(ROOT).as_posix()
+        if f"{path}::{_function(item)}" in SLOWEST_FUNCTIONS:
             item.add_marker("exhaustive")
 
 
