@@ -41,9 +41,10 @@ class Retries:
 
     def __post_init__(self) -> None:
         if self.count is not None:
-            count("Retries", self.count)
+            count("Retries, from count", self.count)
         if self.delay is not None:
-            header_value("Retry-Delay", retry_delay("Retry-Delay", self.delay))
+            header = "Retry-Delay, from delay"
+            header_value(header, retry_delay(header, self.delay))
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class FlowControl:
     period: Duration | None = None
 
     def __post_init__(self) -> None:
-        header_value("Flow-Control-Key", self.key)
+        header_value("Flow-Control-Key, from key", self.key)
         self.limits()
 
     def limits(self) -> str | None:
