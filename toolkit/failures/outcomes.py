@@ -179,10 +179,12 @@ def find_retry_outcomes(
     """
     doing = "finding out what became of entries"
     columns = ["dlq_id", "workflow_url", "workflow_run_id"]
-    select(before, columns, doing=doing)  # raises if it is not a frame
-    names = opened(before, doing=doing).names
+    select(before, columns, doing=doing, name="before")  # raises if it is not a frame
+    names = opened(before, doing=doing, name="before").names
     history = [name for name in _LOOKS if name in names]
-    table = select_timed(before, [*columns, *history], doing=doing).table()
+    table = select_timed(
+        before, [*columns, *history], doing=doing, name="before"
+    ).table()
     frame = pd.DataFrame(
         {name: table[name].to_pylist() for name in columns}, dtype=object
     )

@@ -340,10 +340,9 @@ def new_and_gone(before: AnyFrame, after: AnyFrame) -> NewAndGone:
     new: 10 (..., …); gone: 0; new workflows: 0
     """
     doing = "comparing failures"
-    later = select_timed(after, ["dlq_id", "workflow_url"], doing=doing).table()
-    earlier = select(
-        before, ["dlq_id", "workflow_url"], doing=doing, name="before"
-    ).table()
+    columns = ["dlq_id", "workflow_url"]
+    later = select_timed(after, columns, doing=doing, name="after").table()
+    earlier = select(before, columns, doing=doing, name="before").table()
     known = {None, *earlier["dlq_id"].to_pylist()}
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
     by_age = sorted(

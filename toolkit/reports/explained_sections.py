@@ -264,7 +264,7 @@ class Explained:
         number = len(self.evidence.groups)
         yield self._section(
             "groups", "Groups of failures",
-            f"{counted(self.evidence.total, 'failure')} in {counted(number, 'group')} by the errors of the responses.",
+            f"{counted(self.evidence.total, 'failure')} in {counted(number, 'group')} by their errors.",
             table("Groups, the largest first, with an example of each", columns, rows,
                   left_out=max(number - _GROUPS, 0), more="more groups"),
             code=fill("tk.group_failures(failures)"), whole=True,

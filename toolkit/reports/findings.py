@@ -411,6 +411,8 @@ def _comparison(
     if previous is None:
         return None
     doing = "comparing failures"
+    # errors name the argument of the report
+    select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous")
     changes = new_and_gone(previous, failures)
     count, previous_count = (
         select(frame, ["dlq_id"], doing=doing).table().num_rows
