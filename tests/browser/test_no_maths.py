@@ -145,6 +145,10 @@ def notebook(chromium, lab):
             ".control mjx-container"
         ).wait_for()  # outputs are typeset in their order
         opened.page.wait_for_timeout(1_000)
+        # reports in a notebook are folded; the texts are read as after a click on each part
+        opened.page.evaluate(
+            "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
+        )
         yield opened
 
 
