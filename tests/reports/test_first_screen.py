@@ -97,6 +97,13 @@ def test_forms_have_the_same_first_lines(report: FailureReport) -> None:
     assert report.to_dict()["headline"] == report.headline
 
 
+def test_markdown_has_the_reason_of_each_action(report: FailureReport) -> None:
+    """Forms without links give the reason next to the action, with the number that its code selects."""
+    markdown = report.to_markdown()
+    for problem in report.to_dict()["problems"]:
+        assert problem["reason"] in markdown
+
+
 def test_a_problem_that_returns_is_back_again() -> None:
     """An error with an earlier episode that fails again today is neither new nor steady."""
     text = "disk is full"

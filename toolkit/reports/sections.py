@@ -201,13 +201,13 @@ def board_table(board: ReportBoard) -> ReportTable:
     rows = [
         (
             problem.title, problem.state, problem.where, problem.since_text, problem.failures,
-            problem.rate_text, problem.failure_class, problem.action,
+            problem.rate_text, problem.failure_class, problem.action, problem.reason,
         )
         for problem in board.problems
     ]  # fmt: skip
     columns = [
         "problem", "state", "in", "since", "#failures", ReportColumn("rate", missing=""), "class",
-        ReportColumn("do next", missing=""),
+        ReportColumn("do next", missing=""), ReportColumn("why", missing=""),
     ]  # fmt: skip
     return table(board.caption, columns, rows)
 
