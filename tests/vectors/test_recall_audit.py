@@ -8,6 +8,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.vectors.recall_audit import recall_by_group, recall_over_queries
 from toolkit_service.demo.local_service import LocalService
 
 ROWS, DIMENSION = 3000, 48
@@ -81,6 +82,81 @@ def test_exact_and_approximate_namespaces_are_judged_apart(services):
     nearest = [f"v{n}" for n in np.argsort(-exact) if f"v{n}" != worst["query"]][:10]
     assert set(worst["missed"]) <= set(nearest)
     assert len(worst["missed"]) == round(10 * (1 - worst["share"]))
+
+
+def test_the_verdict_is_that_of_the_worst_group(services):
+    """Filters with exact search do not hide a search that misses, and a stored vector counts once."""
+    service, matrix = services[0]["poor"], services[1]
+    caught_up(service, matrix)
+    vectors = tk.load_vectors(service, namespace="", progress=False)
+    filters = ["", *(f"n < {most}" for most in range(20, 32, 2))]
+    audit = tk.audit_recall(service, vectors, sample=60, filter=filters)
+    by = audit.by.set_index("filter")
+    assert (by["share"].drop("") == 1).all()
+    assert audit.worst_group["filter"] == ""
+    assert not audit.trusted
+    assert (
+        f"misses neighbours: it returns {by.loc['', 'share']:.1%}".replace("%", " %")
+        in audit.verdict
+    )
+    assert "of 60 stored vectors without a filter" in audit.verdict
+    assert "the worst of 7 groups" in audit.verdict
+    assert len(audit.overall.per_query) == 60
+
+
+@pytest.mark.slow
+def test_a_query_with_several_filters_is_one_query():
+    """The interval over all groups contains the true recall as often as it should."""
+    true, contained = 0.9, 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        query_recall = rng.beta(1.8, 0.2, 60)
+        frame = pd.DataFrame(
+            {
+                "namespace": "",
+                "filter": np.repeat([f"n < {number}" for number in range(7)], 60),
+                "query": np.tile(np.arange(60).astype(str), 7),
+                "share": np.tile(query_recall, 7),
+            }
+        )
+        found = recall_over_queries(frame, k=10, seed=seed)
+        contained += found.low <= true <= found.high
+    assert contained >= 184
+
+
+@pytest.mark.parametrize(
+    ("shares", "counts", "trusted"),
+    [
+        ([1.0, 1.0, 1.0], [100, 100, 6], True),
+        ([1.0, 0.8, 1.0], [100, 100, 100], False),
+        ([1.0, 1.0, 0.9], [200, 200, 4], True),
+        ([1.0, 1.0, 0.0], [200, 200, 20], False),
+    ],
+)
+def test_small_groups_alarm_only_if_they_must_be_bad(shares, counts, trusted):
+    """Four queries with one miss among them do not make a search doubtful; twenty without a hit do."""
+    groups = []
+    for number, (share, count) in enumerate(zip(shares, counts, strict=True)):
+        queries = [str(query) for query in range(count)]
+        groups.append(
+            pd.DataFrame(
+                {
+                    "namespace": f"space {number}",
+                    "filter": "",
+                    "query": queries,
+                    "share": share,
+                }
+            )
+        )
+    frame = pd.concat(groups, ignore_index=True)
+    by = recall_by_group(frame, {}, k=10, seed=0)
+    overall = recall_over_queries(frame, k=10, seed=0)
+    audit = tk.results.RecallAudit(
+        frame=frame.assign(score_gap=0.0, missed=[()] * len(frame)),
+        by=by, overall=overall, stored=True, changed=0, unknown=0, k=10,
+    )  # fmt: skip
+    assert audit.trusted is trusted
+    assert ("can be trusted" in audit.verdict) is trusted
 
 
 def test_queries_of_ones_own_and_a_snapshot(services, tmp_path):

@@ -47,7 +47,6 @@ from toolkit.vectors.vector_rows import VectorSource, VectorTables
 
 _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/2"
-_GOOD: Final = 0.95  # search with a lower recall needs attention; the recall audit uses the same limit
 _LISTED: Final = 5  # ids per cell at most
 _MAP_POINTS: Final = 800  # each point is drawn four times: in two widths and two themes
 _FIGURE: Final = 2.6  # height of a figure with one row, in inches
@@ -281,7 +280,7 @@ def _audited(
 
 def _steps(audits: _Audits) -> Iterator[_Step]:
     """Yield the next steps, the most urgent first: low recall, errors, stale vectors, then warnings."""
-    if isinstance(audits.recall, RecallAudit) and audits.recall.overall.low < _GOOD:
+    if isinstance(audits.recall, RecallAudit) and audits.recall.trusted is False:
         advice = "Let each search look at more vectors, or rebuild the index."
         yield advice, audits.recall.verdict, "(all)", None, ""
     findings = audits.health.frame
@@ -360,11 +359,13 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
     ]
     if (
         isinstance(audits.recall, RecallAudit)
-        and audits.recall.frame["share"].notna().any()
+        and (worst := audits.recall.worst_group) is not None
     ):
-        overall = audits.recall.overall
-        note = f"of the {audits.recall.k} nearest; {percent(overall.low)} to {percent(overall.high)}"
-        numbers.append(("% of neighbours returned", round(100 * overall.mean), note))
+        # the report sends no filters, so groups are namespaces
+        note = f"of the {audits.recall.k} nearest; {percent(worst['low'])} to {percent(worst['high'])}"
+        if len(audits.recall.by) > 1:
+            note += ", in the worst namespace"
+        numbers.append(("% of neighbours returned", int(100 * worst["share"]), note))
     if isinstance(audits.drift, VectorChanges):
         numbers.append(
             ("vectors changed", len(audits.drift.frame), f"of {audits.drift.rows:,}")
@@ -580,6 +581,7 @@ def _recall(recall: RecallAudit, code: Code, mask: _Mask) -> Iterator[Part]:
         "#low",
         "#high",
         "#score gap",
+        "judged",
     ]
     yield _table(
         "Neighbours returned, with the 95 % interval over queries", columns, recall.by

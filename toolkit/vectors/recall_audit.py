@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +16,7 @@ from toolkit.base.errors import InputError
 from toolkit.base.visible_text import visible
 from toolkit.drawing.result_bars import draw_recall
 from toolkit.drawing.style import ThemeName
-from toolkit.drawing.wording import counted, frame_table
+from toolkit.drawing.wording import counted, frame_table, shorten
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
@@ -38,6 +38,9 @@ from toolkit.vectors.vector_rows import (
 
 _DOING: Final = "auditing recall"
 _GOOD: Final = 0.95
+_ERROR: Final = 0.05  # chance of a wrong claim that some group misses neighbours
+_FEW: Final = 20  # with fewer queries, the mean of a group varies too much to blame it
+_SHOWN: Final = 60  # characters of a filter in the verdict
 _AT_ONCE: Final = 100  # queries per request
 _MISSED: Final = 10
 
@@ -58,7 +61,11 @@ class RecallAudit:
     by : pandas.DataFrame
         One row per namespace and filter: `namespace`, `filter`, `selectivity` (float64, the share of rows
         that the filter matches), `queries` (Int64), `share`, `low`, `high` (float64, the mean recall and the
-        95 % interval over queries), `score_gap`.
+        95 % interval over queries), `score_gap`, `judged` (``misses``, ``may miss``, ``good``, ``few
+        queries`` or ``unknown``).
+    overall : Recall
+        The recall over distinct queries. A query that is sent with several filters counts once, with its
+        mean recall.
     stored : bool
         Whether the queries were stored vectors. Each is left out of the results of its query. They are easier
         than real queries: on a poor index their recall is higher.
@@ -86,11 +93,27 @@ class RecallAudit:
     k: int
 
     @property
+    def worst_group(self) -> pd.Series[Any] | None:
+        """Return the row of `by` that decides the verdict; None if no recall is known."""
+        for judged in ("misses", "may miss", "good", "few queries"):
+            groups = self.by[self.by["judged"] == judged]
+            if len(groups):
+                return groups.loc[groups["share"].idxmin()]
+        return None
+
+    @property
+    def trusted(self) -> bool | None:
+        """Return whether the overall recall is high and no group is known to be worse; None if unknown."""
+        if self.worst_group is None:
+            return None
+        return self._judged == "can be trusted"
+
+    @property
     def verdict(self) -> str:
-        """Return one sentence with the recall, and the doubts about it."""
-        queries, count = self._queries, int(self.frame["share"].notna().sum())
-        if not count:
-            reason = f"none of {len(self.frame):,} {queries} has a neighbour"
+        """Return one sentence with the recall of the worst group, and the doubts about it."""
+        worst = self.worst_group
+        if worst is None:
+            reason = f"none of {len(self.overall.per_query):,} {self._queries} has a neighbour"
             if self.unknown:
                 reason = (
                     "none of the returned vectors is among the passed vectors:"
@@ -98,24 +121,42 @@ class RecallAudit:
                 )
             return f"Recall is not known: {reason}."
         overall = self.overall
-        if overall.low >= _GOOD:
-            judged = "can be trusted"
-        elif overall.high >= _GOOD:
-            judged = "may miss neighbours"
+        total = _percents(overall.mean, overall.low, overall.high)
+        of_worst = _percents(worst["share"], worst["low"], worst["high"])
+        groups = int((self.by["judged"] != "unknown").sum())
+        place = f"{_place(worst)}, the worst of {groups:,} groups"
+        neighbours = f"the {self.k} nearest neighbours of"
+        count = _known(overall)
+        if groups == 1:
+            told = f"{total} of {neighbours} {count:,} {self._queries}"
+        elif worst["judged"] in {"misses", "may miss"}:
+            told = f"{of_worst} of {neighbours} {worst['queries']:,} {self._queries} {place}; {total} of all"
         else:
-            judged = "misses neighbours"
-        doubt = ""
+            told = (
+                f"{total} of {neighbours} {count:,} {self._queries}; {of_worst} {place}"
+            )
+        return f"Search {self._judged}: it returns {told}{self._doubts(groups)}."
+
+    @property
+    def _judged(self) -> str:
+        """Return the judgement on the search: by the worst group, and by all queries together."""
+        judged = set(self.by["judged"])
+        if "misses" in judged or _is_surely_low(self.overall, _ERROR):
+            return "misses neighbours"
+        if "may miss" in judged or self.overall.low < _GOOD:
+            return "may miss neighbours"
+        return "can be trusted"
+
+    def _doubts(self, groups: int) -> str:
+        doubts = ""
+        few = int((self.by["judged"] == "few queries").sum())
+        if few and groups > 1:
+            doubts += f"; too few queries to judge {few:,} of the groups"
         if self.changed:
-            doubt += f"; {counted(self.changed, 'vector')} changed meanwhile"
+            doubts += f"; {counted(self.changed, 'vector')} changed meanwhile"
         if self.unknown:
-            doubt += f"; {self.unknown:,} returned vectors that are not among the passed ones are left out"
-        mean, low, high = (
-            share * 100 for share in (overall.mean, overall.low, overall.high)
-        )
-        return (
-            f"Search {judged}: it returns {mean:.1f} % [{low:.1f}, {high:.1f}] of "
-            f"the {self.k} nearest neighbours of {count:,} {queries}{doubt}."
-        )
+            doubts += f"; {self.unknown:,} returned vectors that are not among the passed ones are left out"
+        return doubts
 
     def worst(self, n: int = 5) -> pd.DataFrame:
         """Return the `n` queries with the lowest recall."""
@@ -296,33 +337,105 @@ def audit_recall(
         (one.namespace, one.filter): one.matched / max(one.rows, 1)
         for one, _, _ in searches
     }
-    by = []
-    for names, part in frame.groupby(["namespace", "filter"], sort=True):
-        place, chosen = map(str, names)
-        found = mean_recall(part["share"].tolist(), k=k, seed=seed)
-        shares = found.mean, found.low, found.high
-        by.append(
-            (
-                place,
-                chosen,
-                selectivity[place, chosen],
-                len(part),
-                *shares,
-                part["score_gap"].mean(),
-            )
-        )
     return RecallAudit(
         frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True),
-        by=typed_tuples(
-            by, namespace="str", filter="str", selectivity="float64", queries="Int64", share="float64",
-            low="float64", high="float64", score_gap="float64",
-        ),
-        overall=mean_recall(frame["share"].tolist(), k=k, seed=seed),
+        by=recall_by_group(frame, selectivity, k=k, seed=seed),
+        overall=recall_over_queries(frame, k=k, seed=seed),
         stored=queries is None,
         changed=changed,
         unknown=0 if is_loaded_now else unknown,
         k=k,
     )  # fmt: skip
+
+
+def recall_by_group(
+    frame: pd.DataFrame,
+    selectivity: Mapping[tuple[str, str], float],
+    *,
+    k: int,
+    seed: int,
+) -> pd.DataFrame:
+    """Return one row per namespace and filter: the mean recall, the 95 % interval, and a judgement."""
+    groups = list(frame.groupby(["namespace", "filter"], sort=True))
+    rows = []
+    for names, part in groups:
+        place, chosen = map(str, names)
+        shares = part["share"].tolist()
+        found = mean_recall(shares, k=k, seed=seed)
+        # The worst of many groups looks bad by chance, so the chance of a wrong claim is divided by their
+        # number (Bonferroni).
+        error = _ERROR / len(groups)
+        claimed = mean_recall(shares, k=k, seed=seed, error=error)
+        gap = np.nan
+        if "score_gap" in part:
+            gap = part["score_gap"].mean()
+        rows.append(
+            (
+                place,
+                chosen,
+                selectivity.get((place, chosen), np.nan),
+                len(part),
+                found.mean,
+                found.low,
+                found.high,
+                gap,
+                _group_judgement(found, claimed, error),
+            )
+        )
+    return typed_tuples(
+        rows, namespace="str", filter="str", selectivity="float64", queries="Int64", share="float64",
+        low="float64", high="float64", score_gap="float64", judged="str",
+    )  # fmt: skip
+
+
+def _group_judgement(found: Recall, claimed: Recall, error: float) -> str:
+    if np.isnan(found.mean):
+        return "unknown"
+    if _is_surely_low(claimed, error):
+        return "misses"
+    if found.mean < _GOOD and _known(found) >= _FEW:
+        return "may miss"
+    if found.low < _GOOD:
+        return "few queries"
+    return "good"
+
+
+def _is_surely_low(found: Recall, error: float) -> bool:
+    """Return whether the true recall is too low, with the given chance of a wrong claim."""
+    queries = _known(found)
+    if queries >= _FEW:
+        return found.high < _GOOD
+    # A bootstrap of few queries is too narrow: four queries with a recall of 0.9 have an upper end of 0.93.
+    # Hoeffding's inequality (1963) is true for any distribution between 0 and 1: with four queries, it
+    # claims a low recall below 0.27.
+    margin = np.sqrt(np.log(2 / error) / (2 * max(queries, 1)))
+    return bool(found.mean + margin < _GOOD)
+
+
+def _known(found: Recall) -> int:
+    return int(np.isfinite(found.per_query).sum())
+
+
+def recall_over_queries(frame: pd.DataFrame, *, k: int, seed: int) -> Recall:
+    """Return the recall over distinct queries: a query with several filters has its mean recall.
+
+    Results of one query with several filters are right or wrong together, so they are no evidence of their
+    own, and the interval would be too narrow if each counted.
+    """
+    per_query = frame.groupby(["namespace", "query"], sort=True)["share"].mean()
+    return mean_recall(per_query.tolist(), k=k, seed=seed)
+
+
+def _percents(mean: float, low: float, high: float) -> str:
+    return f"{mean * 100:.1f} % [{low * 100:.1f}, {high * 100:.1f}]"
+
+
+def _place(group: pd.Series[Any]) -> str:
+    """Return the name of a group, for example "in runbooks with the filter n < 30"."""
+    namespace = group["namespace"] or "the default namespace"
+    if not group["filter"]:
+        return f"without a filter in {namespace}"
+    return f"with the filter {shorten(group['filter'], _SHOWN)} in {namespace}"
 
 
 def _filters(value: Any) -> list[str]:

@@ -119,12 +119,17 @@ def recall(
     return mean_recall(per_query, k=k, seed=seed)
 
 
-def mean_recall(per_query: list[float], *, k: int, seed: int = 0) -> Recall:
-    """Return the mean of the recalls and the interval over queries. Unknown recalls (NaN) are ignored."""
+def mean_recall(
+    per_query: list[float], *, k: int, seed: int = 0, error: float = 0.05
+) -> Recall:
+    """Return the mean of the recalls and the interval over queries. Unknown recalls (NaN) are ignored.
+
+    `error` is the share of intervals that may miss the true mean.
+    """
     values = np.array([value for value in per_query if value == value])  # noqa: PLR0124 - not NaN
     if not values.size:
         return Recall(per_query, float("nan"), float("nan"), float("nan"), k)
-    low, high = _interval(values, seed)
+    low, high = _interval(values, seed, error=error)
     mean = float(values.mean())
     return Recall(per_query, mean, min(low, mean), max(high, mean), k)
 
@@ -207,8 +212,10 @@ def paired_difference(
     return mean, min(low, mean), max(high, mean)
 
 
-def _interval(values: _Floats, seed: int, *, least: float = 0.0) -> tuple[float, float]:
-    """Return the 95 % interval of a mean by a Bayesian bootstrap: weights from a Dirichlet distribution."""
+def _interval(
+    values: _Floats, seed: int, *, least: float = 0.0, error: float = 0.05
+) -> tuple[float, float]:
+    """Return the interval of a mean by a Bayesian bootstrap: weights from a Dirichlet distribution."""
     # independent of data that were made with the same seed
     rng = np.random.default_rng([seed, 1])
     # Rubin's Bayesian bootstrap: each draw weights the queries by Dirichlet(1, …, 1), which is a
@@ -221,7 +228,7 @@ def _interval(values: _Floats, seed: int, *, least: float = 0.0) -> tuple[float,
     for start in range(0, _DRAWS, 500):
         weights = rng.standard_gamma(shape, (min(500, _DRAWS - start), known.size))
         means[start : start + weights.shape[0]] = weights @ known / weights.sum(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
+    low, high = np.quantile(means, [error / 2, 1 - error / 2])
     return float(low), float(high)
 
 
