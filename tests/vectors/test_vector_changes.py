@@ -152,7 +152,7 @@ def test_drift_of_new_documents_is_seen_and_of_like_ones_not():
     other = [
         row | {"vector": (np.roll(row["vector"], 7)).tolist()} for row in rows[600:]
     ]
-    changes = tk.compare_vectors(old, to_frame(rows[:600] + other))
+    changes = tk.compare_vectors(old, to_frame(rows[:600] + other), groups=str)
     assert changes.drift["low"][0] > 0.9
     assert "differ from old ones in the default namespace" in changes.verdict
 

@@ -38,6 +38,7 @@ from toolkit.service.vectors import IndexInfo, describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.receipt import Receipt
 from toolkit.vectors.calibration import Calibration, calibrate_threshold
+from toolkit.vectors.documents import Groups
 from toolkit.vectors.exact_comparison import SIMILARITIES
 from toolkit.vectors.health import VectorAudit, audit_vectors
 from toolkit.vectors.projection import VectorProjection, project_vectors
@@ -97,6 +98,7 @@ def report_index(
     queries: npt.ArrayLike | FrameLike | None = None,
     k: int = 10,
     precision: float = 0.9,
+    groups: Groups = None,
     similarity: str | None = None,
     namespace: Namespaces | None = None,
     sample: int = 300,
@@ -125,6 +127,8 @@ def report_index(
         Number of neighbours per query when recall is measured.
     precision : float
         Share of matches above the threshold, if `labels` are given.
+    groups : str or callable, optional
+        The document of each vector, as for `compare_vectors`.
     similarity : str, optional
         ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``, for vectors without a service. Default: cosine.
     namespace : str or sequence of str, optional
@@ -204,16 +208,21 @@ def report_index(
     ) as step:
         audits = _audited(
             service, source, previous, labels, info,
-            options=options, precision=precision, scale=scale, step=step,
+            options=options, precision=precision, scale=scale, groups=groups, step=step,
         )  # fmt: skip
     steps = list(_steps(audits))
     loaded = receipt_of(source)
-    given = {"previous": previous, "labels": labels, "queries": queries}
+    given = {
+        "previous": previous,
+        "labels": labels,
+        "queries": queries,
+        "groups": groups,
+    }
     lines = [_loading(service is not None, passed, source)]
     lines += [
         _as_passed(name, value) for name, value in given.items() if value is not None
     ]
-    codes = _codes(lines, options, labels is not None, precision, scale, seed)
+    codes = _codes(lines, options, labels is not None, precision, scale, groups, seed)
     sections = [_first(steps, audits.health), _index(info, audits.health)]
     sections += _audit_sections(audits, codes, clean.value)
     sections.append(
@@ -246,6 +255,7 @@ def _audited(
     options: Mapping[str, Any],
     precision: float,
     scale: str | None,
+    groups: Groups,
     step: Callable[[str], None],
 ) -> _Audits:
     """Run all audits. Return the reason for each audit that cannot run."""
@@ -272,7 +282,7 @@ def _audited(
         )
     step("comparing with the earlier state")
     if previous is not None:
-        drift = compare_vectors(previous, source, seed=seed)
+        drift = compare_vectors(previous, source, groups=groups, seed=seed)
     return _Audits(
         health=health, map=projected, recall=recall, scores=scores, drift=drift
     )
@@ -408,6 +418,7 @@ def _codes(
     labelled: bool,  # noqa: FBT001
     precision: float,
     scale: str | None,
+    groups: Groups,
     seed: int,
 ) -> dict[str, Code]:
     """Return code that computes each part again."""
@@ -423,6 +434,9 @@ def _codes(
     scored: dict[str, object] = {"precision": float(precision), "seed": seed}
     if scale is not None:
         scored["similarity"] = scale
+    compared: dict[str, object] = {"seed": seed}
+    if groups is not None:
+        compared["groups"] = variable("groups")
     return {
         "load": joined([fill("import toolkit as tk\n"), *lines]),
         "health": fill(
@@ -438,7 +452,7 @@ def _codes(
         ),
         "drift": fill(
             "changes = {call}\nchanges.plot()\nchanges.counts",
-            call=_COMPARE.write(variable("previous"), vectors, seed=seed),
+            call=_COMPARE.write(variable("previous"), vectors, **compared),
         ),
     }
 
@@ -447,7 +461,7 @@ _LOAD: Final = PublicCall("load_vectors", ("namespace",))
 _PROJECT: Final = PublicCall("project_vectors", ("sample", "seed"))
 _RECALL: Final = PublicCall("audit_recall", ("k", "sample", "seed", "queries"))
 _SCORE: Final = PublicCall("calibrate_threshold", ("precision", "similarity", "seed"))
-_COMPARE: Final = PublicCall("compare_vectors", ("seed",))
+_COMPARE: Final = PublicCall("compare_vectors", ("groups", "seed"))
 
 
 def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
@@ -614,7 +628,7 @@ def _drift(drift: VectorChanges, code: Code, mask: _Mask) -> Iterator[Part]:
             "Vectors that changed", [_NAMESPACE, "change", "#rows"], drift.counts
         )
     if len(drift.drift):
-        columns = [_NAMESPACE, "#AUC", "#low", "#high", "#energy", "#p"]
+        columns = [_NAMESPACE, "#AUC", "#low", "#high", "#energy", "#p", "documents"]
         yield _table(
             "New vectors compared with old ones: 0.5 is no difference",
             columns,

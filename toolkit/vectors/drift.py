@@ -19,7 +19,7 @@ _Floats = npt.NDArray[np.float64]
 _ROWS: Final = 1500  # of each side that are compared
 _FOLDS: Final = 5
 _DRAWS: Final = 1000
-_PERMUTATIONS: Final = 499
+PERMUTATIONS: Final = 499
 _RIDGE: Final = 1.0  # of the classifier, in units of the mean variance of the features
 _BLOCK: Final = 500
 
@@ -276,7 +276,7 @@ def _energy(
     names, inverse = np.unique(group, return_inverse=True)
     first = np.zeros(names.size, dtype=bool)
     first[inverse[later]] = True  # a group of both sides belongs to the later side
-    permuted = [rng.permutation(first) for _ in range(_PERMUTATIONS)]
+    permuted = [rng.permutation(first) for _ in range(PERMUTATIONS)]
     side = np.stack([first, *permuted], axis=1)[inverse].astype(np.float64)
     # For each division (a column of `side`, 1 for the later rows), with D the matrix of distances:
     #     inside  = sum of D within the later rows
@@ -297,7 +297,7 @@ def _energy(
     energy = np.where(count * other > 0, energy, 0.0)
     # The actual division is one of the possible ones, so it counts as well, and p is never 0.
     larger = int((energy[1:] >= energy[0] * (1 - 1e-12)).sum())
-    return max(float(energy[0]), 0.0), (1 + larger) / (1 + _PERMUTATIONS)
+    return max(float(energy[0]), 0.0), (1 + larger) / (1 + PERMUTATIONS)
 
 
 def _distances(rows: _Floats) -> _Floats:

@@ -98,7 +98,7 @@ class RecallAudit:
         for judged in ("misses", "may miss", "good", "few queries"):
             groups = self.by[self.by["judged"] == judged]
             if len(groups):
-                return groups.loc[groups["share"].idxmin()]
+                return groups.iloc[int(groups["share"].to_numpy().argmin())]
         return None
 
     @property

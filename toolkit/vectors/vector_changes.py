@@ -16,7 +16,8 @@ from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, describe_condition, frame_table
 from toolkit.failures.explaining import Explanation, explain_change
 from toolkit.tables.text import clean
-from toolkit.vectors.drift import drift
+from toolkit.vectors.documents import DocumentFinder, Groups
+from toolkit.vectors.new_vectors import drift_sentences, drifts
 from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.vector_rows import (
     IndexRows,
@@ -55,14 +56,8 @@ _SIDES: Final = {
     "after": "the state after has none",
     "neither": "neither state has any",
 }
-_CHUNK: Final = (
-    "#"  # by convention between the id of a document and the number of a chunk
-)
-_CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
-_LEAST: Final = 20  # vectors of a namespace that are needed to compare distributions
 _FIELDS: Final = 12  # metadata fields that are compared
 _VALUES: Final = 50  # different values of such a field, at most
-_DRIFT: Final = ("auc", "low", "high", "energy", "p_value")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -80,7 +75,8 @@ class VectorChanges:
     drift : pandas.DataFrame
         One row per namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a
         classifier separates new vectors from old ones; 0.5 is not at all), `energy`, `p_value` (float64, the
-        energy distance, and the probability of a distance this large by chance).
+        energy distance, and the probability of a distance this large by chance), `documents` (how the
+        documents of chunks were found).
     explanation : Explanation or None
         Metadata that the changed vectors share; None if nothing changed or no vector has metadata.
     rows : int
@@ -143,14 +139,7 @@ class VectorChanges:
         ]
         if not self.stale.empty:
             parts.append("texts with their old vector are not found by their new words")
-        drifted = self.drift[
-            (self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)
-        ]
-        if len(drifted):
-            places = ", ".join(
-                name or "the default namespace" for name in drifted["namespace"][:3]
-            )
-            parts.append(f"new vectors differ from old ones in {places}")
+        parts += drift_sentences(self.drift)
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
             condition = describe_condition(first["condition"])
@@ -204,7 +193,11 @@ class VectorChanges:
 
 
 def compare_vectors(
-    before: VectorSource, after: VectorSource, *, seed: int = 0
+    before: VectorSource,
+    after: VectorSource,
+    *,
+    groups: Groups = None,
+    seed: int = 0,
 ) -> VectorChanges:
     """Compare two states of an index: find changes, and test whether new vectors are like old ones.
 
@@ -212,6 +205,10 @@ def compare_vectors(
     ----------
     before, after : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset or path
         Frames of `load_vectors`, or snapshots, with ids.
+    groups : str or callable, optional
+        The document of each vector, because chunks of one document are alike: the name of a metadata field,
+        or a function that returns the document of an id. ``str`` makes each vector a document of its own. If
+        omitted, documents are found by metadata or by ids, see Notes.
     seed : int
         Seed for samples and permutations.
 
@@ -222,7 +219,7 @@ def compare_vectors(
     Raises
     ------
     InputError
-        If one of them has no ids or vectors.
+        If one of them has no ids or vectors, or no row has the field `groups`.
 
     Notes
     -----
@@ -231,8 +228,11 @@ def compare_vectors(
     count; 1 and 1.0 differ. The order of indices of a sparse vector does not count.
 
     Vectors that appeared or changed are compared as a distribution with all old vectors of their namespace.
-    Chunks of a document (ids such as ``guide#3``) are permuted together. Up to 100,000 vectors of each state
-    are used for distances.
+    Chunks of a document are permuted together. The document is a metadata field that nine in ten rows have,
+    such as `doc_id`, `path`, `url` or `source`, or the part of the id before the number of a chunk, as in
+    ``guide#3``, ``guide-3``, ``guide_c3`` or ``guide/3``. If no document is found, each vector is one, and
+    the verdict is only that new vectors may differ. Up to 100,000 vectors of each state are used for
+    distances.
 
     Examples
     --------
@@ -257,6 +257,7 @@ def compare_vectors(
         side.rows.drop_duplicates(["namespace", "id"]).astype({"namespace": "str"})
         for side in (old, new)
     )
+    finder = DocumentFinder(old, new, (before, after), groups, doing=_DOING)
     joined = first.merge(
         second,
         on=["namespace", "id"],
@@ -282,7 +283,7 @@ def compare_vectors(
     )  # fmt: skip
     return VectorChanges(
         frame=frame,
-        drift=_drifts(frame, old, new, seed),
+        drift=drifts(_new(frame), old, new, finder, seed),
         explanation=_explained(frame, before, after),
         rows=len(joined),
         not_compared=not_compared,
@@ -365,32 +366,10 @@ def _distances(
             )
 
 
-def _drifts(
-    frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int
-) -> pd.DataFrame:
-    new = frame[
-        (frame["change"] == "appeared") | frame["differs_in"].str.startswith("vector")
-    ]
-    rows: list[tuple[Any, ...]] = []
-    for name in sorted(before.sampled.keys() & after.sampled.keys()):
-        old_at, old = before.sampled[name]
-        new_at, new_vectors = after.sampled[name]
-        ids = after.rows["id"].to_numpy(dtype=object)[new_at]
-        kept = np.isin(
-            ids.astype(str), new["id"][new["namespace"] == name].to_numpy(dtype=str)
-        )
-        if (
-            min(len(old), int(kept.sum())) < _LEAST
-            or old.shape[1] != new_vectors.shape[1]
-        ):
-            continue
-        documents = [
-            [str(key).partition(_CHUNK)[0] for key in keys]
-            for keys in (before.rows["id"].to_numpy(dtype=object)[old_at], ids[kept])
-        ]
-        found = drift(old, new_vectors[kept], groups=documents, seed=seed)
-        rows.append((name, *(getattr(found, measure) for measure in _DRIFT)))
-    return typed_tuples(rows, namespace="str", **dict.fromkeys(_DRIFT, "float64"))
+def _new(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the vectors that appeared or have another dense vector."""
+    has_moved = frame["differs_in"].str.startswith("vector")
+    return frame[(frame["change"] == "appeared") | has_moved]
 
 
 def _explained(
