@@ -289,7 +289,12 @@ def _audited(
 
 
 def _steps(audits: _Audits) -> Iterator[_Step]:
-    """Yield the next steps, the most urgent first: low recall, errors, stale vectors, then warnings."""
+    """Yield the next steps: another dimension, low recall, errors, stale vectors, then warnings."""
+    if isinstance(audits.drift, VectorChanges):
+        for row in audits.drift.dimensions.to_dict("records"):
+            advice = "Send queries of the model that made the new vectors."
+            why = f"The dimension changed from {row['before']} to {row['after']}."
+            yield advice, why, str(row["namespace"]), None, ""
     if isinstance(audits.recall, RecallAudit) and audits.recall.trusted is False:
         advice = "Let each search look at more vectors, or rebuild the index."
         yield advice, audits.recall.verdict, "(all)", None, ""

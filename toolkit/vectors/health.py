@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.vectors.exact_comparison import NEAR, Neighbourhoods, neighbourhoods
+from toolkit.vectors.rounding import sketch_distances
 from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.vector_rows import (
     IDS,
@@ -274,12 +275,13 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
 
     Notes
     -----
-    Vectors are compared by cosine. Near duplicates are found exactly. An outlier is far even from the nearest
-    vector: farther than the vectors around it are from their 20th neighbour, by more than is expected by
-    chance for any vector of an index of this size (1 %, from the tail of this ratio in the index). A single
-    vector on a separate subject is an outlier as well. Outliers are not searched in indexes of fewer than 300
-    different vectors. A hub is among the 10 nearest neighbours of at least 5 % of 2,000 others. In larger
-    indexes, outliers are searched with a sample of 4,000 vectors, and hubs with a sample of 2,000.
+    Vectors are compared by cosine, and vectors of one text that differ by rounding alone count as equal. Near
+    duplicates are found exactly. An outlier is far even from the nearest vector: farther than the vectors
+    around it are from their 20th neighbour, by more than is expected by chance for any vector of an index of
+    this size (1 %, from the tail of this ratio in the index). A single vector on a separate subject is an
+    outlier as well. Outliers are not searched in indexes of fewer than 300 different vectors. A hub is among
+    the 10 nearest neighbours of at least 5 % of 2,000 others. In larger indexes, outliers are searched with a
+    sample of 4,000 vectors, and hubs with a sample of 2,000.
 
     Examples
     --------
@@ -293,6 +295,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     """
     size = _SAMPLE if sample is None else whole("sample", sample)
     index = read_rows(VectorTables(vectors, doing="auditing vectors"), sample=size)
+    unrounded = _without_rounding(index)
     vectors_of_rows = index.rows["vector"].to_numpy()
     compared: _Compared = {}
     for name, (positions, matrix) in index.sampled.items():
@@ -306,7 +309,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     findings = [
         (name, *finding)
         for name in index.rows["namespace"].cat.categories
-        for finding in _of_namespace(name, index, compared)
+        for finding in _of_namespace(name, index, unrounded, compared)
     ]
     return VectorAudit(
         _frame(findings),
@@ -325,7 +328,7 @@ _Finding = tuple[str, int, list[str], str]
 
 
 def _of_namespace(
-    name: str, index: IndexRows, compared: _Compared
+    name: str, index: IndexRows, unrounded: pd.Series[Any], compared: _Compared
 ) -> Iterator[_Finding]:
     rows = index.rows[index.rows["namespace"] == name]
     ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
@@ -343,7 +346,7 @@ def _of_namespace(
     usable = rows[rows["usable"]]
     yield from _lengths(usable)
     yield from _dimensions(index.constant.get(name, {}), usual, len(usable))
-    yield from _duplicates(usable)
+    yield from _duplicates(usable.assign(vector=unrounded[usable.index]))
     if name in compared:
         yield from _neighbours(index.rows["id"], *compared[name], usual)
     if "id" in index.columns:
@@ -356,6 +359,35 @@ def _of_namespace(
     if has_metadata.mean() >= _HALF:
         yield from _of_rows("without metadata", ids[~has_metadata])
     yield from _metadata(index.fields.get(name, {}), int(has_metadata.sum()))
+
+
+def _without_rounding(index: IndexRows) -> pd.Series[Any]:
+    """Return the hash of each vector; vectors of one text that differ by rounding alone have one hash."""
+    rows = index.rows
+    hashes = rows["vector"].copy()
+    with_text = rows[rows["usable"] & (rows["text"] != 0)]
+    groups = with_text.groupby(["namespace", "text", "dimension"], observed=True)
+    # the first row of each text stands for the others
+    first = groups["vector"].transform("first")
+    other = with_text.index[with_text["vector"] != first]
+    if not len(other):
+        return hashes
+    positions = pd.Series(with_text.index, index=with_text.index)
+    keys = [with_text[name] for name in ("namespace", "text", "dimension")]
+    firsts = positions.groupby(keys, observed=True).transform("first")[other]
+    distances = sketch_distances(index.sketches[other], index.sketches[firsts])
+    # The precision of the copies counts, even if most vectors of the index are exact.
+    tolerances = {
+        name: max(
+            index.precision(name, other.to_numpy()).tolerance,
+            index.precision(name, firsts.to_numpy()).tolerance,
+        )
+        for name in index.sampled
+    }
+    allowed = rows["namespace"][other].astype("str").map(tolerances).fillna(0.0)
+    is_rounded = distances <= allowed.to_numpy(dtype=np.float64)
+    hashes[other[is_rounded]] = first[other[is_rounded]]
+    return hashes
 
 
 def _of_rows(finding: str, ids: pd.Series[str], detail: str = "") -> Iterator[_Finding]:

@@ -18,6 +18,7 @@ from toolkit.failures.explaining import Explanation, explain_change
 from toolkit.tables.text import clean
 from toolkit.vectors.documents import DocumentFinder, Groups
 from toolkit.vectors.new_vectors import drift_sentences, drifts
+from toolkit.vectors.rounding import Rounding, sketch_distances
 from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.vector_rows import (
     IndexRows,
@@ -33,8 +34,10 @@ _SAMPLE: Final = 100_000
 _NAMED: Final = {
     "appeared": "appeared",
     "vanished": "vanished",
+    "other dimension": "with a vector of another dimension",
     "text and vector": "with another text and vector",
     "vector only": "with another vector for the same text",
+    "length only": "with another length of the vector",
     "sparse vector only": "with another sparse vector for the same text",
     "text only": "with another text for the same vector",
     "metadata only": "with other metadata",
@@ -67,11 +70,12 @@ class VectorChanges:
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row per changed vector: `namespace`, `id`, `change` (``appeared``, ``vanished``, ``text and
-        vector``, ``vector only`` and ``sparse vector only`` with the same text, ``text only`` with the same
-        vectors, ``metadata only``), `differs_in` (``vector``, ``sparse vector``, ``text`` or ``metadata``, or
-        several with commas; empty if it appeared or vanished), `distance` (float64, the cosine distance
-        between the old and the new dense vector, missing if unknown).
+        One row per changed vector: `namespace`, `id`, `change` (``appeared``, ``vanished``, ``other
+        dimension``, ``text and vector``, ``vector only`` and ``sparse vector only`` with the same text,
+        ``length only`` with the same direction, ``text only`` with the same vectors, ``metadata only``),
+        `differs_in` (``vector``, ``sparse vector``, ``text`` or ``metadata``, or several with commas; empty
+        if it appeared or vanished), `distance` (float64, the cosine distance between the old and the new
+        dense vector, missing if unknown).
     drift : pandas.DataFrame
         One row per namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a
         classifier separates new vectors from old ones; 0.5 is not at all), `energy`, `p_value` (float64, the
@@ -79,6 +83,11 @@ class VectorChanges:
         documents of chunks were found).
     explanation : Explanation or None
         Metadata that the changed vectors share; None if nothing changed or no vector has metadata.
+    rounding : Rounding
+        Vectors that differ by rounding alone, which are not in `frame`: `rows`, `largest` (the largest cosine
+        distance), `tolerance` and `precision`.
+    dimensions : pandas.DataFrame
+        One row per namespace whose usual dimension changed: `namespace`, `before`, `after` (Int64).
     rows : int
         Number of vectors in either state.
     not_compared : dict
@@ -96,6 +105,8 @@ class VectorChanges:
     frame: pd.DataFrame
     drift: pd.DataFrame
     explanation: Explanation | None
+    rounding: Rounding
+    dimensions: pd.DataFrame
     rows: int
     not_compared: dict[str, str]
 
@@ -109,10 +120,11 @@ class VectorChanges:
 
     @property
     def moved(self) -> pd.DataFrame:
-        """Return the rows of `frame` with another dense vector, if the distance is known."""
+        """Return the rows of `frame` with another direction of the dense vector, if the distance is known."""
         return self.frame[
             self.frame["distance"].notna()
             & self.frame["differs_in"].str.startswith("vector")
+            & (self.frame["change"] != "length only")
         ]
 
     @property
@@ -131,12 +143,23 @@ class VectorChanges:
             f"{_WERE[part]} not compared, as {_SIDES[side]}"
             for part, side in self.not_compared.items()
         ]
+        before = [
+            f"the dimension changed from {old} to {new} in {name or 'the default namespace'}"
+            for name, old, new in self.dimensions.itertuples(index=False)
+        ]
         if self.frame.empty:
-            unchanged = f"Nothing changed in {counted(self.rows, 'vector')}"
-            return f"{'; '.join([unchanged, *unseen])}."
+            parts = [f"nothing changed in {counted(self.rows, 'vector')}"]
+            parts = [*before, *parts, *self._rounded(), *unseen]
+            return _sentence(parts)
         parts = [
             f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {self._listed_changes()}"
         ]
+        distances = self.moved["distance"]
+        if len(distances):
+            parts.append(
+                f"vectors moved by a cosine distance of {distances.median():.2g} at the median"
+                f" and {distances.max():.2g} at most"
+            )
         if not self.stale.empty:
             parts.append("texts with their old vector are not found by their new words")
         parts += drift_sentences(self.drift)
@@ -144,7 +167,19 @@ class VectorChanges:
             first = self.explanation.frame.iloc[0]
             condition = describe_condition(first["condition"])
             parts.append(f"{first['lift']:.1f} times as often as others if {condition}")
-        return f"{'; '.join([*parts, *unseen])}."
+        return _sentence([*before, *parts, *self._rounded(), *unseen])
+
+    def _rounded(self) -> list[str]:
+        """Return the statement about vectors that differ by rounding alone."""
+        rounding = self.rounding
+        if not rounding.rows:
+            return []
+        size = f"at most {rounding.largest:.1g}, tolerance {rounding.tolerance:.1g}"
+        vectors = counted(rounding.rows, "vector")
+        precision = f"numbers with the precision of {rounding.precision}"
+        return [
+            f"{vectors} differ by rounding alone (cosine distance {size}, {precision})"
+        ]
 
     def _listed_changes(self) -> str:
         """Return the number of each change, for example "3 appeared, 1 with other metadata"."""
@@ -224,7 +259,9 @@ def compare_vectors(
     Notes
     -----
     If one state lacks text, metadata, vectors or sparse vectors in all rows, for example because they were
-    not loaded, they are not compared, and the verdict reports that. The order of names in metadata does not
+    not loaded, they are not compared, and the verdict reports that. Vectors whose directions differ by less
+    than rounding to the precision of their numbers explains are counted in the verdict, and are no changes.
+    The order of names in metadata does not
     count; 1 and 1.0 differ. The order of indices of a sparse vector does not count.
 
     Vectors that appeared or changed are compared as a distribution with all old vectors of their namespace.
@@ -254,7 +291,9 @@ def compare_vectors(
         for name, value in (("before", before), ("after", after))
     )
     first, second = (
-        side.rows.drop_duplicates(["namespace", "id"]).astype({"namespace": "str"})
+        side.rows.assign(position=np.arange(len(side.rows)))
+        .drop_duplicates(["namespace", "id"])
+        .astype({"namespace": "str"})
         for side in (old, new)
     )
     finder = DocumentFinder(old, new, (before, after), groups, doing=_DOING)
@@ -266,6 +305,7 @@ def compare_vectors(
         suffixes=("", "_after"),
     )
     not_compared = _not_compared(old.rows, new.rows)
+    joined["moved"], rounding = _moved(joined, old, new)
     joined["differs_in"] = _differs_in(joined, not_compared)
     joined["change"] = _change(joined)
     changed = joined[joined["change"].notna()].sort_values(
@@ -285,6 +325,8 @@ def compare_vectors(
         frame=frame,
         drift=drifts(_new(frame), old, new, finder, seed),
         explanation=_explained(frame, before, after),
+        rounding=rounding,
+        dimensions=_dimensions(old, new),
         rows=len(joined),
         not_compared=not_compared,
     )
@@ -308,9 +350,14 @@ def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
 
 
 def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> pd.Series[str]:
-    both = joined["side"] == "both"
+    differs = {
+        column: (joined["side"] == "both")
+        & (joined[column] != joined[f"{column}_after"])
+        for column in _PARTS
+    }
+    differs["vector"] &= joined["moved"] != "rounded"
     differing = [
-        np.where(both & (joined[column] != joined[f"{column}_after"]), part, "")
+        np.where(differs[column], part, "")
         for column, part in _PARTS.items()
         if part not in not_compared
     ]
@@ -331,8 +378,65 @@ def _change(joined: pd.DataFrame) -> pd.Series[str]:
     changes[text] = "text only"
     changes[vector] = "sparse vector only"
     changes[dense] = "vector only"
+    changes[dense & (joined["moved"] == "length")] = "length only"
     changes[vector & text] = "text and vector"
+    changes[dense & (joined["moved"] == "dimension")] = "other dimension"
     return changes
+
+
+def _moved(
+    joined: pd.DataFrame, before: IndexRows, after: IndexRows
+) -> tuple[pd.Series[str], Rounding]:
+    """Return how the dense vector of each row changed: ``rounded``, ``length``, ``dimension`` or else empty.
+
+    Directions are compared by sketches, which all rows have; the vectors of a large index do not fit into
+    memory.
+    """
+    moved = pd.Series("", index=joined.index, dtype="str")
+    differs = (joined["side"] == "both") & (joined["vector"] != joined["vector_after"])
+    has_both = differs & (joined["vector"] != 0) & (joined["vector_after"] != 0)
+    same_dimension = joined["dimension"] == joined["dimension_after"]
+    moved[has_both & ~same_dimension] = "dimension"
+    rounded, largest, tolerance, precision = 0, 0.0, 0.0, ""
+    for namespace, part in joined[has_both & same_dimension].groupby("namespace"):
+        first = part["position"].to_numpy(dtype=np.intp)
+        second = part["position_after"].to_numpy(dtype=np.intp)
+        coarsest = max(
+            before.precision(str(namespace), first),
+            after.precision(str(namespace), second),
+            key=lambda one: one.tolerance,
+        )
+        distances = sketch_distances(before.sketches[first], after.sketches[second])
+        lengths = part["norm"].to_numpy(), part["norm_after"].to_numpy()
+        # A relative rounding error of e moves a vector by a distance of about e² / 2.
+        allowed = np.sqrt(2 * coarsest.tolerance) * np.maximum(*lengths)
+        is_turned = ~(distances <= coarsest.tolerance)
+        is_longer = np.abs(lengths[0] - lengths[1]) > allowed
+        moved[part.index[~is_turned & is_longer]] = "length"
+        is_rounded = ~is_turned & ~is_longer
+        moved[part.index[is_rounded]] = "rounded"
+        if is_rounded.any():
+            rounded += int(is_rounded.sum())
+            largest = max(largest, float(distances[is_rounded].max()))
+        if coarsest.tolerance > tolerance:
+            tolerance, precision = coarsest.tolerance, coarsest.name
+    return moved, Rounding(rounded, largest, tolerance, precision)
+
+
+def _dimensions(before: IndexRows, after: IndexRows) -> pd.DataFrame:
+    """Return the namespaces whose usual dimension changed."""
+    rows = [
+        (name, before.usual[name], after.usual[name])
+        for name in sorted(before.usual.keys() & after.usual.keys())
+        if before.usual[name] != after.usual[name]
+    ]
+    return typed_tuples(rows, namespace="str", before="Int64", after="Int64")
+
+
+def _sentence(parts: list[str]) -> str:
+    """Join statements to one sentence, which begins with a capital."""
+    joined = "; ".join(parts)
+    return f"{joined[:1].upper()}{joined[1:]}."
 
 
 def _vectors(side: IndexRows) -> dict[tuple[str, str], Any]:

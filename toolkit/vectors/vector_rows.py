@@ -24,6 +24,7 @@ from toolkit.snapshots import Snapshot
 from toolkit.tables.arrow_input import ArrowStream, arrow_table
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
+from toolkit.vectors.rounding import SKETCH, Precision, precision_of, sketches
 
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
@@ -303,11 +304,13 @@ class IndexRows:
     `rows` has one row per vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
     `vector`, `sparse`, `text` and `metadata` (hashes, 0 if missing; the order of names in metadata does not
     count), `usable`. `usual` is the most frequent dimension of each namespace, or the largest of equally
-    frequent ones. `sampled` contains, per namespace, the positions in `rows` and the vectors of usable rows
-    of the usual dimension.
+    frequent ones. `sketches` has one row per row of `rows`, NaN if the vector is not usable (see
+    `toolkit.vectors.rounding`). `sampled` contains, per namespace, the positions in `rows` and the vectors of
+    usable rows of the usual dimension.
     """
 
     rows: pd.DataFrame
+    sketches: Matrix
     usual: dict[str, int]
     sampled: dict[str, tuple[Positions, Matrix]]
     fields: dict[str, dict[str, FieldCounts]]
@@ -323,6 +326,13 @@ class IndexRows:
             (self.rows["dimension"] > 0).any() or (self.rows["sparse"] != 0).any()
         )
 
+    def precision(self, namespace: str, positions: Positions) -> Precision:
+        """Return the precision of the numbers of some rows."""
+        sampled, matrix = self.sampled.get(
+            namespace, (np.zeros(0, dtype=np.intp), np.zeros((0, 0), dtype=np.float32))
+        )
+        return precision_of(matrix[np.isin(sampled, positions)])
+
 
 _COLUMNS: Final = (
     "namespace", "id", "dimension", "norm", "finite", "vector", "sparse", "text", "metadata", "usable",
@@ -337,6 +347,7 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
         drawn[:] = False
         drawn[rng.choice(tables.rows, sample, replace=False)] = True
     parts: list[pd.DataFrame] = []
+    sketched: list[Matrix] = [np.empty((0, SKETCH), dtype=np.float32)]
     kept: list[tuple[Positions, Matrix]] = []
     fields: dict[str, dict[str, FieldCounts]] = defaultdict(dict)
     extremes: dict[tuple[str, int], tuple[Matrix, Matrix]] = {}
@@ -345,11 +356,14 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
         values, spellings = _decoded(batch.metadata)
         part = _per_row(batch, spellings, extremes)
         usable = part["usable"].to_numpy()
+        sketch = np.full((len(part), SKETCH), np.nan, dtype=np.float32)
         for positions, matrix in batch.dense:
+            sketch[positions] = sketches(matrix)
             chosen = drawn[start + positions] & usable[positions]
             kept.append((start + positions[chosen], matrix[chosen]))
         _count_fields(batch, values, fields)
         parts.append(part)
+        sketched.append(sketch)
         start += len(part)
     rows = (
         pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
@@ -358,6 +372,7 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
     usual = _usual_dimensions(rows)
     return IndexRows(
         rows=rows,
+        sketches=np.concatenate(sketched),
         usual=usual,
         sampled=_by_namespace(rows, usual, kept),
         fields=dict(fields),
