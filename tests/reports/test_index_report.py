@@ -18,6 +18,7 @@ from toolkit.drawing.style import THEMES
 from toolkit.errors import InputError
 from toolkit.reports.sections import ReportCode, ReportFigure, ReportTable
 from toolkit.secrets.redaction import Redactor
+from toolkit_service.demo.local_service import LocalService
 
 from .conftest import NOW
 
@@ -73,8 +74,15 @@ def test_the_verdict_and_the_first_steps(report):
 def test_a_healthy_index_needs_nothing():
     """The verdict says so, and there is no step."""
     report = tk.report_index(to_frame(healthy_rows(400, seed=1)), **OPTIONS)
-    assert report.verdict.startswith("Healthy. Nothing wrong was found in 400 rows")
-    assert report.sections[0].sentence == "Nothing: no defect was found."
+    assert report.verdict.startswith(
+        "Healthy, as far as checked. Nothing wrong was found in 400 rows"
+    )
+    assert report.verdict.endswith("Not checked: recall.")
+    assert report.to_dict()["not_checked"] == ["recall"]
+    assert (
+        report.sections[0].sentence
+        == "Nothing: no defect was found in what was checked."
+    )
     said = {section.name: section.sentence for section in report.sections}
     assert said["recall"] == "Recall was not measured: that takes a service to query."
     assert said["drift"] == "There is no earlier state to compare with."
@@ -346,6 +354,44 @@ def test_a_part_of_a_load_is_said(sample_service):
     said = "The vectors are 1 of the 1,000 rows of the load, which was complete."
     assert made["notices"] == [{"text": said, "good": False}]
     assert made["numbers"][0]["name"] == "vector"
+
+
+def test_the_headline_names_what_no_row_has():
+    """Without texts, metadata and ids, nothing is known about them; an ill index has the list, too."""
+    matrix = np.random.default_rng(0).normal(size=(400, 16)).astype("float32")
+    report = tk.report_index(matrix, **OPTIONS)
+    assert report.to_dict()["not_checked"] == ["recall", "ids", "texts", "metadata"]
+    assert "Healthy, as far as checked" in report.verdict
+    matrix[3] = 0
+    report = tk.report_index(matrix, **OPTIONS)
+    assert "Not checked: recall, ids, texts, metadata. First: " in report.verdict
+
+
+def test_recall_of_a_hybrid_index_is_measured():
+    """By its dense vectors; the headline names the sparse vectors, which no query was sent for."""
+    rng = np.random.default_rng(5)
+    with LocalService(indexes=["both:hybrid:16:COSINE"]) as local:
+        service = tk.connect(
+            vector_url=local.vector_urls["both"], vector_token=local.token
+        )
+        rows = [
+            {
+                "id": f"v{number}",
+                "vector": rng.normal(size=16).tolist(),
+                "sparse": {
+                    "indices": [number % 50, 60 + number % 7],
+                    "values": [0.5, 1.0],
+                },
+                "data": f"text {number}",
+                "metadata": {"n": number},
+            }
+            for number in range(400)
+        ]
+        tk.upsert_vectors(service, rows)
+        report = tk.report_index(service, sample=200, **OPTIONS)
+    assert "of the 10 nearest neighbours of 200 stored vectors" in report.verdict
+    assert report.to_dict()["not_checked"] == ["search by sparse vectors"]
+    assert report.verdict.startswith("Healthy, as far as checked.")
 
 
 def test_without_vectors_nothing_is_called_healthy():

@@ -223,7 +223,7 @@ def report_index(
         _as_passed(name, value) for name, value in given.items() if value is not None
     ]
     codes = _codes(lines, options, labels is not None, precision, scale, groups, seed)
-    sections = [_first(steps, audits.health), _index(info, audits.health)]
+    sections = [_first(steps, audits), _index(info, audits.health)]
     sections += _audit_sections(audits, codes, clean.value)
     sections.append(
         Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),))
@@ -235,7 +235,10 @@ def report_index(
         schema=_SCHEMA,
         title=clean.value(title),
         verdict=clean.value(_verdict(audits, steps)),
-        values={"healthy": _is_healthy(audits, steps)},
+        values={
+            "healthy": _is_healthy(audits, steps),
+            "not_checked": _not_checked(audits),
+        },
         made_at=when.isoformat(timespec="milliseconds"),
         notices=tuple(notices),
         numbers=tuple(_numbers(audits)),
@@ -261,11 +264,13 @@ def _audited(
     """Run all audits. Return the reason for each audit that cannot run."""
     seed, mixed = options["seed"], ""
     if info is not None and info.kind != "DENSE":
-        # sparse and hybrid scores depend on the words or on the other results, so audits cannot use them
+        # sparse and hybrid scores depend on the words or on the other results, so no threshold fits them
         mixed = f"The scores of a {info.kind.lower()} index have no common scale."
     recall: RecallAudit | str = (
-        mixed or "Recall was not measured: that takes a service to query."
+        "Recall was not measured: that takes a service to query."
     )
+    if info is not None:
+        recall = "Recall was not measured: the index has no dense vectors."
     scores: Calibration | str = mixed
     drift: VectorChanges | str = "There is no earlier state to compare with."
     step("auditing vectors")
@@ -273,7 +278,8 @@ def _audited(
     step("making a map")
     projected = _projected(source, seed)
     step("measuring recall")
-    if service is not None and not mixed:
+    if service is not None and info is not None and info.similarity in SIMILARITIES:
+        # a hybrid index is searched by its dense vectors
         recall = audit_recall(service, source, **options)
     step("calibrating scores")
     if not mixed:
@@ -350,11 +356,29 @@ def _verdict(audits: _Audits, steps: list[_Step]) -> str:
     verdict = audits.health.verdict
     if isinstance(audits.recall, RecallAudit):
         verdict += f" {audits.recall.verdict}"
+    not_checked = _not_checked(audits)
+    if not_checked:
+        verdict += f" Not checked: {', '.join(not_checked)}."
     if steps:
         return f"Not healthy. {verdict} First: {steps[0][0].rstrip('.')}."
-    if audits.health.dense:
-        return f"Healthy. {verdict}"
-    return f"Not judged. {verdict}"
+    if not audits.health.dense:
+        return f"Not judged. {verdict}"
+    if not_checked:
+        return f"Healthy, as far as checked. {verdict}"
+    return f"Healthy. {verdict}"
+
+
+def _not_checked(audits: _Audits) -> list[str]:
+    """Return what no audit looked at, so that the verdict does not cover it."""
+    health = audits.health
+    if not health.facts["rows"].sum():
+        return []
+    parts = []
+    if isinstance(audits.recall, str) or audits.recall.trusted is None:
+        parts.append("recall")
+    if health.sparse:
+        parts.append("search by sparse vectors")
+    return [*parts, *health.not_checked]
 
 
 def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
@@ -478,12 +502,14 @@ def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
         return f"There is no map: {error.got}."
 
 
-def _first(steps: list[_Step], health: VectorAudit) -> Section:
+def _first(steps: list[_Step], audits: _Audits) -> Section:
     """Return the section of next steps, the most urgent first."""
     if not steps:
         sentence = "Load dense vectors, to judge them."
-        if health.dense:
+        if audits.health.dense:
             sentence = "Nothing: no defect was found."
+            if _not_checked(audits):
+                sentence = "Nothing: no defect was found in what was checked."
         return Section("first", "What to do first", sentence)
     columns = [
         "what to do",

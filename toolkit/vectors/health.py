@@ -180,6 +180,8 @@ class VectorAudit:
     dense, sparse : int
         Number of rows with a dense vector, and with a sparse one. Sparse vectors are only checked for
         equality.
+    not_checked : tuple of str
+        Parts that no row has, for example because they were not loaded: ``ids``, ``texts``, ``metadata``.
 
     Examples
     --------
@@ -193,6 +195,7 @@ class VectorAudit:
     sample: int | None
     dense: int
     sparse: int
+    not_checked: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -320,6 +323,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
         else None,
         dense=int((index.rows["dimension"] > 0).sum()),
         sparse=int((index.rows["sparse"] != 0).sum()),
+        not_checked=tuple(_not_checked(index)),
     )
 
 
@@ -359,6 +363,15 @@ def _of_namespace(
     if has_metadata.mean() >= _HALF:
         yield from _of_rows("without metadata", ids[~has_metadata])
     yield from _metadata(index.fields.get(name, {}), int(has_metadata.sum()))
+
+
+def _not_checked(index: IndexRows) -> Iterator[str]:
+    """Yield the parts that no row has."""
+    if "id" not in index.columns:
+        yield "ids"
+    for column, part in (("text", "texts"), ("metadata", "metadata")):
+        if not (index.rows[column] != 0).any():
+            yield part
 
 
 def _without_rounding(index: IndexRows) -> pd.Series[Any]:

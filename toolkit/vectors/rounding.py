@@ -34,7 +34,7 @@ class Tuning:
     # the largest tolerance, well below the distance between versions of a model
     most: float = 5e-3
     # a rounding error can be this many times as large as expected; the sketch is off by up to half
-    margin: float = 4.0
+    margin: float = 6.0
 
 
 _TUNING: Final = Tuning()
