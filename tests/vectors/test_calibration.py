@@ -7,7 +7,7 @@ import pytest
 import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, to_frame
 from toolkit.analysis import threshold_for_precision
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit_service.demo.local_service import LocalService
 
 
@@ -168,3 +168,75 @@ def test_it_is_drawn():
     ).plot()
     names = [label.get_text().split(" (")[0] for label in ax.get_yticklabels()]
     assert names == ["labelled matches", "labelled others", "random pairs"]
+
+
+def hits_of_queries(queries: int, *, seed: int) -> pd.DataFrame:
+    """Return ten judged hits per query, best first; some queries have mostly matches, others few."""
+    rng = np.random.default_rng([seed, 7])
+    ease = rng.normal(0, 2, queries)[:, None]
+    scores = -np.sort(-rng.uniform(size=(queries, 10)), axis=1) + 0.05 * ease
+    chance = 1 / (1 + np.exp(-(5 * (scores - 0.6) + ease)))
+    return pd.DataFrame(
+        {
+            "query": np.repeat(np.arange(queries), 10),
+            "score": scores.ravel(),
+            "match": (rng.random(scores.shape) < chance).ravel(),
+        }
+    )
+
+
+@pytest.mark.slow
+def test_a_promise_of_hits_of_queries_is_kept():
+    """With queries, a lower precision than promised is as rare as it should be; without them it is not."""
+    every = hits_of_queries(50_000, seed=999).sort_values("score", ascending=False)
+    scores = -every["score"].to_numpy()
+    precision = np.cumsum(every["match"].to_numpy()) / np.arange(1, len(every) + 1)
+    broken = {"with": 0, "without": 0}
+    for seed in range(100):
+        labels = hits_of_queries(150, seed=seed)
+        # in random order, labels without queries do not show that they are hits
+        labels = labels.sample(frac=1, random_state=seed)
+        for kind, queries in (("with", labels["query"]), ("without", None)):
+            value = threshold_for_precision(
+                labels["score"],
+                labels["match"],
+                precision=0.5,
+                queries=queries,
+                seed=seed,
+            ).value
+            if value is not None:
+                at = np.searchsorted(scores, -value, side="right") - 1
+                broken[kind] += int(precision[max(at, 0)] < 0.5)
+    assert broken["with"] <= 5
+    assert broken["without"] > 5
+
+
+def test_labels_may_name_their_query():
+    """The threshold with queries is higher, and the reason counts them; a few queries promise nothing."""
+    vectors = to_frame(healthy_rows(300, seed=1))
+    labels = hits_of_queries(150, seed=1)
+    found = tk.calibrate_threshold(vectors, labels, precision=0.5)
+    assert "queries are matches" in found.verdict
+    assert not found.look_like_hits
+    shuffled = labels.drop(columns="query").sample(frac=1, random_state=1)
+    plain = tk.calibrate_threshold(vectors, shuffled, precision=0.5)
+    assert found.frame["threshold"][0] > plain.frame["threshold"][0]
+    few = tk.calibrate_threshold(vectors, labels[labels["query"] < 9], precision=0.5)
+    assert "the labels are hits of 9 queries" in few.verdict
+    one = labels["query"].where(labels["query"] > 150)
+    assert threshold_for_precision(
+        labels["score"], labels["match"], precision=0.3, queries=one
+    ).value
+    with pytest.raises(InputError, match="queries"):
+        threshold_for_precision([0.5, 0.6], [True, False], precision=0.8, queries=[1])
+
+
+def test_hits_without_their_queries_are_doubted():
+    """Scores that fall again and again raise a warning, and the verdict repeats it."""
+    vectors = to_frame(healthy_rows(300, seed=1))
+    labels = hits_of_queries(150, seed=1).drop(columns="query")
+    with pytest.warns(UnexpectedResultWarning, match="query of each label"):
+        found = tk.calibrate_threshold(vectors, labels, precision=0.5)
+    assert "The labels look like hits of queries" in found.verdict
+    with pytest.warns(UnexpectedResultWarning, match="query of each label"):
+        threshold_for_precision(labels["score"], labels["match"], precision=0.5)

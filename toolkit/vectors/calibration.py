@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.base.arguments import choice, positive, whole, wrong
-from toolkit.base.errors import InputError
+from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.visible_text import visible
 from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table
@@ -24,7 +25,8 @@ from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.vectors.exact_comparison import SIMILARITIES, pair_scores
-from toolkit.vectors.retrieval import Threshold, threshold_for_precision
+from toolkit.vectors.label_tests import look_like_hits
+from toolkit.vectors.retrieval import UNKNOWN_QUERIES, Threshold, find_threshold
 from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.vector_rows import (
     Matrix,
@@ -69,6 +71,8 @@ class Calibration:
         True if thresholds promise a precision; False if they are only scores that chance rarely reaches.
     unlabelled : int
         Rows of the labels that were left out because `match` is missing.
+    look_like_hits : bool
+        True if the labels have no column `query` and look like hits of several queries.
 
     Examples
     --------
@@ -82,6 +86,7 @@ class Calibration:
     pairs: pd.DataFrame
     promised: bool
     unlabelled: int
+    look_like_hits: bool = False
 
     @property
     def verdict(self) -> str:
@@ -92,6 +97,10 @@ class Calibration:
         if self.unlabelled:
             rows = counted(self.unlabelled, "row")
             sentences.append(f"Left out: {rows} of labels whose match is missing.")
+        if self.look_like_hits:
+            sentences.append(
+                "The labels look like hits of queries; without their column query, the promise may not hold."
+            )
         return " ".join(sentences)
 
     def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
@@ -143,7 +152,8 @@ def calibrate_threshold(
         Pairs or hits that you judged: `score` as the service returned it, `match` (True or False) and, if the
         vectors are of several namespaces, `namespace`. With labels, each threshold is a promise; otherwise it
         is the score that one random pair in 1,000 reaches. Rows whose `match` is missing are left out, and
-        counted in the verdict.
+        counted in the verdict. If the labels are hits of queries, pass their column `query` as well: hits of
+        one query are often right or wrong together.
     precision, confidence : float
         The promise: at least this share of the hits at or above the threshold are matches, with this
         confidence.
@@ -164,10 +174,16 @@ def calibrate_threshold(
         If the scores of the index have no common scale (sparse or hybrid: fused scores compare only within
         one query), if labels lack columns or name an unknown namespace, or if an argument cannot be used.
 
+    Warns
+    -----
+    UnexpectedResultWarning
+        If labels have no column `query` and look like hits of several queries.
+
     Notes
     -----
-    Labels are split: one half chooses thresholds, the other tests them, by an exact binomial test. The
-    curve of labelled precision is isotonic regression, by scikit-learn.
+    Labels are split: one half chooses thresholds, the other tests them, by an exact binomial test. With the
+    column `query`, whole queries are split, and the test uses the effective number of labels. The curve of
+    labelled precision is isotonic regression, by scikit-learn.
 
     Examples
     --------
@@ -204,6 +220,11 @@ def calibrate_threshold(
     scale = similarity or "COSINE"
     index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
     judged, unlabelled = _labels(labels, sorted(index.sampled))
+    doubtful = any(
+        part.queries is None and look_like_hits(part.scores) for part in judged.values()
+    )
+    if doubtful:
+        warnings.warn(UNKNOWN_QUERIES, UnexpectedResultWarning, stacklevel=2)
     texts = index.rows["text"].to_numpy()
     rows: list[tuple[Any, ...]] = []
     curve: list[tuple[Any, ...]] = []
@@ -215,18 +236,23 @@ def calibrate_threshold(
         # threshold fits all of them. Random pairs show what chance scores here.
         chance = np.sort(_random_pairs(matrix, scale, seed))
         same = _same_text(matrix, texts[positions], scale)
-        labelled = judged.get(name, (np.zeros(0), np.zeros(0, dtype=bool)))
+        labelled = judged.get(name, _Labelled(np.zeros(0), np.zeros(0, dtype=bool)))
         high = float(np.quantile(chance, 1 - _CHANCE))
         threshold = Threshold(high, "one random pair in 1,000 reaches it")
         if labels is not None:
             threshold = Threshold(None, "nothing is labelled here")
         if name in judged:
-            threshold = threshold_for_precision(
-                *labelled, precision=precision, confidence=confidence, seed=seed
+            threshold = find_threshold(
+                labelled.scores,
+                labelled.matches,
+                precision=precision,
+                confidence=confidence,
+                queries=labelled.queries,
+                seed=seed,
             )
         value = np.nan if threshold.value is None else threshold.value
         shares = _share(chance, value), _share(same, value)
-        median, count = float(np.median(chance)), len(labelled[0])
+        median, count = float(np.median(chance)), len(labelled.scores)
         rows.append((name, scale, value, threshold.why, median, high, *shares, count))
         curve += _curve(name, chance, labelled)
         pairs += _pairs(
@@ -244,10 +270,16 @@ def calibrate_threshold(
         typed_tuples(pairs, pair="str", score="float64"),
         labels is not None,
         unlabelled,
+        doubtful,
     )  # fmt: skip
 
 
-_Labelled = tuple[_Floats, npt.NDArray[np.bool_]]
+class _Labelled(NamedTuple):
+    """Scores, labels and, if they are known, queries of a namespace."""
+
+    scores: _Floats
+    matches: npt.NDArray[Any]
+    queries: npt.NDArray[Any] | None = None
 
 
 def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
@@ -273,10 +305,12 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
         raise wrong(
             "labels", labels, "scores as the service returns them, in the column score"
         )
+    has_queries = "query" in frame
     return {
-        str(name): (
+        str(name): _Labelled(
             part["score"].to_numpy(dtype=np.float64, na_value=np.nan),
             part["match"].to_numpy(),
+            part["query"].to_numpy(dtype=object) if has_queries else None,
         )
         for name, part in frame.groupby(names, sort=True)
     }, int((~is_labelled).sum())
@@ -305,12 +339,14 @@ def _curve(
     name: str, chance: _Floats, labelled: _Labelled
 ) -> Iterable[tuple[Any, ...]]:
     """Yield scores over the whole range, the share of random pairs at or above each, and the precision."""
-    known = np.concatenate([chance[[0, -1]], labelled[0]])
+    known = np.concatenate([chance[[0, -1]], labelled.scores])
     scores = np.linspace(known.min(), known.max(), _STEPS)
     # "left" is the number of scores below, so the rest is at or above.
     shares = 1 - np.searchsorted(chance, scores, side="left") / len(chance)
     precision = (
-        _isotonic(*labelled, scores) if len(labelled[0]) else np.full(_STEPS, np.nan)
+        _isotonic(labelled.scores, labelled.matches, scores)
+        if len(labelled.scores)
+        else np.full(_STEPS, np.nan)
     )
     return zip(repeat(name, _STEPS), scores, shares, precision, strict=True)
 
@@ -340,12 +376,12 @@ def _pairs(
     place = ""
     if name is not None:
         place = f" in {name or '(default)'}"
-    right = np.asarray(labelled[1], dtype=bool)
+    right = np.asarray(labelled.matches, dtype=bool)
     kinds = {
         "random pairs": chance,
         "same text": same,
-        "labelled matches": labelled[0][right],
-        "labelled others": labelled[0][~right],
+        "labelled matches": labelled.scores[right],
+        "labelled others": labelled.scores[~right],
     }
     return [
         (kind + place, float(score))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from math import exp, lgamma, log
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -14,9 +15,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from toolkit.base.arguments import choice, plain, whole, wrong
-from toolkit.base.errors import InputError
+from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.frames import checked_frame, pandas_frame
 from toolkit.tables.vector_dtype import missing
+from toolkit.vectors.label_tests import (
+    LEAST_QUERIES,
+    Queries,
+    chance_of_matches,
+    look_like_hits,
+)
 
 _Floats = npt.NDArray[np.float64]
 
@@ -25,6 +32,10 @@ _DRAWS: Final = 4000
 _PRIOR: Final = 0.5
 _TIE: Final = 1e-9  # relative difference of scores that count as equal
 _LABELS: Final = "true or false for each score"
+UNKNOWN_QUERIES: Final = (
+    "The scores of the labels fall again and again, as the hits of several queries do. Hits of one query are"
+    " often right or wrong together, so the promise may not hold. Pass the query of each label."
+)
 _STEPS: Final = 60  # thresholds that are tested, at most
 
 
@@ -259,6 +270,7 @@ def threshold_for_precision(
     *,
     precision: float,
     confidence: float = 0.95,
+    queries: Sequence[Any] | npt.NDArray[Any] | pd.Series | None = None,
     seed: int = 0,
 ) -> Threshold:
     """Find the lowest score above which a share of the hits are matches, with a guarantee.
@@ -280,6 +292,10 @@ def threshold_for_precision(
         The required share of matches at and above the threshold, between 0 and 1.
     confidence : float
         The least share of samples of labels for which the guarantee is true, between 0 and 1.
+    queries : sequence, optional
+        The query of each label, if the labels are hits of queries. Hits of one query are often right or wrong
+        together: whole queries are split, and the test is one for clustered samples. A missing query is a
+        query of its own.
     seed : int
         For the random split.
 
@@ -297,7 +313,14 @@ def threshold_for_precision(
     Notes
     -----
     Each test is the exact binomial one, as in the interval of Clopper and Pearson (1934), in a fixed sequence
-    (Maurer, Hothorn and Lehmacher, 1995).
+    (Maurer, Hothorn and Lehmacher, 1995). With queries, it uses the effective number of labels of Korn and
+    Graubard (1998). Without queries, labels must be drawn independently; scores that fall again and again,
+    like the hits of several queries, raise a warning.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        If the labels look like hits of queries, and `queries` is missing.
 
     Examples
     --------
@@ -305,46 +328,108 @@ def threshold_for_precision(
     >>> threshold_for_precision(scores, labels, precision=0.9).value
     0.9
     """
+    if queries is None and look_like_hits(_labelled(scores, labels)[0]):
+        warnings.warn(UNKNOWN_QUERIES, UnexpectedResultWarning, stacklevel=2)
+    return find_threshold(
+        scores,
+        labels,
+        precision=precision,
+        confidence=confidence,
+        queries=queries,
+        seed=seed,
+    )
+
+
+def find_threshold(
+    scores: Any,
+    labels: Any,
+    *,
+    precision: float,
+    confidence: float,
+    queries: Any,
+    seed: int,
+) -> Threshold:
+    """Return the lowest score with a guaranteed precision, see `threshold_for_precision`."""
     precision = _share("precision", precision)
     confidence = _share("confidence", confidence)
     values, right = _labelled(scores, labels)
     most_error = 1 - confidence
     # if all of n labels are matches, the chance of that at a lower precision is below precision ** n
     needed = next(number for number in count(1) if precision**number <= most_error)
+    groups = _query_numbers(queries, values.size)
     rng = np.random.default_rng([whole("seed", seed, least=0), 1])
-    orders = rng.permutation(values.size) < values.size // 2
+    if groups is None:
+        orders = rng.permutation(values.size) < values.size // 2
+    else:
+        number = int(groups.max(initial=-1)) + 1
+        if number < LEAST_QUERIES:
+            hits = f"the labels are hits of {number} queries"
+            if number == 1:
+                hits = "all labels are hits of one query"
+            return Threshold(None, f"{hits}, and {LEAST_QUERIES} are needed at least")
+        orders = (rng.permutation(number) < number // 2)[groups]
     if np.count_nonzero(right[~orders]) < needed:
         labelled = f"{int(right.sum())} matches are labelled"
         return Threshold(
             None, f"{labelled}, and {2 * needed} or so are needed at least"
         )
-    candidates = _ordered_thresholds(values[orders], right[orders], precision)
-    tested, matches = values[~orders], right[~orders]
+
+    def chance(half: npt.NDArray[np.bool_], threshold: float) -> float:
+        return chance_of_matches(
+            values[half],
+            right[half],
+            threshold,
+            precision,
+            queries=None if groups is None else groups[half],
+            error=most_error,
+        )
+
     passed = None
-    for threshold in candidates:
+    for threshold in _ordered_thresholds(values[orders], partial(chance, orders)):
         # Fixed-sequence testing: thresholds are tested in an order that the other half of the labels chose,
         # and the first one that fails ends the tests. So no correction for many tests is needed.
-        if _chance(tested, matches, threshold, precision) > most_error:
+        if chance(~orders, threshold) > most_error:
             break
         passed = float(threshold)
+    tested, matches = values[~orders], right[~orders]
     guarantee = f"{_percent(precision)} with {_percent(confidence)} confidence"
     if passed is None:
         return Threshold(None, f"no score has a precision of {guarantee}")
     is_above = tested >= passed
     above, correct = int(is_above.sum()), int(matches[is_above].sum())
-    share = f"{correct:,} of {above:,} labelled scores are matches, in the half that did not choose it"
+    of_queries = ""
+    if groups is not None:
+        of_queries = f" of {len(np.unique(groups[~orders][is_above])):,} queries"
+    share = f"{correct:,} of {above:,} labelled scores{of_queries} are matches"
+    share += ", in the half that did not choose it"
     return Threshold(passed, f"{share}: at least {guarantee}")
 
 
-def _ordered_thresholds(
-    values: _Floats, right: npt.NDArray[np.bool_], precision: float
-) -> _Floats:
+def _ordered_thresholds(values: _Floats, chance: Callable[[float], float]) -> _Floats:
     """Return the thresholds to test: the safest first, then the lower ones in order."""
     candidates = np.unique(
         np.quantile(values, np.linspace(0, 1, _STEPS), method="higher")
     )[::-1]
-    chances = [_chance(values, right, threshold, precision) for threshold in candidates]
-    return candidates[int(np.argmin(chances)) :]
+    return candidates[int(np.argmin(list(map(chance, candidates)))) :]
+
+
+def _query_numbers(queries: Any, labels: int) -> Queries | None:
+    """Return the query of each label as a number; a missing query is one of its own."""
+    if queries is None:
+        return None
+    is_list = isinstance(queries, Iterable) and not isinstance(queries, str | bytes)
+    names = list(map(plain, queries)) if is_list else []
+    if not is_list or len(names) != labels:
+        raise wrong("queries", queries, f"one query for each of the {labels} scores")
+    numbers: dict[Any, int] = {}
+    try:
+        found = [
+            numbers.setdefault(("label", at) if missing(name) else name, len(numbers))
+            for at, name in enumerate(names)
+        ]
+    except TypeError:
+        raise wrong("queries", queries, "numbers or names of queries") from None
+    return np.array(found, dtype=np.intp)
 
 
 def _percent(share: float) -> str:
@@ -390,35 +475,6 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
 
 def _is_label(label: object) -> bool:
     return isinstance(label, bool | int | float) and label in (0, 1)
-
-
-def _chance(
-    values: _Floats, right: npt.NDArray[np.bool_], threshold: float, precision: float
-) -> float:
-    """Return the chance of this many matches above a threshold, or more, at the given precision."""
-    is_above = values >= threshold
-    return _binomial_tail(int(right[is_above].sum()), int(is_above.sum()), precision)
-
-
-def _binomial_tail(successes: int, trials: int, share: float) -> float:
-    """Return the chance of at least `successes` of `trials`, with logarithms against underflow.
-
-    For example, 2 of 2 with a share of 0.9 have the chance 0.81.
-    """
-    if successes <= 0:
-        return 1.0
-    log_success, log_failure = log(share), log(1 - share)
-
-    def log_chance(count: int) -> float:
-        combinations = (
-            lgamma(trials + 1) - lgamma(count + 1) - lgamma(trials - count + 1)
-        )
-        return combinations + count * log_success + (trials - count) * log_failure
-
-    terms = [log_chance(count) for count in range(successes, trials + 1)]
-    # The largest term is taken out of the sum (log-sum-exp), so that not all terms underflow to 0.
-    largest = max(terms)
-    return min(1.0, exp(largest) * sum(exp(term - largest) for term in terms))
 
 
 def fuse(
