@@ -339,7 +339,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         )
     ],
     "compare_vectors": lambda w: [
-        {"before": w.vectors[:3], "after": w.vectors, "seed": 0}
+        {"before": w.vectors[:3], "after": w.vectors, "groups": None, "seed": 0}
     ],
     "classify_failures": lambda w: [{"failures": w.failures}],
     "explain_change": lambda w: [
@@ -521,6 +521,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "queries": None,
             "k": 2,
             "precision": 0.9,
+            "groups": None,
             "similarity": None,
             "namespace": None,
             "sample": 3,

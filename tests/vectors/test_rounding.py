@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +14,7 @@ from tests.accuracy.ill_indexes import healthy_rows, to_frame
 from toolkit.vectors.rounding import precision_of
 
 
-def embedded(rows: int = 200, size: int = 384, *, seed: int = 0) -> np.ndarray:
+def embedded(rows: int = 200, size: int = 384, *, seed: int = 0) -> Any:
     """Return unit vectors that lean to one side, as most models make them."""
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(rows, size)) + 0.5 * rng.normal(size=size)
@@ -19,7 +22,7 @@ def embedded(rows: int = 200, size: int = 384, *, seed: int = 0) -> np.ndarray:
     return matrix.astype(np.float32)
 
 
-def framed(matrix: np.ndarray) -> pd.DataFrame:
+def framed(matrix: Any) -> pd.DataFrame:
     """Return vectors with ids and texts."""
     return pd.DataFrame(
         {
@@ -30,19 +33,19 @@ def framed(matrix: np.ndarray) -> pd.DataFrame:
     )
 
 
-def bfloat16(matrix: np.ndarray) -> np.ndarray:
+def bfloat16(matrix: Any) -> Any:
     """Round to the nearest bfloat16: the upper half of the bits of float32."""
     bits = matrix.view(np.uint32) + np.uint32(0x8000)
     return (bits & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def int8(matrix: np.ndarray) -> np.ndarray:
+def int8(matrix: Any) -> Any:
     """Round to 8 bits with a scale per row."""
     scale = np.abs(matrix).max(axis=1, keepdims=True) / 127
     return (np.round(matrix / scale) * scale).astype(np.float32)
 
 
-ROUNDED = {
+ROUNDED: dict[str, Callable[[Any], Any]] = {
     "batch": lambda m: np.nextafter(m, np.float32(1)),
     "float16": lambda m: m.astype(np.float16).astype(np.float32),
     "bfloat16": bfloat16,
@@ -109,8 +112,8 @@ def test_another_dimension_comes_first() -> None:
     assert set(found.frame["change"]) == {"other dimension"}
     assert found.dimensions.to_numpy().tolist() == [["", 384, 256]]
     report = tk.report_index(after, previous=before)
-    (row,) = report.sections[0].parts[0].rows[:1]
-    assert "384 to 256" in row[1]
+    steps: Any = report.sections[0].parts[0]
+    assert "384 to 256" in steps.rows[0][1]
 
 
 @pytest.mark.parametrize("form", ["batch", "float16", "int8"])
@@ -130,7 +133,7 @@ def test_texts_with_rounded_vectors_are_duplicates(form: str) -> None:
     assert "same text, other vector" in tk.audit_vectors(both).frame["finding"].tolist()
 
 
-def embedded_of(frame: pd.DataFrame) -> np.ndarray:
+def embedded_of(frame: pd.DataFrame) -> Any:
     """Return the vectors of a frame as a matrix."""
     return np.asarray(tk.as_matrix(frame), dtype=np.float32)
 
