@@ -732,6 +732,23 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "cancel_messages": lambda w: [
         {"service": w.service, "message_ids": ["m"], "confirm": True}
     ],
+    "pin_queries": lambda w: [
+        {
+            "service": w.service,
+            "queries": tk.VectorQuery(vector=[1.0, 0.5]),
+            "path": "pinned.parquet",
+            "k": 2,
+            "namespace": "",
+        }
+    ],
+    "check_queries": lambda w: [
+        {
+            "service": w.service,
+            "path": pinned_path(w),
+            "judgements": None,
+            "seed": 0,
+        }
+    ],
     "cancel_runs": lambda w: [
         {"service": w.service, "workflow_run_ids": "w", "confirm": True}
     ],
@@ -862,6 +879,13 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
 def world(local_indexes, sample_service) -> World:
     """Everything that valid calls need, made once."""
     return World(local_indexes["dense"], local_indexes["hybrid"], sample_service, "")
+
+
+def pinned_path(w: World) -> str:
+    """Return the path of a file with one pinned query."""
+    asked = tk.VectorQuery(vector=[1.0, 0.5])
+    tk.pin_queries(w.service, asked, "pinned-before.parquet")
+    return "pinned-before.parquet"
 
 
 @pytest.fixture

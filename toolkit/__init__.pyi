@@ -74,6 +74,8 @@ from toolkit.tables.spreadsheets import export_excel as export_excel
 from toolkit.tables.spreadsheets import flatten as flatten
 from toolkit.tables.steps import explode_steps as explode_steps
 from toolkit.tables.vectors import as_matrix as as_matrix
+from toolkit.vectors.answers import check_queries as check_queries
+from toolkit.vectors.answers import pin_queries as pin_queries
 from toolkit.vectors.calibration import calibrate_threshold as calibrate_threshold
 from toolkit.vectors.fusion import compare_fusion as compare_fusion
 from toolkit.vectors.health import audit_vectors as audit_vectors

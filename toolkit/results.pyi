@@ -31,6 +31,7 @@ from toolkit.snapshots import RowGroup as RowGroup
 from toolkit.snapshots import Snapshot as Snapshot
 from toolkit.snapshots import Verification as Verification
 from toolkit.tables.receipt import Receipt as Receipt
+from toolkit.vectors.answers import AnswerChanges as AnswerChanges
 from toolkit.vectors.calibration import Calibration as Calibration
 from toolkit.vectors.drift import Drift as Drift
 from toolkit.vectors.fusion import FusionComparison as FusionComparison
@@ -40,6 +41,7 @@ from toolkit.vectors.recall_audit import RecallAudit as RecallAudit
 from toolkit.vectors.restoring import VectorRestore as VectorRestore
 from toolkit.vectors.retrieval import Recall as Recall
 from toolkit.vectors.retrieval import Threshold as Threshold
+from toolkit.vectors.rounding import Rounding as Rounding
 from toolkit.vectors.scores import NormBins as NormBins
 from toolkit.vectors.scores import ScoreBins as ScoreBins
 from toolkit.vectors.scores import ScoreCurve as ScoreCurve

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "status": "how old snapshots are, and what their schedules do",
     "verify": "check every file of snapshots",
     "query": "search a vector index by text",
+    "check-queries": "ask pinned queries again, and compare the answers",
     "completion": "print a script that completes commands in bash, zsh or fish",
 }
 """The commands with their summaries. Each is defined in the module ``toolkit.cli.NAME_command``."""
@@ -194,7 +195,8 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
     )
     for name, summary in COMMANDS.items():
         if name in chosen:
-            import_module(f"toolkit.cli.{name}_command").add(commands, summary)
+            module = name.replace("-", "_")
+            import_module(f"toolkit.cli.{module}_command").add(commands, summary)
         else:
             commands.add_parser(name, help=summary)
     return parser

@@ -74,7 +74,7 @@ class ExitStatus(IntEnum):
     UNHEALTHY = (
         7,
         "unhealthy (with --fail-on)",
-        "With `--vectors --fail-on unhealthy`: the index is not healthy, or could not be judged.",
+        "`--fail-on unhealthy`: the index is not healthy or not judged. `--fail-below`: answers changed.",
     )
     # 128 + 2, as shells report a process that SIGINT (signal 2) has ended
     INTERRUPTED = (

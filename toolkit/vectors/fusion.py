@@ -228,7 +228,7 @@ def compare_fusion(
     k, seed = whole("k", k, most=1000), whole("seed", seed, least=0)
     depth = whole("depth", depth, least=k, most=10_000)
     wanted = _queries(queries, unmasked("namespace", text("namespace", namespace)))
-    relevance = _judgements(judgements, wanted)
+    relevance = read_judgements(judgements, wanted)
     info = describe_index(service)
     if info.kind != "HYBRID":
         raise InputError(
@@ -319,7 +319,9 @@ def _rankings(
     return rankings
 
 
-def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, float]]:
+def read_judgements(
+    judgements: Any, queries: list[VectorQuery]
+) -> list[dict[str, float]]:
     """Return the relevance of each judged id, per query."""
     result: list[dict[str, float]] = [{} for _ in queries]
     if judgements is None:
@@ -416,7 +418,7 @@ def _by(
         values = [np.nan] * len(measured)
         if any(judged.values()):
             values = [
-                value for top in tops.values() for value in _measures(top, judged, k)
+                value for top in tops.values() for value in measures_of(top, judged, k)
             ]
         rows.append((number, shared / most if most else np.nan, *values))
     frame = typed_tuples(
@@ -427,7 +429,7 @@ def _by(
     return frame[["query", "agreement"]]
 
 
-def _measures(
+def measures_of(
     top: list[str], judged: dict[str, float], k: int
 ) -> tuple[float, float, float]:
     """Return nDCG, the reciprocal rank of the first relevant hit, and recall, of the first `k` hits."""
