@@ -43,7 +43,6 @@ _FORMAT: Final = "pinned-queries/1"
 _AT_ONCE: Final = 100  # queries per request
 _PERSISTENCE: Final = 0.9  # of a reader: the first ten ranks have 86 % of the weight
 _TIE: Final = 1e-4  # relative difference of scores that rounding explains
-_ANSWERS: Final = ("include_metadata", "include_vectors", "include_data")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -195,7 +194,7 @@ def pin_queries(
     >>> pin_queries(service, asked, Path(mkdtemp()) / "pinned.parquet")["rank"].tolist()
     [1, 2, 3]
     """
-    target = Path(text("path", os.fspath(path), empty=False))
+    target = _path(path)
     wanted = _wanted(queries, whole("k", k, most=1000), text("namespace", namespace))
     info = describe_index(service)
     answers = _ask(service, wanted)
@@ -263,7 +262,7 @@ def check_queries(
     >>> check_queries(service, path).passes()
     True
     """
-    wanted, pinned, kind = _read(Path(text("path", os.fspath(path), empty=False)))
+    wanted, pinned, kind = _read(_path(path))
     relevance = read_judgements(judgements, wanted)
     answers = _ask(service, wanted)
     rows: list[dict[str, Any]] = []
@@ -292,6 +291,12 @@ def check_queries(
     )
 
 
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise wrong("path", path, "the path of a file")
+    return Path(text("path", os.fspath(path), empty=False))
+
+
 def _wanted(queries: Any, k: int, namespace: str) -> list[VectorQuery]:
     listed = [queries] if isinstance(queries, str | VectorQuery) else queries
     if isinstance(listed, bytes | dict | pd.DataFrame) or not isinstance(
@@ -304,7 +309,9 @@ def _wanted(queries: Any, k: int, namespace: str) -> list[VectorQuery]:
             known = text(f"queries at position {number}", item, empty=False)
             asked = VectorQuery(data=known, namespace=namespace, top_k=k)
         elif isinstance(item, VectorQuery):
-            asked = replace(item, **dict.fromkeys(_ANSWERS, False))
+            asked = replace(
+                item, include_metadata=False, include_vectors=False, include_data=False
+            )
         else:
             raise InputError(
                 f"reading queries at position {number}",
