@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolkit.base.arguments import shown, text, whole, wrong
+from toolkit.base.arguments import file_path, shown, text, whole, wrong
 from toolkit.base.errors import InputError
 from toolkit.base.private_files import read_file, write_file
 from toolkit.base.visible_text import visible
@@ -194,7 +194,7 @@ def pin_queries(
     >>> pin_queries(service, asked, Path(mkdtemp()) / "pinned.parquet")["rank"].tolist()
     [1, 2, 3]
     """
-    target = _path(path)
+    target = file_path("path", path)
     wanted = _wanted(queries, whole("k", k, most=1000), text("namespace", namespace))
     info = describe_index(service)
     answers = _ask(service, wanted)
@@ -262,7 +262,8 @@ def check_queries(
     >>> check_queries(service, path).passes()
     True
     """
-    wanted, pinned, kind = _read(_path(path))
+    seed = whole("seed", seed, least=0)
+    wanted, pinned, kind = _read(file_path("path", path))
     relevance = read_judgements(judgements, wanted)
     answers = _ask(service, wanted)
     rows: list[dict[str, Any]] = []
@@ -289,12 +290,6 @@ def check_queries(
         # scores of sparse and hybrid indexes move with each document that is added
         moved=kind == "DENSE" and len(changes) > 0 and bool(changes.median() > _TIE),
     )
-
-
-def _path(path: Any) -> Path:
-    if not isinstance(path, str | os.PathLike):
-        raise wrong("path", path, "the path of a file")
-    return Path(text("path", os.fspath(path), empty=False))
 
 
 def _wanted(queries: Any, k: int, namespace: str) -> list[VectorQuery]:

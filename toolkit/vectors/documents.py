@@ -30,7 +30,7 @@ _MARK: Final = "#"  # by convention, what follows is a part of the document
 
 
 @dataclass(frozen=True)
-class Tuning:
+class DocumentTuning:
     """Limits for ids and fields that name documents."""
 
     # ids that must have the form; a few rows may have been added by hand
@@ -47,7 +47,7 @@ class Tuning:
     ids: int = 20_000
 
 
-_TUNING: Final = Tuning()
+_TUNING: Final = DocumentTuning()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ SKETCH: Final = 16
 
 
 @dataclass(frozen=True)
-class Tuning:
+class RoundingTuning:
     """Limits between rounding and change."""
 
     # rows whose numbers show the precision
@@ -37,7 +37,7 @@ class Tuning:
     margin: float = 6.0
 
 
-_TUNING: Final = Tuning()
+_TUNING: Final = RoundingTuning()
 _BFLOAT16: Final = 2.0**-8  # the largest relative rounding error
 _FLOAT16: Final = 2.0**-11
 _FLOAT32: Final = 2.0**-24
@@ -71,6 +71,13 @@ class Rounding:
         The largest cosine distance that counts as rounding, in the namespace with the coarsest numbers.
     precision : str
         The coarsest precision of the numbers, for example ``float16`` or ``4 decimals``.
+
+    Examples
+    --------
+    >>> from toolkit import compare_vectors
+    >>> before = pd.DataFrame({"id": ["a"], "vector": [[1.0, 0.0]], "data": ["x"]})
+    >>> compare_vectors(before, before).rounding.rows
+    0
     """
 
     rows: int
