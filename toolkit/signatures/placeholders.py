@@ -216,6 +216,11 @@ _REFUSED_KEY: Final = re.compile(
 """The value of a key that a database refused. The constraint is the error, the value is not."""
 _LEADING_CODE: Final = re.compile(r"[A-Z]{2,10}-\d{3,5}[:,]?")
 """A code of the application's own at the start of a message, for example "PAY-1001 payment refused"."""
+_QUOTED_ID: Final = re.compile(
+    r"(\"(?!err|exc|fault|fail)(?:\w*I[dD]|(?:\w*_)?(?:id|uuid))\": ?)\"[^\"<]{1,200}\"",
+    re.ASCII,
+)
+"""An id in a JSON object within a message, for example `"orderId": "a"`. Ids of errors are codes."""
 _SPACE: Final = re.compile(r"\s+")
 _CONNECTED: Final = frozenset(
     ("ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "tcp")
@@ -374,6 +379,8 @@ def _pair(found: re.Match[str]) -> str:
 
 _PHRASES: Final[tuple[tuple[str, re.Pattern[str], _Replacement], ...]] = (
     ('="', _QUOTED_PAIR, _pair),
+    ('d":', _QUOTED_ID, r'\1"<id>"'),
+    ('D":', _QUOTED_ID, r'\1"<id>"'),
     ("uplicate", _REFUSED_KEY, r"\1<value>\2"),
     ("dup key", _REFUSED_KEY, r"\1<value>\2"),
     (")=(", _REFUSED_KEY, r"\1<value>\2"),

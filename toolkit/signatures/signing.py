@@ -14,9 +14,8 @@ this, and a snapshot stores them.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -31,9 +30,13 @@ from toolkit.signatures.placeholders import CODE, with_placeholders
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.remembering import Memo, cached
 from toolkit.signatures.templates import learn
+from toolkit.signatures.trace_templates import (
+    join_traces_of_one_place,
+    names_the_fault,
+)
 from toolkit.signatures.words import without_kinds
 
-RULES_VERSION: Final = 6
+RULES_VERSION: Final = 7
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
 
 
@@ -51,7 +54,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     Returns
     -------
     list of str
-        One id per message, in the same order, for example ``s6-5f0c9a3b12de``. None and "" share an id.
+        One id per message, in the same order, for example ``s7-5f0c9a3b12de``. None and "" share an id.
 
     Raises
     ------
@@ -126,27 +129,6 @@ class Learned(msgspec.Struct, frozen=True):
         )
 
 
-_NAMING_TYPES: Final = re.compile(
-    r"(?:^|[.:\\])(?:NameError|AttributeError|ReferenceError|ImportError|ModuleNotFoundError|NoSuch\w+|NoMethodError"
-    r"|ClassNotFoundException|NoClassDefFoundError|Un(?:recognized|known|defined|resolved)\w*)$"
-)
-"""Errors whose message names the fault: `order_id` and `orderId` in a NameError are two bugs."""
-
-
-_CLASS_NAME: Final = re.compile(r"\b(?:[a-z_]\w*\.){2,}[A-Z]\w*")
-"""A class of the program: in "no serializer for com.example.Order", another class is another fault."""
-
-
-def _names_the_fault(document: Document) -> bool:
-    """Return whether names in the message of a trace are the fault rather than values."""
-    if document.kind != "trace":
-        return False
-    types, messages = document.facts[1:-1], document.messages
-    return any(map(_NAMING_TYPES.search, types)) or any(
-        map(_CLASS_NAME.search, messages)
-    )
-
-
 class Signature(NamedTuple):
     """The facts and templates that identify a kind of failure, and the document that they come from."""
 
@@ -190,16 +172,17 @@ def sign(
     return signatures
 
 
-def _templates(documents: Iterable[Document], learned: Learned) -> dict[str, str]:
+def _templates(documents: Collection[Document], learned: Learned) -> dict[str, str]:
     """Return the template of each message of documents: a learned one if it covers the message."""
     messages: set[str] = set()
     naming: set[str] = set()
     for document in documents:
         messages.update(document.messages)
-        if _names_the_fault(document):
+        if names_the_fault(document):
             naming.update(document.messages)
     # the names in these messages are the fault, so that a comparison must not make them values
     templates = learn(messages - naming) | {message: message for message in naming}
+    templates |= join_traces_of_one_place(documents, templates)
     if learned.templates:
         known = KnownTemplates(learned.templates, learned.exceptions)
         found = {message: known.find(message) for message in messages}

@@ -16,7 +16,14 @@ from toolkit.signatures.message_rows import (
     make_values,
     without,
 )
-from toolkit.signatures.words import NAME, NEVER, PLAIN, is_value, takes_names
+from toolkit.signatures.words import (
+    NAME,
+    NEVER,
+    PLAIN,
+    is_value,
+    may_lack_value,
+    takes_names,
+)
 
 
 @dataclass(frozen=True)
@@ -235,7 +242,8 @@ def _one_by_one(rows: list[MessageRow], kind: int) -> bool:
         before = list(accumulate(row.words, _chained, initial=0))
         after = 0
         for place in reversed(range(len(row.words))):
-            if row.kinds[place] == kind or is_value(row.words[place]):
+            word = row.words[place]
+            if row.kinds[place] == kind or is_value(word) or not word:
                 alike[place, before[place], after].append(row)
             after = _chained(after, row.words[place])
     changed = False
@@ -257,6 +265,8 @@ def _is_place_of_values(rows: list[MessageRow], place: int, kind: int) -> bool:
     if len(different) == 1:
         return False
     has_value = any(map(is_value, different))
+    if "" in different and may_lack_value(rows[0].words[place - 1]):
+        has_value = True  # as in `tag: , size: 7` and `tag: disk, size: 7`
     needed = _needed_words(rows[0].words, place, kind, has_value=has_value)
     return needed is not None and len(different) >= needed
 

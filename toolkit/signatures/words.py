@@ -65,15 +65,21 @@ _ID_KEY: Final = re.compile(
     r"(?:[a-z0-9_.\-](?:Id|ID|id)|(?:^|[_.\-])(?:id|ID|uuid))[=:]$"
 )
 _NAME_KEY: Final = re.compile(
-    r"(?:name|topic|host|user|queue|bucket|namespace|table|index|file|path|url|uri|server|client|addr|address)"
-    r"[=:]$",
+    r"(?:name|topic|host|user|queue|bucket|namespace|table|index|file|path|dir|directory|folder|url|uri|server"
+    r"|client|sender|receiver|recipient|producer|consumer|publisher|subscriber|addr|address)[=:]$",
     re.IGNORECASE,
 )
+_FAILURE_KEY: Final = re.compile(
+    r"(?:err(?:or)?s?|code|errno|status|state|reason|cause|type|kind|exception|message|level|severity|result"
+    r"|operation|method|action|phase|step)[=:]$",
+    re.IGNORECASE,
+)
+_CONSTANT: Final = re.compile(r"[A-Z][A-Z_]{2,}")
+"""A constant, such as `DISK_FULL`. After a key that takes names, it is a name, as in `table: ORDERS`."""
 _STATES_FAILURE: Final = re.compile(
     r"(?i:error|exception|fail|(?<!de)fault|timeout|timed|denied|refused|reset|abort|panic|warn|invalid"
     r"|missing|unknown|unexpected|expired|exceed|cannot|could|null|undefined"
     r"|^(?:no|not|none|is|are|was|to|of|in|on|the|a|an|and|or|by|for|at|with|from|name|user|host)$)"
-    r"|^[A-Z][A-Z_]{2,}$"
     r"|\w://"  # the kind of service of an address
 )
 _DOTTED_KEY: Final = re.compile(
@@ -82,6 +88,9 @@ _DOTTED_KEY: Final = re.compile(
 """A setting such as `db.pool.timeout-ms`, which names no failure even if a part of it could."""
 _OPENINGS_OF_NAMES: Final = frozenset("\"'[(`:")
 """Signs before a word that is spelled like a name, such as a quote."""
+_QUOTES: Final = ("'", '"', "`")
+_OPENINGS_OF_VALUES: Final = frozenset("\"'([{")
+"""Signs with which the value of a key begins."""
 _CUES: Final = frozenset(
     """
     user username for host hostname server node from to by named name file table column queue topic task
@@ -134,10 +143,12 @@ def split_sentence(message: str) -> Sentence:
         between = message[end_of_last:start]
         word = message[start:end]
         if _ends_with_key(words):
-            if between and _value_is_left_out(words[-1], between[0]):
+            blanks = _blanks_before_next(words[-1], between)
+            if blanks is not None:
                 # of `ruser= rhost=db-1`, the value of the first key
                 words.append("")
-                glue.append("")
+                glue.append(blanks)
+                between = between[len(blanks) :]
             if word and _ID_KEY.search(words[-1]) and between in ("", '"', "'"):
                 word = "<id>"
         glue.append(between)
@@ -161,11 +172,19 @@ def _blanks_around(word_count: int) -> tuple[str, ...]:
     return ("", *[" "] * (word_count - 1), "")
 
 
-def _value_is_left_out(key: str, next_sign: str) -> bool:
-    """Return whether a key has no value, such as `ruser=` in `ruser= rhost=db-1`."""
+def _blanks_before_next(key: str, between: str) -> str | None:
+    """Return the blanks before a value that is left out; None if the key has a value.
+
+    For example, "" for `ruser=` in `ruser= rhost=db-1`, and " " for `tag:` in `tag: , size: 7`.
+    """
+    if not between:
+        return None
     if key.endswith("="):
-        return next_sign not in ('"', "'", "(", "[", "{")
-    return next_sign in (",", ";", "|")
+        return None if between[0] in _OPENINGS_OF_VALUES else ""
+    signs = between.lstrip(" ")
+    if signs[:1] and signs[0] in ",;|":
+        return between[: len(between) - len(signs)]
+    return None
 
 
 def _spans(message: str) -> list[tuple[int, int]]:
@@ -251,13 +270,15 @@ def kinds_of_words(words: Sequence[str], glue: Sequence[str]) -> tuple[int, ...]
 @lru_cache(maxsize=1 << 16)
 def word_kind(word: str, before: str, opening: str) -> int:
     """Return the kind of a word that follows another word and a sign, such as a quote or a bracket."""
-    if is_value(word) or not word:
+    if is_value(word) or not word or is_letter_in_quotes(word, opening):
         return NAME
     bare = word
     if not word.isalpha():
         bare = _EDGES.sub("", word.replace(ANY, "")).rstrip("=:")
     if not bare or _states_failure(bare):
         return NEVER
+    if _CONSTANT.fullmatch(bare):
+        return _constant_kind(before, opening)
     if bare.isdigit() or CODE.fullmatch(bare):
         # a code, since other numbers are placeholders. If many codes occur at one place, they are values
         return PLAIN
@@ -270,11 +291,36 @@ def word_kind(word: str, before: str, opening: str) -> int:
     return NAME
 
 
+def _constant_kind(before: str, opening: str) -> int:
+    """Return the kind of a constant. The key can have a blank before the sign, as in `table :ORDERS`."""
+    key = before
+    if opening == ":":
+        key = f"{before}:"
+    if takes_names(key):
+        return NAME
+    return NEVER
+
+
 def _states_failure(bare: str) -> bool:
     """Return whether a word states a failure, such as "refused". Settings do not."""
     if not _STATES_FAILURE.search(bare):
         return False
     return _DOTTED_KEY.fullmatch(bare) is None
+
+
+def is_constant(word: str) -> bool:
+    """Return whether a word is in capitals, such as `DISK_FULL`, and no word of it states a failure."""
+    return _CONSTANT.fullmatch(word) is not None and not _states_failure(word)
+
+
+def is_letter_in_quotes(word: str, opening: str) -> bool:
+    """Return whether a word is one letter after a quote. The letter "a" in quotes is no word of grammar."""
+    return len(word) == 1 and word.isalpha() and opening in _QUOTES
+
+
+def states_failure_key(key: str) -> bool:
+    """Return whether a word is a key whose value states the failure, such as `reason:` or `code=`."""
+    return _FAILURE_KEY.search(key) is not None
 
 
 def _follows_cue(before: str) -> bool:
@@ -310,6 +356,12 @@ def value_at(word: str) -> str:
 def takes_names(key: str) -> bool:
     """Return whether a word is a key whose values are names, such as `topic:` or `hostName=`."""
     return bool(_NAME_KEY.search(key))
+
+
+@lru_cache(maxsize=1 << 14)
+def may_lack_value(key: str) -> bool:
+    """Return whether a word is a key whose value can be left out without changing the failure."""
+    return key.endswith(_KEY_SIGNS) and not states_failure_key(key)
 
 
 def is_value(word: str) -> bool:

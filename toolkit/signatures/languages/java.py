@@ -74,6 +74,9 @@ class _JavaReader:
         if "..." in line:
             omitted = _OMITTED.match(line)
         if omitted:
+            if self.head:
+                # all frames of the cause are left out
+                self.complete_error()
             self.frames += self._frames_above[-int(omitted[1]) :]
         elif self._is_head(line):
             if self.head:

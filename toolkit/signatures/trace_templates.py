@@ -1,0 +1,178 @@
+"""Compare the messages of stack traces that have the same exceptions and the same frame.
+
+Two traces with the same types and the same frame come from one place of the code, so less evidence is
+necessary for a value than `templates` asks for. These words of two messages can differ at a place:
+
+| words | example |
+|---|---|
+| letters in quotes | "the option 'a' was given after 'b'" and "the option 'c' was given after 'd'" |
+| constants | "GET at 7 is no name of a node" and "SET at 9 is no name of a node" |
+| classes of a failed cast | "shop.Order cannot be cast to …" and "shop.Item cannot be cast to …" |
+| messages of one word | "utf8;", "latin-x" and two others of an `IllegalCharsetNameException` |
+
+Other names are compared by `templates` only: in a function that runs each query, `column "price"` and
+`column "total"` are two faults, although type and frame are equal. Some errors name the fault in their
+message, for example a `NameError` or a `NoSuchMethodError`. Their messages are not compared at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from toolkit.signatures.document import NO_FRAME, Document
+from toolkit.signatures.message_rows import (
+    Words,
+    letters_in,
+    plain_words_of,
+    without,
+)
+from toolkit.signatures.words import (
+    VALUE,
+    Sentence,
+    is_constant,
+    is_letter_in_quotes,
+    split_sentence,
+    states_failure_key,
+    value_at,
+)
+
+_NAMING_TYPES: Final = re.compile(
+    r"(?:^|[.:\\])(?:NameError|AttributeError|ReferenceError|ImportError|ModuleNotFoundError|NoSuch\w+|NoMethodError"
+    r"|ClassNotFoundException|NoClassDefFoundError|Un(?:recognized|known|defined|resolved)\w*)$"
+)
+"""Errors whose message names the fault: `order_id` and `orderId` in a NameError are two bugs."""
+
+_NAMING_IN_PLACE: Final = re.compile(
+    r"(?:^|[.:\\])(?:TypeError|NullPointerException|NullReferenceException)$"
+)
+"""Errors whose message names the variable. One function can use several variables."""
+
+_CASTS: Final = re.compile(r"(?:ClassCast|InvalidCast)Exception$")
+"""Errors whose message names the classes of objects, which differ from one input to the next."""
+
+_CLASS_NAME: Final = re.compile(r"\b(?:[a-z_]\w*\.){2,}[A-Z]\w*")
+"""A class of the program: in "no serializer for com.example.Order", another class is another fault."""
+
+_ERRNO: Final = re.compile(r"E[A-Z]{4,}")
+"""A constant of the operating system, such as `EHOSTUNREACH`, which is the error."""
+
+
+@dataclass(frozen=True)
+class TraceTuning:
+    """How much evidence makes names values in traces of one place. Set on traces of half of the projects."""
+
+    agreement: int = 4
+    """Words with letters that have to agree. With fewer, a message is mostly names."""
+    different: int = 2
+    """Different messages. The frame already tells that the code is the same."""
+    one_word_messages: int = 4
+    """Different messages of one word. A program reads two or three keys by their names at one place."""
+
+
+TUNING: Final = TraceTuning()
+
+
+def names_the_fault(document: Document) -> bool:
+    """Return whether names in the message of a trace are the fault rather than values."""
+    if document.kind != "trace":
+        return False
+    types = document.facts[1:-1]
+    if any(map(_NAMING_TYPES.search, types)):
+        return True
+    return any(map(_CLASS_NAME.search, document.messages))
+
+
+def join_traces_of_one_place(
+    documents: Iterable[Document], templates: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the new templates of messages that get one, because traces of one place differ in names only.
+
+    `templates` has the template of each message, as far as all messages were compared.
+    """
+    messages_of: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for document in documents:
+        if document.kind == "trace" and _can_be_compared(document):
+            messages_of[document.facts].update(document.messages)
+    joined: dict[str, str] = {}
+    for facts in sorted(messages_of):
+        current = {
+            message: joined.get(message, templates[message])
+            for message in messages_of[facts]
+        }
+        if len(set(current.values())) > 1:
+            joined |= _joined(current)
+    return joined
+
+
+def _can_be_compared(document: Document) -> bool:
+    """Return whether traces with the facts of a document differ in values rather than in faults."""
+    types = document.facts[1:-1]
+    if document.facts[-1] == NO_FRAME or any(map(_NAMING_IN_PLACE.search, types)):
+        return False
+    return any(map(_CASTS.search, types)) or not names_the_fault(document)
+
+
+def _joined(current: Mapping[str, str]) -> dict[str, str]:
+    """Return new templates of messages of one place, whose templates so far are given."""
+    alike: defaultdict[tuple[Words, Words], list[str]] = defaultdict(list)
+    one_word: list[str] = []
+    sentences: dict[str, Sentence] = {}
+    for template in sorted(set(current.values())):
+        sentence = split_sentence(template)
+        sentences[template] = sentence
+        if template and " " not in template:
+            one_word.append(template)
+        else:
+            skeleton = without(plain_words_of(sentence), _places_of_names(sentence))
+            alike[sentence.glue, skeleton].append(template)
+    replaced: dict[str, str] = {}
+    if len(one_word) >= TUNING.one_word_messages:
+        replaced |= dict.fromkeys(one_word, VALUE)
+    for (_, skeleton), members in alike.items():
+        if (
+            len(members) >= TUNING.different
+            and letters_in(skeleton) >= TUNING.agreement
+        ):
+            replaced |= _with_values([sentences[member] for member in members], members)
+    return {
+        message: replaced[template]
+        for message, template in current.items()
+        if template in replaced
+    }
+
+
+def _places_of_names(sentence: Sentence) -> list[int]:
+    """Return the places of words that can differ between traces of one place, for example of constants."""
+    before = ("", *sentence.words)
+    return [
+        place
+        for place, word in enumerate(sentence.words)
+        if _can_differ(word, before[place], sentence.glue[place][-1:])
+    ]
+
+
+def _can_differ(word: str, before: str, opening: str) -> bool:
+    """Return whether a word follows the table of this module. The value of a key such as `code=` does not."""
+    if states_failure_key(before):
+        return False
+    if is_constant(word):
+        return _ERRNO.fullmatch(word) is None
+    return is_letter_in_quotes(word, opening) or _CLASS_NAME.fullmatch(word) is not None
+
+
+def _with_values(sentences: list[Sentence], templates: list[str]) -> dict[str, str]:
+    """Return the template of each sentence, with values at the places at which the sentences differ."""
+    columns = list(zip(*map(plain_words_of, sentences), strict=True))
+    different = {place for place, column in enumerate(columns) if len(set(column)) > 1}
+    replaced: dict[str, str] = {}
+    for sentence, template in zip(sentences, templates, strict=True):
+        words = [
+            value_at(word) if place in different else word
+            for place, word in enumerate(sentence.words)
+        ]
+        replaced[template] = sentence.with_words(words)
+    return replaced
