@@ -20,8 +20,8 @@ _TESTS = Path(__file__).parent
 _START = f"""
 import sys
 # libraries have their own ways on Windows
-import asyncio, IPython, ipywidgets, jinja2, matplotlib.pyplot, multiprocessing, pandas
-import pyarrow.dataset, pyarrow.parquet, requests, shutil, subprocess, tempfile, tqdm.auto
+import asyncio, ctypes, IPython, ipywidgets, jinja2, matplotlib.pyplot, multiprocessing, pandas
+import pyarrow.dataset, pyarrow.parquet, requests, shutil, subprocess, tempfile, tqdm.auto, uvicorn
 import matplotlib, matplotlib.backends.backend_agg, matplotlib.backends.backend_svg
 matplotlib.use("agg")
 sys.path.insert(0, {str(_TESTS)!r})

@@ -83,7 +83,7 @@ NAMES = (
 
 
 def take_away() -> None:
-    """From now on, what is imported finds a system as poor as Windows."""
+    """From now on, what is imported finds a system as poor as Windows, and the name of Windows."""
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
     real = os.open
@@ -102,6 +102,7 @@ def take_away() -> None:
     poor.supports_dir_fd = poor.supports_fd = poor.supports_follow_symlinks = set()  # type: ignore[attr-defined]
     poor.name = "nt"  # type: ignore[attr-defined]
     sys.modules["os"] = poor
+    sys.platform = "win32"
     kept = {"SIGINT", "SIGTERM", "SIGABRT", "SIGFPE", "SIGILL", "SIGSEGV"}
     others = [
         name

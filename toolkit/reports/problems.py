@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import numpy as np
 import pandas as pd
@@ -117,11 +116,24 @@ def short_names(workflows: Iterable[str]) -> dict[str, str]:
     names = sorted(set(workflows))
     short, prefix = without_prefix(names)
     if not prefix:
-        short = [urlsplit(name).path.strip("/") or name for name in names]
+        short = [_path(name) or name for name in names]
         # two hosts can have the same path
         if len(set(short)) < len(short):
             short = names
     return dict(zip(names, short, strict=True))
+
+
+def _path(address: str) -> str:
+    """Return the path of an address, which need not be valid: a mask can be in place of the host.
+
+    >>> _path("https://[masked len=28 tag=089446be]/flows/pay/?x=1#y")
+    'flows/pay'
+    """
+    after_scheme = address.partition("://")[2]
+    path = after_scheme.partition("/")[2]
+    for end in "?#":
+        path = path.partition(end)[0]
+    return path.strip("/")
 
 
 def scale_of(evidence: Evidence, fresh: Freshness) -> Scale:

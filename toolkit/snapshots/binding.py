@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from toolkit.base.errors import SnapshotBindingError
-from toolkit.loading.accounts import Account
+
+if TYPE_CHECKING:
+    # it imports requests, which adds filters of warnings
+    from toolkit.loading.accounts import Account
 
 ROTATED: Final = "the token is not the one of the last sync"
 REBOUND: Final = "the snapshot was bound to this token with rebind=True"

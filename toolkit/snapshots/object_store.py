@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Any, BinaryIO, ClassVar, Final, cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 from pyarrow.fs import (
@@ -295,9 +295,9 @@ def _from_address(address: str) -> tuple[FileSystem, str]:
     # In `scheme://user:password@host`, the last @ ends the password, which may contain other ones.
     user, at_sign, _ = rest.rpartition("@")
     has_password = bool(at_sign) and ":" in user
-    if has_password or any(
-        is_secret_name(key) for key, _ in parse_qsl(urlsplit(address).query)
-    ):
+    # not `urlsplit`, which raises ValueError for brackets in the name of a bucket
+    query = address.partition("?")[2]
+    if has_password or any(is_secret_name(key) for key, _ in parse_qsl(query)):
         raise InputError(
             "opening a snapshot",
             got=f"an address {scheme}://… with a secret",

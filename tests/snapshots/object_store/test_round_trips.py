@@ -192,6 +192,8 @@ def test_an_address_says_where_and_the_environment_who(
         "abfs://container:hidden@account.dfs.core.windows.net/prefix",
         "abfs://container@account.dfs.core.windows.net/prefix?client_secret=hidden",
         "abfs://container@account.dfs.core.windows.net/prefix?account_key=hid%64en",
+        # brackets, which no host but an IPv6 address may have
+        "abfs://[container@account.dfs.core.windows.net/prefix?account_key=hid%64en",
     ],
 )
 @pytest.mark.parametrize("read", [read_snapshot, open_snapshot, verify_snapshot])
