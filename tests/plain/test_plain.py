@@ -57,7 +57,7 @@ DENSITY = {
     "toolkit_service": 0.20,
     "toolkit/redrive": 0.26,
     "toolkit/failures": 0.26,
-    "toolkit/reports": 0.25,
+    "toolkit/reports": 0.20,
     "toolkit/signatures": 0.36,
     "toolkit/secrets": 0.27,
     "toolkit/widgets": 0.33,

@@ -11,6 +11,8 @@ import pytest
 
 from tests.reports.conftest import failures
 from toolkit.reports import FailureReport, report_failures
+from toolkit.reports.problems import Scale
+from toolkit.reports.sections import ReportTable
 from toolkit.secrets.redaction import Redactor, Secret
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -41,15 +43,42 @@ def reported(rows: list[dict[str, Any]], **options: Any) -> FailureReport:
     return report_failures(failures(rows), **options)
 
 
+SCALES: list[Scale] = []
+"""Scales of trends that were computed for the report."""
+
+
 @pytest.fixture(scope="module")
 def report() -> FailureReport:
     """Of a problem of the last three hours, and one that ended five days ago and was larger."""
-    return reported(
-        told(
-            (3, 0, 90, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
-            (125, 121, 300, FLOWS[2], "disk is full"),
+    compute_scale = Scale.until
+
+    def noted(end: datetime, first: datetime) -> Scale:
+        SCALES.append(compute_scale(end, first))
+        return SCALES[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scale, "until", noted)
+        return reported(
+            told(
+                (3, 0, 90, FLOWS[0], "KeyError: 'currency' at prices.total_of"),
+                (125, 121, 300, FLOWS[2], "disk is full"),
+            )
         )
-    )
+
+
+def test_all_trends_of_a_report_share_one_scale(report: FailureReport) -> None:
+    """The bars are computed once per report, and each trend has that many."""
+    (scale,) = SCALES
+    trends = [
+        value
+        for section in report.sections
+        for part in section.parts
+        if isinstance(part, ReportTable)
+        for column, *values in zip(part.columns, *part.rows, strict=True)
+        if column.kind == "trend"
+        for value in values
+    ]
+    assert {len(trend) for trend in trends} == {scale.count}
 
 
 def test_the_headline_is_about_now(report: FailureReport) -> None:

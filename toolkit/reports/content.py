@@ -101,7 +101,7 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(item) for item in value]
+        return list(map(_json_value, value))
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -160,17 +160,16 @@ def _encoding(text: str) -> str:
 def _addresses(name: str, addresses: Iterable[Any]) -> list[str]:
     checked = list(addresses)
     for address in checked:
-        if not (
-            isinstance(address, str)
-            and address.isascii()
-            and _ADDRESS.fullmatch(address)
-        ):
-            raise wrong(
-                name,
-                address,
-                "a plain address such as ops@example.com, or several in a list",
-            )
+        if not _is_address(address):
+            expected = "a plain address such as ops@example.com, or several in a list"
+            raise wrong(name, address, expected)
     return checked
+
+
+def _is_address(address: Any) -> bool:
+    if not isinstance(address, str):
+        return False
+    return address.isascii() and _ADDRESS.fullmatch(address) is not None
 
 
 def _one_line(text: str, longest: int) -> str:
@@ -179,13 +178,19 @@ def _one_line(text: str, longest: int) -> str:
 
 def _for_mail(section: Section) -> Section:
     """Return the section without code, and without the tables that a page folds away."""
-    parts = tuple(
-        board_table(part) if isinstance(part, ReportBoard) else part
-        for part in section.parts
-        if not isinstance(part, ReportCode)
-        and not (isinstance(part, ReportTable) and part.folded)
-    )
+    mail_parts = map(_part_for_mail, section.parts)
+    parts = tuple(part for part in mail_parts if part is not None)
     return Section(section.name, section.title, section.sentence, parts)
+
+
+def _part_for_mail(part: Part) -> Part | None:
+    """Return a part in a form that mail clients show, or None for a part that is left out."""
+    match part:
+        case ReportBoard():
+            return board_table(part)
+        case ReportCode() | ReportTable(folded=True):
+            return None
+    return part
 
 
 class _Page:
@@ -209,13 +214,16 @@ class _Page:
 
     def pictures(self, tag: str) -> Iterator[_Picture]:
         """Draw the figures of the sections that fit, in the order of the page."""
-        number = 0
+        for number, (content_name, figure) in enumerate(self._figures(), 1):
+            content_id = f"{content_name}-{tag}@toolkit.invalid"
+            yield _Picture(figure, number, content_id, draw_png(figure))
+
+    def _figures(self) -> Iterator[tuple[str, ReportFigure]]:
+        """Yield the figures of the sections that fit, each with the section and the place in it."""
         for section in self._sections:
             for place, part in enumerate(section.parts, 1):
                 if isinstance(part, ReportFigure):
-                    number += 1
-                    content_id = f"{section.name}-{place}-{tag}@toolkit.invalid"
-                    yield _Picture(part, number, content_id, draw_png(part))
+                    yield f"{section.name}-{place}", part
 
     def render(self, pictures: Iterable[_Picture]) -> str:
         """Return the part with these pictures; the others are named."""
@@ -240,10 +248,9 @@ class _Page:
 
     def _without(self, ids: Mapping[ReportFigure, str]) -> Iterator[str]:
         """Return the titles of the figures without a picture."""
-        for section in self._sections:
-            for part in section.parts:
-                if isinstance(part, ReportFigure) and part not in ids:
-                    yield f"the picture {part.title}"
+        for _, figure in self._figures():
+            if figure not in ids:
+                yield f"the picture {figure.title}"
 
 
 def _command(report: ReportContent) -> str:
@@ -252,38 +259,44 @@ def _command(report: ReportContent) -> str:
 
 def _text(report: ReportContent, sections: Iterable[Section], link: str | None) -> str:
     """Return the plain-text part: the sections that fit, one line per row."""
-    lines = [_line(report.title), _line(report.about), _line(report.first_line)]
-    lines += [_line(sentence) for sentence, _ in report.lead]
-    lines += ["", *(_line(notice.text) for notice in report.notices)]
-    numbers = report.numbers
-    if report.headline:
-        # a section has them
-        numbers = ()
-    for number in numbers:
-        notes = "; ".join(
-            note for note in (change_in_words(number), number["note"]) if note
-        )
-        lines.append(
-            _line(f"{number_text(number['value'])} {number['name']} ({notes})")
-        )
+    lines = _head_lines(report)
     if link is not None:
         lines += ["", f"The whole report: {link}"]
-    end = f"Made {time_text(read_time(report.made_at))}. Secrets are masked. {report.method}"
+    made_at = time_text(read_time(report.made_at))
+    end = f"Made {made_at}. Secrets are masked. {report.method}"
     size = _encoded("\n".join([*lines, end]))[0]
     left_out = []
     for section in sections:
         added = _section_lines(section)
-        more = _encoded("\n".join(added))[0]
-        if size + more > _MOST_TEXT:
+        added_size = _encoded("\n".join(added))[0]
+        if size + added_size <= _MOST_TEXT:
+            size += added_size
+            lines += added
+        else:
             left_out.append(section.title)
-            continue
-        size += more
-        lines += added
     if left_out:
-        lines += ["", _line(f"Left out to keep the mail short: {', '.join(left_out)}.")]
+        titles = ", ".join(left_out)
+        lines += ["", _line(f"Left out to keep the mail short: {titles}.")]
         lines.append(f"The whole report: {_command(report)}")
     lines += ["", end.strip()]
     return "\n".join(lines) + "\n"
+
+
+def _head_lines(report: ReportContent) -> list[str]:
+    """Return the lines above the sections."""
+    lines = [report.title, report.about, report.first_line]
+    lines += [sentence for sentence, _ in report.lead]
+    lines.append("")
+    lines += [notice.text for notice in report.notices]
+    # a report with a headline has a section with these numbers
+    if not report.headline:
+        lines += map(_number_line, report.numbers)
+    return list(map(_line, lines))
+
+
+def _number_line(number: Mapping[str, Any]) -> str:
+    notes = "; ".join(filter(None, (change_in_words(number), number["note"])))
+    return f"{number_text(number['value'])} {number['name']} ({notes})"
 
 
 def _section_lines(section: Section) -> list[str]:
@@ -300,25 +313,26 @@ def _line(text: str) -> str:
     return " ".join(visible(text).split())
 
 
-def _part(part: Part) -> Iterator[str]:
+def _part(part: Part) -> list[str]:
+    """Return the lines of a part; code and figures have none."""
     match part:
         case ReportBoard():
-            yield from _part(board_table(part))
-            yield part.more
+            return [*_part(board_table(part)), part.more]
         case ReportTable():
-            yield f"{part.caption}:"
-            for row in part.rows:
-                yield f"* {_row(part, row)}"
-            if part.left_out:
-                yield f"* and {part.left_out:,} {part.more}"
+            rows = [_row(part, row) for row in part.rows]
+            return [f"{part.caption}:", *_bullets(rows, part.rest)]
         case ReportList():
-            yield part.caption
-            for item in part.items:
-                yield f"* {item}"
-            if part.left_out:
-                yield f"* and {part.left_out:,} more"
+            return [part.caption, *_bullets(part.items, part.rest)]
         case ReportText():
-            yield part.text
+            return [part.text]
+    return []
+
+
+def _bullets(items: Iterable[str], rest: str) -> list[str]:
+    lines = [f"* {item}" for item in items]
+    if rest:
+        lines.append(f"* {rest}")
+    return lines
 
 
 def _row(table: ReportTable, row: Sequence[Any]) -> str:
@@ -326,15 +340,13 @@ def _row(table: ReportTable, row: Sequence[Any]) -> str:
 
     For example ``"(new) payment timeout: class timeout; failures 12"``.
     """
-    cells = list(zip(table.columns, row, strict=True))
-    flags = [column.name for column, value in cells if column.kind == "flag" and value]
-    (first, value), *others = [cell for cell in cells if not cell[0].is_drawn]
+    (first, value), *others = table.cells(row)
+    begin = " ".join([*table.flags(row), first.shown(value)])
     named = [
         f"{column.name} {column.shown(value)}"
         for column, value in others
-        if value is not None and value != ""
+        if value not in (None, "")
     ]
-    begin = "".join(f"({flag}) " for flag in flags) + first.shown(value)
     if not named:
         return begin
     return f"{begin}: {'; '.join(named)}"

@@ -22,7 +22,7 @@ from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import ReportCounts
 from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.periods import Trend
-from toolkit.reports.problems import trends_of_groups
+from toolkit.reports.problems import Scale, trends_of_groups
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -78,8 +78,8 @@ _BLANKS: Final = (
 class Explained:
     """Makes the explaining sections from the evidence and the options of a report."""
 
-    def __init__(self, evidence: Evidence, counts: ReportCounts) -> None:
-        self.evidence = evidence
+    def __init__(self, evidence: Evidence, counts: ReportCounts, scale: Scale) -> None:
+        self.evidence, self.scale = evidence, scale
         self.load, self.fresh = counts.load_code, counts.fresh
         self.now, self.retention, self.kept = counts.now, counts.retention, counts.kept
 
@@ -238,7 +238,7 @@ class Explained:
         """Return the largest groups, with one example each."""
         new = set(self.evidence.trend.new or ())
         kinds = self.evidence.classes.set_index("group")["class"]
-        bars = trends_of_groups(self.evidence, self.fresh)
+        bars = trends_of_groups(self.evidence.sample, self.scale)
         rows = []
         for row in self.evidence.groups.head(_GROUPS).to_dict("records"):
             example = next(

@@ -38,7 +38,7 @@ from toolkit.reports.headline import (
 from toolkit.reports.now_section import now_section, numbers_section
 from toolkit.reports.page import Report
 from toolkit.reports.periods import DAY
-from toolkit.reports.problems import problems_of
+from toolkit.reports.problems import problems_of, scale_of
 from toolkit.reports.redrive_section import redrive_of, redrive_section
 from toolkit.reports.sections import Notice, Section
 from toolkit.secrets.redaction import Redactor
@@ -233,9 +233,10 @@ def _report(
     if redriven is not None:
         explained.append(redrive_section(redriven, redactor))
     if evidence is not None:
-        problems = problems_of(evidence, fresh, clean.value)
-        explained += now_section(evidence, problems, fresh)
-        explained += Explained(evidence, counts).sections()
+        scale = scale_of(evidence.sample, fresh)
+        problems = problems_of(evidence, fresh, scale, clean.value)
+        explained += now_section(problems, scale)
+        explained += Explained(evidence, counts, scale).sections()
         trend = evidence.trend
     # the counting sections are masked while they are made, because they draw names
     sections += [section.masked(clean.value, redactor.code) for section in explained]

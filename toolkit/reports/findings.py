@@ -7,7 +7,7 @@ shares are between 0 and 1, and missing values are null.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -79,35 +79,35 @@ class Cleaner:
         {'at': '2026-03-01T00:00:00.000+00:00', 'share': None}
         """
         if isinstance(value, Mapping):
-            return {
-                self.value(str(name)): self.value(item) for name, item in value.items()
-            }
+            names = map(self.value, map(str, value))
+            return dict(zip(names, map(self.value, value.values()), strict=True))
         if isinstance(value, list | tuple):
-            return [self.value(item) for item in value]
+            return list(map(self.value, value))
         if value is None or value is pd.NA or value is pd.NaT:
             return None
         if isinstance(value, datetime):
             return value.astimezone(UTC).isoformat(timespec="milliseconds")
-        if isinstance(value, bool | int):
-            return value
         if isinstance(value, float):
-            if math.isnan(value):
-                return None
-            # six digits are enough for any share, and hide the noise of the last bits
-            return round(value, 6)
+            return _rounded(value)
+        if isinstance(value, int):
+            return value
         # mask before truncating, because half a secret is not recognised
         return shorten(self.redactor.text(str(value)), _LONGEST)
 
     def rows(self, frame: pd.DataFrame) -> list[dict[str, Any]]:
         """Return the rows of a small frame as masked dicts."""
         plain = frame.astype(object)
+        rows = plain.itertuples(index=False, name=None)
         return [
-            {
-                name: self.value(item)
-                for name, item in zip(frame.columns, row, strict=True)
-            }
-            for row in plain.itertuples(index=False, name=None)
+            dict(zip(frame.columns, map(self.value, row), strict=True)) for row in rows
         ]
+
+
+def _rounded(number: float) -> float | None:
+    """Return a number with six digits, which are enough for any share and hide the noise of the last bits."""
+    if math.isnan(number):
+        return None
+    return round(number, 6)
 
 
 def without_repeated(
@@ -326,40 +326,28 @@ def _completeness(
     clocks: tuple[ClockError, ...],
     clean: Cleaner,
 ) -> dict[str, Any]:
-    count = overview.count - overview.gone
-    gaps = _gaps_shown(receipt, overview)
+    """Return the facts about the load, and a sentence about them."""
     if receipt is None:
         return {
             "state": "unknown",
             "sentence": "Not known to be complete: the frame has no receipt of its load.",
         }
+    gaps = _gaps_shown(receipt, overview)
+    sentences = [
+        _rows_read_in_words(receipt),
+        *_rows_shown_in_words(receipt, overview),
+        *(f"{overdue[0].upper()}{overdue[1:]}." for overdue in receipt.overdue),
+    ]
+    if clocks:
+        sentences.append(f"{clock_sentence(clocks)}.")
+    if gaps:
+        sentences.append(_gaps_in_words(gaps))
     state = "incomplete"
     if receipt.complete:
         state = "complete"
-        sentence = f"Complete: every entry present during the load was read ({counted(receipt.rows, 'row')})."
-    else:
-        reasons = "; ".join(receipt.reasons) or "the load did not end"
-        sentence = f"Not complete: {receipt.rows:,} rows were read; {reasons}."
-    # the frame may be a selection of the loaded rows, or several frames in one
-    if count < receipt.rows:
-        sentence += f" This report is on {count:,} of them."
-    elif count > receipt.rows:
-        sentence += f" This report is on {count:,}."
-    if overview.gone:
-        verb = "are"
-        if overview.gone == 1:
-            verb = "is"
-        more = f"{overview.gone:,} from earlier loads that {verb}"
-        sentence += f" The report includes {more} no longer in the queue."
-    for overdue in receipt.overdue:
-        sentence += f" {overdue[0].upper()}{overdue[1:]}."
-    if clocks:
-        sentence += f" {clock_sentence(clocks)}."
-    if gaps:
-        sentence += f" {_gaps_in_words(gaps)}"
     return {
         "state": state,
-        "sentence": clean.value(sentence),
+        "sentence": clean.value(" ".join(sentences)),
         "reasons": clean.value(receipt.reasons),
         "gaps": clean.value([asdict(gap) for gap in gaps]),
         "clocks": clean.value([asdict(error) for error in clocks]),
@@ -375,11 +363,34 @@ def _completeness(
     }
 
 
-def _gaps_shown(receipt: Receipt | None, overview: FailureOverview) -> list[Gap]:
+def _rows_read_in_words(receipt: Receipt) -> str:
+    """Return a sentence about whether the load read every entry."""
+    if receipt.complete:
+        rows = counted(receipt.rows, "row")
+        return f"Complete: every entry present during the load was read ({rows})."
+    reasons = "; ".join(receipt.reasons) or "the load did not end"
+    return f"Not complete: {receipt.rows:,} rows were read; {reasons}."
+
+
+def _rows_shown_in_words(receipt: Receipt, overview: FailureOverview) -> Iterator[str]:
+    """Yield sentences about rows of the report that differ from the rows of the load."""
+    # the frame may be a selection of the loaded rows, or several frames in one
+    loaded = overview.count - overview.gone
+    if loaded < receipt.rows:
+        yield f"This report is on {loaded:,} of them."
+    elif loaded > receipt.rows:
+        yield f"This report is on {loaded:,}."
+    if overview.gone:
+        verb = "are"
+        if overview.gone == 1:
+            verb = "is"
+        earlier = f"{overview.gone:,} from earlier loads"
+        yield f"The report includes {earlier} that {verb} no longer in the queue."
+
+
+def _gaps_shown(receipt: Receipt, overview: FailureOverview) -> list[Gap]:
     """Return the gaps that end after the first failure of the report; without failures, the latest gap."""
     first = overview.first_at
-    if receipt is None:
-        return []
     if first is None:
         return list(receipt.gaps[-1:])
     return [gap for gap in receipt.gaps if gap.bounds[1] > first]
@@ -408,27 +419,27 @@ def _comparison(
     receipt: Receipt | None,
     clean: Cleaner,
 ) -> dict[str, Any] | None:
+    """Return new and gone failures compared with an earlier frame, or None without one."""
     if previous is None:
         return None
     doing = "comparing failures"
     # errors name the argument of the report
     select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous")
     changes = new_and_gone(previous, failures)
-    count, previous_count = (
-        select(frame, ["dlq_id"], doing=doing).table().num_rows
-        for frame in (failures, previous)
-    )
+    count = select(failures, ["dlq_id"], doing=doing).table().num_rows
+    previous_count = select(previous, ["dlq_id"], doing=doing).table().num_rows
+    earlier = receipt_of(previous)
     # a part of the same load, for example a sample of it, is no earlier state
     is_smaller = previous_count <= count and not changes.gone
     return {
         "previous_count": previous_count,
         "new": len(changes.new),
         "gone": len(changes.gone),
-        "is_part": is_smaller and _are_of_one_load(receipt, receipt_of(previous)),
+        "is_part": is_smaller and _are_of_one_load(receipt, earlier),
         "new_workflows": clean.value(changes.new_workflows[: CAPS["new_workflows"]]),
         "ids": clean.value(changes.new[: CAPS["ids"]]),
         "ids_left_out": max(len(changes.new) - CAPS["ids"], 0),
-        "caution": clean.value(_caution(receipt, receipt_of(previous))),
+        "caution": clean.value(_caution(receipt, earlier)),
     }
 
 

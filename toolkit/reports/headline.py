@@ -32,46 +32,54 @@ def headline(
     findings: Mapping[str, Any], problems: Sequence[Problem], now: datetime
 ) -> str:
     """Return one line about the present state: the number of problems, and the begin of the newest."""
-    state = findings["completeness"]["state"]
-    prefix = age_in_words(findings["data"]).strip()
-    if prefix:
-        return prefix
-    if state == "incomplete":
-        prefix = "Incomplete: "
+    out_of_date = age_in_words(findings["data"]).strip()
+    if out_of_date:
+        return out_of_date
     sentence = _now_in_words(findings, problems, now)
-    if prefix:
-        sentence = sentence[0].lower() + sentence[1:]
-    return f"{prefix}{sentence}"
+    if findings["completeness"]["state"] == "incomplete":
+        return f"Incomplete: {sentence[0].lower()}{sentence[1:]}"
+    return sentence
 
 
 def _now_in_words(
     findings: Mapping[str, Any], problems: Sequence[Problem], now: datetime
 ) -> str:
+    """Return a sentence about the most important kind of problems: ongoing, then changed, then ended."""
     count = findings["overview"]["count"]
     if not count:
         return "No failures."
     explained = [problem for problem in problems if problem.explanation is not None]
-    ongoing = [problem for problem in explained if problem.is_ongoing]
     changed = [problem for problem in problems if problem.explanation is None]
+    ongoing = [problem for problem in explained if problem.is_ongoing]
     if ongoing:
-        newest = max(ongoing, key=lambda problem: problem.since)
-        begin = f"began {at_time(newest.since, now)} in {_place(newest)}"
-        if len(ongoing) == 1:
-            return f"1 problem is ongoing. It {begin}."
-        return f"{len(ongoing)} problems are ongoing. The newest {begin}."
+        return _ongoing_in_words(ongoing, now)
     if changed:
-        first = changed[0]
-        where = f"{at_time(first.since, now)} in {_place(first)}"
-        if len(changed) == 1:
-            return f"1 error is {first.state}. It began {where}."
-        return f"{len(changed)} errors are new or growing. The first began {where}."
+        return _changed_in_words(changed, now)
     if explained:
         last = max(explained, key=lambda problem: problem.until)
-        return f"No problem is ongoing. The last ended {at_time(last.until, now)} in {_place(last)}."
+        ended = f"{at_time(last.until, now)} in {_place(last)}"
+        return f"No problem is ongoing. The last ended {ended}."
+    failures = counted(count, "failure")
     recent = findings["recent"]["failures"]
     if recent is None:
-        return f"{counted(count, 'failure')}, and no problem that stands out."
-    return f"No problem stands out: {counted(count, 'failure')}, {recent:,} of them in the last day."
+        return f"{failures}, and no problem that stands out."
+    return f"No problem stands out: {failures}, {recent:,} of them in the last day."
+
+
+def _ongoing_in_words(ongoing: Sequence[Problem], now: datetime) -> str:
+    newest = max(ongoing, key=lambda problem: problem.since)
+    begin = f"began {at_time(newest.since, now)} in {_place(newest)}"
+    if len(ongoing) == 1:
+        return f"1 problem is ongoing. It {begin}."
+    return f"{len(ongoing)} problems are ongoing. The newest {begin}."
+
+
+def _changed_in_words(changed: Sequence[Problem], now: datetime) -> str:
+    first = changed[0]
+    begin = f"began {at_time(first.since, now)} in {_place(first)}"
+    if len(changed) == 1:
+        return f"1 error is {first.state}. It {begin}."
+    return f"{len(changed)} errors are new or growing. The first {begin}."
 
 
 def _place(problem: Problem) -> str:
@@ -87,69 +95,75 @@ def lead_sentences(
     """Return the sentences below the headline, each with the section that it links to, or ""."""
     if not findings["overview"]["count"]:
         return []
-    sentences = []
-    lately = numbers[1]
-    if lately["value"] is not None:
-        number = counted(lately["value"], "failure")
-        sentences.append((f"{number} {lately['name']}, {lately['note']}.", "numbers"))
-    if soon := findings["expiry"]["within_24_hours"]:
-        expire = "expire"
-        if soon == 1:
-            expire = "expires"
-        sentences.append((f"{soon:,} {expire} within 24 hours.", "deadline"))
-    others = [problem for problem in problems if problem.explanation is None]
-    if others and len(others) < len(problems):
-        errors = "errors are"
-        if len(others) == 1:
-            errors = "error is"
-        sentences.append((f"{len(others)} more {errors} new or growing.", "changed"))
-    return sentences
+    sentences = [
+        (_lately_in_words(numbers[1]), "numbers"),
+        (_expiring_soon(findings["expiry"]), "deadline"),
+        (_more_changed_in_words(problems), "changed"),
+    ]
+    return [(f"{words}.", section) for words, section in sentences if words]
+
+
+def _lately_in_words(lately: Mapping[str, Any]) -> str:
+    if lately["value"] is None:
+        return ""
+    number = counted(lately["value"], "failure")
+    return f"{number} {lately['name']}, {lately['note']}"
+
+
+def _more_changed_in_words(problems: Sequence[Problem]) -> str:
+    """Return the number of changed groups; "" if the headline is about them, or if there are none."""
+    changed = [problem for problem in problems if problem.explanation is None]
+    if len(changed) in (0, len(problems)):
+        return ""
+    if len(changed) == 1:
+        return "1 more error is new or growing"
+    return f"{len(changed)} more errors are new or growing"
 
 
 def about_in_words(findings: Mapping[str, Any], now: datetime) -> str:
     """Return the number of failures, the filter and the period, for the line above the headline."""
     overview = findings["overview"]
     chosen = filter_in_words(findings["completeness"].get("scope", {}))
-    words = counted(overview["count"], "failure") + chosen
-    if overview["workflows"]:
-        words += f" in {counted(overview['workflows'], 'workflow')}"
+    words = f"{counted(overview['count'], 'failure')}{chosen}{_workflows(overview)}"
     if not overview["first_at"]:
         return words
-    first, last = (
-        day_text(read_time(overview[name]), now) for name in ("first_at", "last_at")
-    )
+    first = day_text(read_time(overview["first_at"]), now)
+    last = day_text(read_time(overview["last_at"]), now)
     zone = time_text(now).split(" ", 2)[-1]
     if first == last:
         return f"{words}, {first} ({zone})"
     return f"{words}, {first} to {last} ({zone})"
 
 
+def _workflows(overview: Mapping[str, Any]) -> str:
+    if not overview["workflows"]:
+        return ""
+    return f" in {counted(overview['workflows'], 'workflow')}"
+
+
 def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
     """Return the headline: count, filter, times, worst workflow, new groups, expiry and explanation."""
-    overview, state = findings["overview"], findings["completeness"]["state"]
-    count = overview["count"]
-    prefix = age_in_words(findings["data"])
-    at_least = ""
-    if state == "incomplete":
+    overview = findings["overview"]
+    prefix, at_least = age_in_words(findings["data"]), ""
+    if findings["completeness"]["state"] == "incomplete":
         prefix += "Incomplete: "
         at_least = "at least "
     chosen = filter_in_words(findings["completeness"].get("scope", {}))
-    if not count:
-        sentence = f"{prefix}no failures{chosen}{_new(findings)}."
+    new = _new(findings)
+    if not overview["count"]:
+        sentence = f"{prefix}no failures{chosen}{new}."
         return sentence[0].upper() + sentence[1:]
-    where = ""
-    if overview["workflows"]:
-        where = f" in {counted(overview['workflows'], 'workflow')}"
-    parts = [
-        f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"
-    ]
+    failures = f"{at_least}{counted(overview['count'], 'failure')}{chosen}"
+    counts = f"{failures}{_workflows(overview)}{_window(overview)}"
     # the largest explanation already names the workflows that matter most
     if overview["workflows"] > 1 and "largest explanation" not in explained:
         share = percent(overview["worst_share"])
-        parts.append(
-            f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}"
-        )
-    return f"{', '.join(parts)}{_new(findings)}{_expiring_soon(findings['expiry'])}.{explained}"
+        worst = f"{overview['worst_count']:,} of them ({share})"
+        counts += f", {worst} in {overview['worst_workflow']}"
+    expiring = _expiring_soon(findings["expiry"])
+    if expiring:
+        expiring = f"; {expiring}"
+    return f"{prefix}{counts}{new}{expiring}.{explained}"
 
 
 def _expiring_soon(expiry: Mapping[str, Any]) -> str:
@@ -157,8 +171,8 @@ def _expiring_soon(expiry: Mapping[str, Any]) -> str:
     if not soon:
         return ""
     if soon == 1:
-        return "; 1 expires within 24 hours"
-    return f"; {soon:,} expire within 24 hours"
+        return "1 expires within 24 hours"
+    return f"{soon:,} expire within 24 hours"
 
 
 def age_in_words(data: Mapping[str, Any]) -> str:
@@ -184,19 +198,19 @@ def filter_in_words(scope: Mapping[str, Any]) -> str:
     >>> filter_in_words({"kind": "messages", "since": "2026-03-03T00:00:00.000Z"})
     ' of plain messages since 2026-03-03 00:00 UTC'
     """
+    words = ""
+    if scope.get("kind") == "messages":
+        words = " of plain messages"
     named = [
         f"{name} {_some(scope[part])}"
         for part, name in _PARTS.items()
         if scope.get(part)
     ]
-    words = ""
-    if scope.get("kind") == "messages":
-        words = " of plain messages"
     if named:
         words += f" with {' and '.join(named)}"
-    for part in ("since", "until"):
-        if scope.get(part):
-            words += f" {part} {time_text(read_time(scope[part]))}"
+    for limit in filter(scope.get, ("since", "until")):
+        time = read_time(scope[limit])
+        words += f" {limit} {time_text(time)}"
     return words
 
 
@@ -213,11 +227,12 @@ def _some(values: Any) -> str:
 def _window(overview: Mapping[str, Any]) -> str:
     if not overview["first_at"]:
         return ""
-    times = [read_time(overview[name]) for name in ("first_at", "last_at")]
+    first_at = read_time(overview["first_at"])
+    last_at = read_time(overview["last_at"])
     # both times are shown to the minute, so they can look the same
-    if time_text(times[0]) == time_text(times[1]):
-        return f" at {time_text(times[0])}"
-    first, last = span_of_times(*times)
+    if time_text(first_at) == time_text(last_at):
+        return f" at {time_text(first_at)}"
+    first, last = span_of_times(first_at, last_at)
     return f" between {first} and {last}"
 
 
@@ -235,20 +250,8 @@ def four_numbers(
     findings: Mapping[str, Any], trend: Trend | None
 ) -> list[dict[str, Any]]:
     """Return the four numbers of the head: failures, recent failures, recent workflows, and soon expiring."""
-    overview, recent, comparison = (
-        findings["overview"],
-        findings["recent"],
-        findings["comparison"],
-    )
-    change = None
+    recent, expiry = findings["recent"], findings["expiry"]
     hours = _period_in_words(recent, findings["data"])
-    note = f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}"
-    # if the earlier failures are a part of these, the difference in numbers is no change over time
-    if comparison is not None and comparison["is_part"]:
-        note = f"{comparison['new']:,} are not in the earlier failures, which are a part of these"
-    elif comparison is not None:
-        change = overview["count"] - comparison["previous_count"]
-        note = f"{comparison['new']:,} new and {comparison['gone']:,} gone compared with the earlier failures"
     lately = {
         "name": f"in the {hours}",
         "value": recent["failures"],
@@ -256,13 +259,41 @@ def four_numbers(
     }
     if trend is not None and trend.usual is not None:
         lately = _against_usual(trend, lately)
-    return [
-        {"name": "failures", "value": overview["count"], "change": change, "note": note},
-        lately,
-        {"name": f"workflows, {hours}", "value": recent["workflows"], **_against(recent, "workflows")},
-        {"name": "expire within 24 hours", "value": findings["expiry"]["within_24_hours"], "change": None,
-         "note": _next(findings["expiry"])},
-    ]  # fmt: skip
+    workflows = {
+        "name": f"workflows, {hours}",
+        "value": recent["workflows"],
+        **_against(recent, "workflows"),
+    }
+    expiring = {
+        "name": "expire within 24 hours",
+        "value": expiry["within_24_hours"],
+        "change": None,
+        "note": _next(expiry),
+    }
+    return [_all_failures(findings), lately, workflows, expiring]
+
+
+def _all_failures(findings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of failures, compared with earlier failures if the report has any."""
+    overview, comparison = findings["overview"], findings["comparison"]
+    change = None
+    if comparison is None:
+        workflows = counted(overview["workflows"], "workflow")
+        note = f"{workflows}, {counted(overview['runs'], 'run')}"
+    elif comparison["is_part"]:
+        # the difference in numbers is no change over time
+        new = f"{comparison['new']:,} are not in the earlier failures"
+        note = f"{new}, which are a part of these"
+    else:
+        change = overview["count"] - comparison["previous_count"]
+        new_and_gone = f"{comparison['new']:,} new and {comparison['gone']:,} gone"
+        note = f"{new_and_gone} compared with the earlier failures"
+    return {
+        "name": "failures",
+        "value": overview["count"],
+        "change": change,
+        "note": note,
+    }
 
 
 def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,13 +317,11 @@ def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
 
 def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """Return the period of the recent counts, with the end if the data end more than an hour ago."""
-    lags = (
-        data["age_hours"] is not None
-        and data["age_hours"] > 1
-        and data["state"] == "current"
-    )
-    if lags:
-        return f"{recent['hours']} hours until {time_text(read_time(recent['until']))}"
+    age_hours = data["age_hours"]
+    is_late = age_hours is not None and age_hours > 1
+    if is_late and data["state"] == "current":
+        until = time_text(read_time(recent["until"]))
+        return f"{recent['hours']} hours until {until}"
     return f"last {recent['hours']} hours"
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from toolkit.base.time_zones import time_text
@@ -29,6 +30,7 @@ _SIGNS: Final = re.compile(r"([`*_{}\[\]|~#!])")
 # signs that would begin a list or underline a heading, but not the minus of a number
 _LIST: Final = re.compile(r"^(\d*)([-+=](?!\d)|(?<=\d)[.)])")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]+")
+_PADDED: Final = ("`", " ")
 _ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 
 
@@ -53,39 +55,46 @@ def escape_markdown(value: object) -> str:
 
 
 def _as_code(text: str) -> str:
+    """Return text as code, between fences that are longer than any run of backticks in it."""
     if not text.strip():
         return text
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    runs = map(len, re.findall("`+", text))
+    fence = "".ljust(1 + max(runs, default=0), "`")
     # the renderer strips one space at both ends, which separates backticks from the fence
     pad = ""
-    if text[0] in "` " or text[-1] in "` ":
+    if text.startswith(_PADDED) or text.endswith(_PADDED):
         pad = " "
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
 def render_markdown(report: ReportContent) -> str:
     """Return the report as Markdown."""
-    parts = [
+    paragraphs = _head(report)
+    for section in report.sections:
+        paragraphs.append(f"## {escape_markdown(section.title)}")
+        paragraphs.append(escape_markdown(section.sentence))
+        paragraphs += chain.from_iterable(map(_part, section.parts))
+    made_at = time_text(read_time(report.made_at))
+    end = f"Made {made_at}; secrets are masked. {report.method}"
+    paragraphs.append(end.strip())
+    # a part without a caption or a rest has an empty paragraph
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def _head(report: ReportContent) -> list[str]:
+    """Return the paragraphs above the sections."""
+    lead = " ".join(sentence for sentence, _ in report.lead)
+    paragraphs = [
         f"# {escape_markdown(report.title)}",
         escape_markdown(report.about),
         f"**{escape_markdown(report.first_line)}**",
-        escape_markdown(" ".join(sentence for sentence, _ in report.lead)),
+        escape_markdown(lead),
     ]
-    parts += [escape_markdown(notice.text) for notice in report.notices]
+    paragraphs += [escape_markdown(notice.text) for notice in report.notices]
     # a report with a headline has a section with these numbers
     if not report.headline:
-        parts.append("\n".join(map(_number, report.numbers)))
-    for section in report.sections:
-        parts += [
-            f"## {escape_markdown(section.title)}",
-            escape_markdown(section.sentence),
-        ]
-        for part in section.parts:
-            parts += _part(part)
-    parts.append(
-        f"Made {time_text(read_time(report.made_at))}; secrets are masked. {report.method}".strip()
-    )
-    return "\n\n".join(filter(None, parts)) + "\n"
+        paragraphs.append("\n".join(map(_number, report.numbers)))
+    return paragraphs
 
 
 def _part(part: Part) -> Iterator[str]:
@@ -97,20 +106,23 @@ def _part(part: Part) -> Iterator[str]:
         case ReportTable(folded=False):
             yield escape_markdown(part.caption)
             yield _table(part)
-            if part.left_out:
-                yield f"and {part.left_out:,} {part.more}"
+            yield part.rest
         case ReportFigure():
-            yield escape_markdown(
-                f"{part.title}: {part.description} (drawn in the HTML form)."
-            )
+            about = f"{part.title}: {part.description} (drawn in the HTML form)."
+            yield escape_markdown(about)
         case ReportList():
             yield escape_markdown(part.caption)
             yield _list(part)
         case ReportCode(folded=False):
-            # an indented block, so that no value in the code can end it
-            yield "\n".join(f"    {line}" for line in visible(part.code).split("\n"))
+            yield _code_block(part.code)
         case ReportText():
             yield escape_markdown(part.text)
+
+
+def _code_block(code: str) -> str:
+    """Return code as an indented block, so that no value in the code can end it."""
+    lines = visible(code).split("\n")
+    return "\n".join(f"    {line}" for line in lines)
 
 
 def _list(part: ReportList) -> str:
@@ -118,30 +130,33 @@ def _list(part: ReportList) -> str:
     if part.ids:
         show = _code
     lines = [f"- {show(item)}" for item in part.items]
-    if part.left_out:
-        lines.append(f"- and {part.left_out:,} more")
+    if part.rest:
+        lines.append(f"- {part.rest}")
     return "\n".join(lines)
 
 
 def _table(table: ReportTable) -> str:
-    columns = [column for column in table.columns if not column.is_drawn]
-    lines = [f"| {' | '.join(escape_markdown(column.name) for column in columns)} |"]
-    lines.append(f"|{''.join(' --- |' for _ in columns)}")
-    for row in table.rows:
-        pairs = list(zip(table.columns, row, strict=True))
-        # a flag has no column of its own: the name precedes the first cell, for example "(new) timeout"
-        flags = [
-            f"({flag.name})"
-            for flag, applies in pairs
-            if flag.kind == "flag" and applies
-        ]
-        first, *others = (
-            _cell(column, value) for column, value in pairs if not column.is_drawn
-        )
-        if flags:
-            first = f"{escape_markdown(' '.join(flags))} {first}"
-        lines.append(f"| {' | '.join([first, *others])} |")
-    return "\n".join(lines)
+    names = [column.name for column in table.columns if not column.is_drawn]
+    heading = _table_row(map(escape_markdown, names))
+    rule = f"|{''.join(' --- |' for _ in names)}"
+    rows = [_table_row(_row_cells(table, row)) for row in table.rows]
+    return "\n".join([heading, rule, *rows])
+
+
+def _table_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _row_cells(table: ReportTable, row: Sequence[Any]) -> list[str]:
+    """Return the cells of a row.
+
+    A flag has no column of its own: the name precedes the first cell, for example "(new) timeout".
+    """
+    cells = [_cell(column, value) for column, value in table.cells(row)]
+    flags = " ".join(table.flags(row))
+    if flags:
+        cells[0] = f"{escape_markdown(flags)} {cells[0]}"
+    return cells
 
 
 def _cell(column: ReportColumn, value: Any) -> str:
@@ -162,6 +177,6 @@ def _code(identity: str) -> str:
 
 
 def _number(number: Mapping[str, Any]) -> str:
-    change = change_in_words(number)
-    words = ", ".join(text for text in (change, number["note"]) if text)
-    return f"- **{number_text(number['value'])}** {escape_markdown(number['name'])}: {escape_markdown(words)}"
+    about = ", ".join(filter(None, (change_in_words(number), number["note"])))
+    name = escape_markdown(number["name"])
+    return f"- **{number_text(number['value'])}** {name}: {escape_markdown(about)}"

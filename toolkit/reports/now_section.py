@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from toolkit.drawing.wording import counted
 from toolkit.reports.board import Problem, ReportBoard
-from toolkit.reports.evidence import Evidence
-from toolkit.reports.problems import scale_of, step_text
+from toolkit.reports.problems import Scale, step_text
 from toolkit.reports.sections import (
     Part,
     ReportColumn,
@@ -17,20 +16,19 @@ from toolkit.reports.sections import (
     change_in_words,
     table,
 )
-from toolkit.tables.freshness import Freshness
 
 _ONGOING: Final = 5  # rows that fit into the first screen
 _ENDED: Final = 3
 _ENDED_CAPTION: Final = "Also in this period"
 
 
-def now_section(
-    evidence: Evidence, problems: Sequence[Problem], fresh: Freshness
-) -> Iterator[Section]:
-    """Return the section with ongoing problems, and with problems that ended."""
+def now_section(problems: Sequence[Problem], scale: Scale) -> Iterator[Section]:
+    """Return the section with ongoing problems, and with problems that ended.
+
+    `scale` are the bars of their trends.
+    """
     if not problems:
         return
-    scale = scale_of(evidence, fresh)
     ongoing = [problem for problem in problems if problem.is_ongoing]
     ended = [problem for problem in problems if not problem.is_ongoing]
     parts: list[Part] = []

@@ -89,20 +89,20 @@ class Scale:
 
 
 def problems_of(
-    evidence: Evidence, fresh: Freshness, clean: Callable[[Any], Any]
+    evidence: Evidence, fresh: Freshness, scale: Scale, clean: Callable[[Any], Any]
 ) -> list[Problem]:
     """Return all problems, ordered by state, and within a state the latest first.
 
-    `clean` masks secrets. It is applied to whole values, because half a secret is not recognized.
+    `scale` are the bars of their trends. `clean` masks secrets. It is applied to whole values, because half a
+    secret is not recognized.
     """
-    return sorted(
-        _Problems(evidence, fresh, clean).all(),
-        key=lambda problem: (
-            STATES.index(problem.state),
-            problem.explanation is None,
-            -problem.since.timestamp(),
-        ),
-    )
+    return sorted(_Problems(evidence, fresh, scale, clean).all(), key=_order)
+
+
+def _order(problem: Problem) -> tuple[int, bool, float]:
+    """Return the place of a problem: by state, explanations before groups, the latest first."""
+    is_group = problem.explanation is None
+    return STATES.index(problem.state), is_group, -problem.since.timestamp()
 
 
 def short_names(workflows: Iterable[str]) -> dict[str, str]:
@@ -116,11 +116,16 @@ def short_names(workflows: Iterable[str]) -> dict[str, str]:
     names = sorted(set(workflows))
     short, prefix = without_prefix(names)
     if not prefix:
-        short = [_path(name) or name for name in names]
-        # two hosts can have the same path
-        if len(set(short)) < len(short):
-            short = names
+        short = _paths(names)
     return dict(zip(names, short, strict=True))
+
+
+def _paths(addresses: list[str]) -> list[str]:
+    """Return the paths of addresses, or the addresses if two hosts have the same path."""
+    paths = [_path(address) or address for address in addresses]
+    if len(set(paths)) < len(paths):
+        return addresses
+    return paths
 
 
 def _path(address: str) -> str:
@@ -136,36 +141,33 @@ def _path(address: str) -> str:
     return path.strip("/")
 
 
-def scale_of(evidence: Evidence, fresh: Freshness) -> Scale:
-    """Return the bars that all problems of a report share."""
-    when = _times(evidence.sample)
+def scale_of(sample: pd.DataFrame, fresh: Freshness) -> Scale:
+    """Return the bars that all problems and groups of a report share."""
+    when = _times(sample)
     first = when[when <= fresh.end].min()
     if pd.isna(first):
         first = pd.Timestamp(fresh.end - _DAY)
     return Scale.until(fresh.end, first.to_pydatetime())
 
 
-def trends_of_groups(
-    evidence: Evidence, fresh: Freshness
-) -> dict[str, tuple[int, ...]]:
+def trends_of_groups(sample: pd.DataFrame, scale: Scale) -> dict[str, tuple[int, ...]]:
     """Return the number of failures per bar for each group of the sample."""
-    scale = scale_of(evidence, fresh)
-    times = _times(evidence.sample)
-    return {
-        str(group): scale.counts(rows)
-        for group, rows in times.groupby(evidence.sample[SIGNATURE])
-    }
+    by_group = _times(sample).groupby(sample[SIGNATURE])
+    return {str(group): scale.counts(times) for group, times in by_group}
 
 
 class _Problems:
     """Makes problems from the explanations and the changed groups of the evidence."""
 
     def __init__(
-        self, evidence: Evidence, fresh: Freshness, clean: Callable[[Any], Any]
+        self,
+        evidence: Evidence,
+        fresh: Freshness,
+        scale: Scale,
+        clean: Callable[[Any], Any],
     ) -> None:
-        self.evidence, self.clean = evidence, clean
+        self.evidence, self.scale, self.clean = evidence, scale, clean
         self.end, self.now = fresh.end, fresh.now
-        self.scale = scale_of(evidence, fresh)
         workflows = evidence.sample["workflow_url"].dropna().unique()
         masked = {name: str(clean(name)) for name in workflows}
         short = short_names(masked.values())
@@ -182,16 +184,23 @@ class _Problems:
                 explained |= story.groups
             yield problem
         changes = self.evidence.changes
-        if changes is None or not self.evidence.is_current:
-            return
+        if changes is not None and self.evidence.is_current:
+            yield from self._changed_groups(changes, explained)
+
+    def _changed_groups(
+        self, changes: pd.DataFrame, explained: set[str]
+    ) -> Iterator[Problem]:
+        """Return the problems of changed groups that are not explained."""
         groups = self.evidence.groups.set_index("group")
         kinds = self.evidence.classes.set_index("group")["class"]
-        for row in changes.to_dict("records"):
-            group, change = row["group"], row["change"]
-            if change in _CHANGES and group not in explained and group in groups.index:
-                yield self._group(
-                    group, _CHANGES[change], row, groups.loc[group], kinds
-                )
+        is_problem = (
+            changes["change"].isin(_CHANGES)
+            & changes["group"].isin(groups.index)
+            & ~changes["group"].isin(explained)
+        )
+        for row in changes[is_problem].to_dict("records"):
+            group, state = row["group"], _CHANGES[row["change"]]
+            yield self._group(group, state, row, groups.loc[group], kinds)
 
     def _explained(self, number: int, story: Story) -> Problem:
         """Return the problem of an explanation."""
@@ -244,22 +253,13 @@ class _Problems:
     ) -> Problem:
         """Return the problem of a group that no explanation contains."""
         rows = self.evidence.sample[self.evidence.sample[SIGNATURE] == group]
-        workflows = [
-            self.names.get(name, name)
-            for name in rows["workflow_url"].dropna().value_counts().index
-        ]
-        since, until = (
-            facts[name].to_pydatetime() if not pd.isna(facts[name]) else self.end
-            for name in ("first_at", "last_at")
-        )
+        by_frequency = rows["workflow_url"].dropna().value_counts().index
+        workflows = [self.names.get(name, name) for name in by_frequency]
+        since = self._time_or_end(facts["first_at"])
         if state == "back again":
-            recent = _times(rows)
-            recent = recent[recent > self.end - _DAY]
-            if len(recent):
-                since = recent.min().to_pydatetime()
+            since = self._first_of_last_day(_times(rows), since)
         title, place = _title_and_place(self.clean(str(facts["title"])))
         found_class = str(kinds.get(group, "unknown"))
-        number = int(facts["count"])
         rate = ""
         if state == "growing":
             usual = _number_text(float(change["expected"]))
@@ -270,10 +270,10 @@ class _Problems:
             where=_places(workflows),
             detail=", ".join(place),
             since=since,
-            until=until,
+            until=self._time_or_end(facts["last_at"]),
             since_text=day_and_time(since, self.now),
             since_note=f"{age_text(self.now - since)} ago",
-            failures=number,
+            failures=int(facts["count"]),
             rate_text=rate,
             bars=self.scale.counts(_times(rows)),
             hot_from=self.scale.bar_of(since),
@@ -283,6 +283,21 @@ class _Problems:
             link="changed",
             explanation=None,
         )
+
+    def _time_or_end(self, time: Any) -> datetime:
+        """Return a time, or the end of the data for a missing one."""
+        if pd.isna(time):
+            return self.end
+        when: datetime = time.to_pydatetime()
+        return when
+
+    def _first_of_last_day(self, times: pd.Series, otherwise: datetime) -> datetime:
+        """Return the first time of the last day of the data."""
+        recent = times[times > self.end - _DAY]
+        if recent.empty:
+            return otherwise
+        first: datetime = recent.min().to_pydatetime()
+        return first
 
     def _state(self, story: Story) -> State:
         """Return the state of an explanation; "ended" if the data do not reach the last hours."""
@@ -321,19 +336,15 @@ class _Problems:
     ) -> tuple[str, str]:
         """Return the time of a problem for readers, and a note below it."""
         if state == "ended":
-            note = ""
-            if story.period:
-                note = _period_text(story.period)
-            elif story.episodes > 1:
-                note = f"{story.episodes} times"
-            return times_between(story.start, story.stop, self.now), note
+            times = times_between(story.start, story.stop, self.now)
+            return times, _episodes_in_words(story)
+        length = self.now - since
+        age = age_text(length)
         if story.kind == "steady":
-            return "always", f"{age_text(self.now - since)} at least"
-        age = age_text(self.now - since)
-        note = age
-        if self.now - since < 2 * _DAY:
-            note = f"{age} ago"
-        return day_and_time(since, self.now), note
+            return "always", f"{age} at least"
+        if length < 2 * _DAY:
+            age = f"{age} ago"
+        return day_and_time(since, self.now), age
 
     def _rate_text(self, story: Story, state: State, times: pd.Series) -> str:
         """Return the rate of an ongoing problem next to the usual rate."""
@@ -353,6 +364,15 @@ class _Problems:
             return f"{rate} per {name}, as always"
         usual = _number_text(story.expected * (unit / length))
         return f"{rate} per {name}, usually {usual}"
+
+
+def _episodes_in_words(story: Story) -> str:
+    """Return when the episodes of an explanation begin, or how many there were; "" for a single one."""
+    if story.period:
+        return _period_text(story.period)
+    if story.episodes > 1:
+        return f"{story.episodes} times"
+    return ""
 
 
 def _reason(failure_class: str) -> str:

@@ -7,7 +7,7 @@ add it to the list of the report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -70,22 +70,24 @@ class ReportColumn:
             return self.name if value else ""
         if value is None or value == "":
             return self.missing
-        match self.kind:
-            case "number":
-                # small print has no heading, so the number needs a noun: "3 failures"
-                if self.below:
-                    return counted(value, self.name.removesuffix("s"))
-                number = f"{value:.4g}"
-                if isinstance(value, int) or abs(value) >= _WHOLE:
-                    number = f"{round(value):,}"
-                return number
-            case "share" | "percent":
-                return percent(value)
-            case "time":
-                return time_text(read_time(value))
-            case "hours":
-                return span(timedelta(hours=value))
-        return str(value)
+        if self.kind == "number":
+            return self._number(value)
+        return _TEXTS.get(self.kind, str)(value)
+
+    def _number(self, value: float) -> str:
+        """Return a number with separators, or with four digits if it is a small fraction."""
+        if self.below:
+            # small print has no heading, so the number needs a noun: "3 failures"
+            return counted(int(value), self.name.removesuffix("s"))
+        if isinstance(value, int) or abs(value) >= _WHOLE:
+            return f"{round(value):,}"
+        return f"{value:.4g}"
+
+
+def _rest(left_out: int, things: str) -> str:
+    if not left_out:
+        return ""
+    return f"and {left_out:,} {things}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,25 @@ class ReportTable:
     folded: bool = False
     half: bool = False  # shown next to another half table if the page is wide enough
 
+    @property
+    def rest(self) -> str:
+        """Return the number of rows left out in words, for example "and 3 more rows"; "" without any."""
+        return _rest(self.left_out, self.more)
+
+    def cells(self, row: Sequence[Any]) -> list[tuple[ReportColumn, Any]]:
+        """Return the columns and values of a row that are text, not drawings."""
+        pairs = zip(self.columns, row, strict=True)
+        return [(column, value) for column, value in pairs if not column.is_drawn]
+
+    def flags(self, row: Sequence[Any]) -> list[str]:
+        """Return the names of the flags that apply to a row, in parentheses, for example "(new)"."""
+        pairs = zip(self.columns, row, strict=True)
+        return [
+            f"({column.name})"
+            for column, applies in pairs
+            if column.kind == "flag" and applies
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReportList:
@@ -109,6 +130,11 @@ class ReportList:
     items: tuple[str, ...]
     ids: bool = False
     left_out: int = 0
+
+    @property
+    def rest(self) -> str:
+        """Return the number of items left out in words, for example "and 3 more"; "" without any."""
+        return _rest(self.left_out, "more")
 
 
 @dataclass(frozen=True)
@@ -158,14 +184,9 @@ class Section:
     @property
     def contents(self) -> str:
         """Return one line about the contents: the first caption, with the number of rows."""
-        for part in self.parts:
-            match part:
-                case ReportTable() if part.rows and not part.folded:
-                    return f"{part.caption}: {counted(len(part.rows), 'row')}"
-                case ReportFigure() | ReportTable():
-                    return _caption(part)
-                case ReportList():
-                    return part.caption.removesuffix(":")
+        for line in map(_contents_line, self.parts):
+            if line is not None:
+                return line
         return self.sentence or "Python code"
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,18 +203,24 @@ class Section:
         self, clean: Callable[[Any], Any], code: Callable[[str], str]
     ) -> Section:
         """Return the section with all strings masked, including literals in code."""
+        parts = tuple(_masked(part, clean, code) for part in self.parts)
         return replace(
-            self,
-            title=clean(self.title),
-            sentence=clean(self.sentence),
-            parts=tuple(_masked(self.parts, clean, code)),
+            self, title=clean(self.title), sentence=clean(self.sentence), parts=parts
         )
 
 
-def _caption(part: ReportFigure | ReportTable) -> str:
-    if isinstance(part, ReportFigure):
-        return f"{part.title}: {part.description}"
-    return part.caption
+def _contents_line(part: Part) -> str | None:
+    """Return one line about a table, figure or list; None for other parts."""
+    match part:
+        case ReportTable() if part.rows and not part.folded:
+            return f"{part.caption}: {counted(len(part.rows), 'row')}"
+        case ReportTable():
+            return part.caption
+        case ReportFigure():
+            return f"{part.title}: {part.description}"
+        case ReportList():
+            return part.caption.removesuffix(":")
+    return None
 
 
 def board_table(board: ReportBoard) -> ReportTable:
@@ -217,14 +244,10 @@ def _to_dict(part: Part) -> dict[str, Any]:
         case ReportBoard():
             return _to_dict(board_table(part))
         case ReportTable():
-            names, rows = (
-                [column.name for column in part.columns],
-                [list(row) for row in part.rows],
-            )
             return {
                 "table": part.caption,
-                "columns": names,
-                "rows": rows,
+                "columns": [column.name for column in part.columns],
+                "rows": list(map(list, part.rows)),
                 "left_out": part.left_out,
             }
         case ReportList():
@@ -242,26 +265,22 @@ def _to_dict(part: Part) -> dict[str, Any]:
 
 
 def _masked(
-    parts: Iterable[Part], clean: Callable[[Any], Any], code: Callable[[str], str]
-) -> Iterator[Part]:
-    for part in parts:
-        match part:
-            case ReportTable():
-                rows = tuple(tuple(map(clean, row)) for row in part.rows)
-                yield replace(part, caption=clean(part.caption), rows=rows)
-            case ReportList():
-                yield replace(
-                    part,
-                    caption=clean(part.caption),
-                    items=tuple(map(clean, part.items)),
-                )
-            case ReportText():
-                yield replace(part, text=clean(part.text))
-            case ReportCode():
-                # literals stay valid Python
-                yield replace(part, code=Code(code(part.code)))
-            case _:
-                yield part
+    part: Part, clean: Callable[[Any], Any], code: Callable[[str], str]
+) -> Part:
+    """Return a part with all strings masked."""
+    match part:
+        case ReportTable():
+            rows = tuple(tuple(map(clean, row)) for row in part.rows)
+            return replace(part, caption=clean(part.caption), rows=rows)
+        case ReportList():
+            items = tuple(map(clean, part.items))
+            return replace(part, caption=clean(part.caption), items=items)
+        case ReportText():
+            return replace(part, text=clean(part.text))
+        case ReportCode():
+            # literals stay valid Python
+            return replace(part, code=Code(code(part.code)))
+    return part
 
 
 @dataclass(frozen=True)
@@ -285,24 +304,45 @@ def table(
     >>> [column.kind for column in table("Groups", ["group", "#failures"], []).columns]
     ['text', 'number']
     """
-    made = []
-    for column in columns:
-        if isinstance(column, ReportColumn):
-            made.append(column)
-        else:
-            name = str(column)
-            kind: Kind = "text"
-            if name.startswith("#"):
-                kind = "number"
-            made.append(ReportColumn(name.removeprefix("#"), kind, missing))
     return ReportTable(
-        caption=caption, columns=tuple(made), rows=tuple(map(tuple, rows)), **options
+        caption=caption,
+        columns=tuple(_column(column, missing) for column in columns),
+        rows=tuple(map(tuple, rows)),
+        **options,
     )
+
+
+def _column(column: object, missing: str) -> ReportColumn:
+    """Return a column that is given as such, or by a name that begins with ``#`` for numbers."""
+    if isinstance(column, ReportColumn):
+        return column
+    name = str(column)
+    kind: Kind = "text"
+    if name.startswith("#"):
+        kind = "number"
+    return ReportColumn(name.removeprefix("#"), kind, missing)
 
 
 def read_time(text: str) -> datetime:
     """Parse an ISO 8601 time of a report."""
     return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _time_text(value: str) -> str:
+    return time_text(read_time(value))
+
+
+def _span_text(hours: float) -> str:
+    return span(timedelta(hours=hours))
+
+
+_TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "share": percent,
+    "percent": percent,
+    "time": _time_text,
+    "hours": _span_text,
+}
+"""How a value of a column is shown, by the kind of the column. Other kinds are shown by `str`."""
 
 
 def number_text(value: int | None) -> str:

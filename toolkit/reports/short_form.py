@@ -96,47 +96,67 @@ def _changes(
     """Yield a line of new groups, and a line of growing groups."""
     rows = {row["signature"]: row for row in changed}
 
-    def named(group: str) -> str:
-        title, row = change["titles"].get(group, group), rows.get(group)
-        # the table lists only the first groups
-        if row is None:
-            return str(title)
-        if not row["expected"]:
-            return f"{title} ({row['now']:,})"
-        return f"{title} ({row['now']:,}, usually {row['expected']:,.0f})"
+    def named(groups: Sequence[str]) -> list[str]:
+        titles = change["titles"]
+        return [
+            _group_in_words(titles.get(group, group), rows.get(group))
+            for group in groups[:_NAMED]
+        ]
 
     new, grown = change["new_groups"], change["grown_groups"]
     if new is None:
-        yield _ShortLine("New", ("not known",))
+        yield _ShortLine("New", _NOT_KNOWN)
     else:
-        yield _ShortLine(
-            "New", tuple(map(named, new[:_NAMED])) or ("nothing",), len(new)
-        )
+        yield _line_of("New", named(new), len(new))
     if change["worse"] is None:
-        yield _ShortLine("Growing", ("not known",))
-        return
-    items = [named(group) for group in grown[:_NAMED]]
-    if change["worse"] and not grown:
-        number = f"{change['failures']:,}"
-        if change["expected"] is not None:
-            number += f", usually {change['expected']:,.0f}"
-        items = [f"all failures together ({number})"]
-    yield _ShortLine("Growing", tuple(items) or ("nothing",), len(grown))
+        yield _ShortLine("Growing", _NOT_KNOWN)
+    elif change["worse"] and not grown:
+        yield _line_of("Growing", [_all_in_words(change)], 0)
+    else:
+        yield _line_of("Growing", named(grown), len(grown))
+
+
+def _line_of(label: str, items: Sequence[str], count: int) -> _ShortLine:
+    """Return a line of items, or "nothing" without any."""
+    return _ShortLine(label, tuple(items) or ("nothing",), count)
+
+
+def _group_in_words(title: Any, row: Mapping[str, Any] | None) -> str:
+    """Return the title of a group, for example "timeout (12, usually 3)".
+
+    There are no numbers if the group is not among the first ones that the table lists.
+    """
+    if row is None:
+        return str(title)
+    if not row["expected"]:
+        return f"{title} ({row['now']:,})"
+    return f"{title} ({row['now']:,}, usually {row['expected']:,.0f})"
+
+
+def _all_in_words(change: Mapping[str, Any]) -> str:
+    """Return the numbers of a rise that no single group explains."""
+    number = f"{change['failures']:,}"
+    if change["expected"] is not None:
+        number += f", usually {change['expected']:,.0f}"
+    return f"all failures together ({number})"
+
+
+_NOT_KNOWN: Final = ("not known",)
 
 
 def _expiring(
     expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]]
 ) -> _ShortLine:
     """Return a line with the number of failures that expire within a day, and the first group to expire."""
-    left = expiry["next_hours_left"]
     if not expiry["is_known"]:
-        return _ShortLine(
-            "Expiring", (f"not known: the retention is {expiry['retention']}",)
-        )
-    if left is None:
+        reason = f"not known: the retention is {expiry['retention']}"
+        return _ShortLine("Expiring", (reason,))
+    hours_left = expiry["next_hours_left"]
+    if hours_left is None:
         return _ShortLine("Expiring", ("nothing",))
     number = expiry["within_24_hours"]
-    items = [f"{number:,} within 24 hours, the next in {span(timedelta(hours=left))}"]
+    next_in = span(timedelta(hours=hours_left))
+    items = [f"{number:,} within 24 hours, the next in {next_in}"]
     if deadlines:
         items.append(f"first {deadlines[0]['group']}")
     return _ShortLine("Expiring", tuple(items), len(items))
@@ -144,20 +164,22 @@ def _expiring(
 
 def _steps_and_numbers(report: ReportContent) -> Iterator[_ShortLine]:
     """Yield a line of numbers and a line of next steps, for reports other than failure reports."""
-    numbers = []
-    for number in report.numbers:
-        words = f"{number_text(number['value'])} {number['name']}"
-        change = change_in_words(number)
-        if change:
-            words += f" ({change})"
-        numbers.append(words)
+    numbers = tuple(map(_number_in_words, report.numbers))
     if numbers:
-        yield _ShortLine("Numbers", tuple(numbers), len(numbers))
+        yield _ShortLine("Numbers", numbers, len(numbers))
     steps = _rows(report, "first")
     if steps:
-        yield _ShortLine(
-            "First", tuple(str(row["what to do"]) for row in steps[:_NAMED]), len(steps)
-        )
+        first_steps = tuple(str(row["what to do"]) for row in steps[:_NAMED])
+        yield _ShortLine("First", first_steps, len(steps))
+
+
+def _number_in_words(number: Mapping[str, Any]) -> str:
+    """Return a number with the name and the change, for example "12 vectors (▲ up 2 (20 %))"."""
+    words = f"{number_text(number['value'])} {number['name']}"
+    change = change_in_words(number)
+    if change is None:
+        return words
+    return f"{words} ({change})"
 
 
 def _written(
@@ -169,42 +191,65 @@ def _written(
     markdown: bool,
 ) -> str:
     """Return the message with items of at most `longest` characters each."""
-    clean: Callable[[str], str] = _plain
-    if markdown:
-        clean = escape_markdown
+    form = _FORMS[markdown]
 
-    def shown(text: str, length: int) -> str:
+    def shown(text: str, length: int = longest) -> str:
         # without the scheme, chat programs do not turn an address into a link
         harmless = _MENTION.sub(r"\g<0> ", _SCHEME.sub("", text))
-        return clean(shorten(" ".join(harmless.split()), length))
+        one_line = " ".join(harmless.split())
+        return form.clean(shorten(one_line, length))
 
-    title = shown(report.title, longest)
-    verdict = shown(_first_lines(report), int(_VERDICT * longest))
-    line_end, link_line = "\n", f"The whole report: {link}"
-    if markdown:
-        title, link_line = f"**{title}**", f"[The whole report]({link})"
-        # a single line break does not end a line in Markdown
-        line_end = "\n\n"
-    written = [title, verdict]
-    written += [
-        _line(line, lambda text: shown(text, longest), markdown=markdown)
-        for line in lines
+    written = [
+        form.title.format(shown(report.title)),
+        shown(_first_lines(report), int(_VERDICT * longest)),
     ]
+    written += [_line(line, shown, form.label) for line in lines]
     if link is not None:
-        written.append(link_line)
-    return line_end.join(written) + "\n"
+        written.append(form.link.format(link))
+    return form.line_end.join(written) + "\n"
 
 
-def _line(line: _ShortLine, shown: Callable[[str], str], *, markdown: bool) -> str:
-    label = f"{line.label}:"
-    if markdown:
-        label = f"**{label}**"
-    items = [shown(item) for item in line.items]
+def _line(line: _ShortLine, shown: Callable[[str], str], label: str) -> str:
+    items = list(map(shown, line.items))
     more = line.count - len(items)
     if more > 0:
         items.append(f"and {more:,} more")
-    return f"{label} {'; '.join(items)}"
+    return f"{label.format(line.label)} {'; '.join(items)}"
 
 
 def _plain(text: str) -> str:
     return " ".join(visible(text).split())
+
+
+@dataclass(frozen=True)
+class _MessageForm:
+    """How a message is written: templates, and the function that escapes strings."""
+
+    clean: Callable[[str], str]
+    title: str
+    label: str
+    link: str
+    line_end: str
+
+
+_PLAIN: Final = _MessageForm(
+    clean=_plain,
+    title="{}",
+    label="{}:",
+    link="The whole report: {}",
+    line_end="\n",
+)
+
+
+_MARKDOWN: Final = _MessageForm(
+    clean=escape_markdown,
+    title="**{}**",
+    label="**{}:**",
+    link="[The whole report]({})",
+    # a single line break does not end a line in Markdown
+    line_end="\n\n",
+)
+
+
+_FORMS: Final = {False: _PLAIN, True: _MARKDOWN}
+"""The forms of a message, by the argument `markdown`."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import field as dataclass_field
+from itertools import chain, repeat
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -50,6 +52,9 @@ _KINDS: Final = {
 _MOST_MEANT: Final = 3  # addresses that a suggestion names
 
 Value = str | int | float | bool
+_ColumnComparison: TypeAlias = Callable[
+    ["pd.Series[Any]", FilterField, Any], NDArray[np.bool_]
+]
 
 
 def match_failures(
@@ -164,18 +169,12 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
         return _with_error(frame, value)
     name = field.columns[0]
     column = checked_frame("frame", frame, name)[name]
-    if field.kind == "time":
-        return _at_time(column, field, value)
-    if field.kind == "status":
-        return column.isin(value).to_numpy(bool)
-    wanted = (value,)
-    if field.many:
-        wanted = value
-    values = pa.array(wanted, pa.string())
-    matches = np.array(pc.is_in(texts_of(column), values), dtype=bool)
+    compare_column = _COLUMN_COMPARISONS.get(field.kind, _equal_text)
+    matches = compare_column(column, field, value)
     if field.name == "label" and "labels" in frame.columns:
         labels, rows = _labels(frame)
-        matches[rows[np.asarray(pc.is_in(labels, values))]] = True
+        is_wanted = np.asarray(pc.is_in(labels, pa.array(value, pa.string())))
+        matches[rows[is_wanted]] = True
     return matches
 
 
@@ -187,6 +186,31 @@ def _at_time(
         column = column.dt.tz_localize("UTC")
     compare = _COMPARISONS[field.compare]
     return np.asarray(compare(column, pd.Timestamp(value)), dtype=bool)
+
+
+def _equal_number(
+    column: pd.Series[Any], _: FilterField, numbers: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """Return which numbers of a column are among the given ones."""
+    return column.isin(numbers).to_numpy(bool)
+
+
+def _equal_text(
+    column: pd.Series[Any], field: FilterField, value: Any
+) -> NDArray[np.bool_]:
+    """Return which values of a column, as text, are among the values of a field."""
+    wanted = (value,)
+    if field.many:
+        wanted = value
+    is_wanted = pc.is_in(texts_of(column), pa.array(wanted, pa.string()))
+    return np.array(is_wanted, dtype=bool)
+
+
+_COLUMN_COMPARISONS: Final[dict[str, _ColumnComparison]] = {
+    "time": _at_time,
+    "status": _equal_number,
+}
+"""How a column is compared, by the kind of the field. Other kinds are compared as text."""
 
 
 def _with_error(frame: pd.DataFrame, wanted: tuple[str, ...]) -> NDArray[np.bool_]:
@@ -214,17 +238,27 @@ def count_choices(
     matched = _matched(frame, filter)
     choices = {}
     for name in names:
-        values, rows = _values(frame, name)
-        counts = _counted(values)
-        other_fields = [mask for field, mask in matched.items() if field != name]
-        if other_fields:
-            mask = np.logical_and.reduce(other_fields)
-            if rows is not None:
-                mask = mask[rows]
-            matching_counts = dict(_counted(values.filter(pa.array(mask))))
-            counts = [(value, matching_counts.get(value, 0)) for value, _ in counts]
+        rest = [mask for field, mask in matched.items() if field != name]
+        counts = _choices_of_field(frame, name, rest)
         choices[name] = sorted(counts, key=_descending_count)
     return choices
+
+
+def _choices_of_field(
+    frame: pd.DataFrame, name: str, rest: list[NDArray[np.bool_]]
+) -> list[tuple[str, int]]:
+    """Count the rows with each value of a field that the rest of a filter matches."""
+    values, rows = _values(frame, name)
+    counts = _counted(values)
+    if not rest:
+        return counts
+    is_matched = np.logical_and.reduce(rest)
+    if rows is not None:
+        # from one element per row to one element per value
+        is_matched = is_matched[rows]
+    matching_counts = dict(_counted(values.filter(pa.array(is_matched))))
+    # values that the rest excludes stay, with 0 rows
+    return [(value, matching_counts.get(value, 0)) for value, _ in counts]
 
 
 def _descending_count(pair: tuple[str, int]) -> int:
@@ -266,18 +300,20 @@ def _values(
     frame: pd.DataFrame, name: str
 ) -> tuple[pa.Array, NDArray[np.int64] | None]:
     """Return the values of a field of a filter, and the row of each if a row can have several values."""
-    if name == "label" and "labels" in frame.columns:
+    columns = set(frame.columns)
+    if name == "label" and "labels" in columns:
         return _labels(frame)
-    if name == "error" and {"error", "response_body"} & set(frame.columns):
+    if name == "error" and not columns.isdisjoint({"error", "response_body"}):
         return texts_of(error_lines(frame)), None
-    if name in frame.columns:
-        texts = texts_of(frame[name])
-        if name == "response_status":  # 0 means that no response arrived
-            texts = pc.if_else(
-                pc.equal(texts, "0"), pa.scalar(None, pa.string()), texts
-            )
-        return texts, None
-    return pa.array([], pa.string()), np.array([], dtype=np.int64)
+    if name not in columns:
+        no_rows = np.array([], dtype=np.int64)
+        return pa.array([], pa.string()), no_rows
+    texts = texts_of(frame[name])
+    if name == "response_status":
+        # 0 means that no response arrived
+        no_text = pa.scalar(None, pa.string())
+        texts = pc.if_else(pc.equal(texts, "0"), no_text, texts)
+    return texts, None
 
 
 def _counted(values: pa.Array) -> list[tuple[str, int]]:
@@ -343,13 +379,13 @@ def match_metadata(frame: FrameLike, filter: str | MetadataFilter) -> pd.Series[
             "filter", filter, "text in the filter language, or a MetadataFilter"
         )
     wanted = parse(filter) if isinstance(filter, str) else filter
-    values = list(metadata_values(frame["metadata"]))
-    matches = [wanted.matches(read) for read in values]
-    if not any(matches):
-        for unknown in unknown_fields(values, wanted):
-            warnings.warn(
-                f"Nothing matches: {unknown}", UnexpectedResultWarning, stacklevel=2
-            )
+    metadata = list(metadata_values(frame["metadata"]))
+    matches = list(map(wanted.matches, metadata))
+    unknown = [] if any(matches) else unknown_fields(metadata, wanted)
+    for message in unknown:
+        warnings.warn(
+            f"Nothing matches: {message}", UnexpectedResultWarning, stacklevel=2
+        )
     return pd.Series(matches, index=frame.index, dtype=bool)
 
 
@@ -372,19 +408,38 @@ def _unknown_step(
     For example, if all metadata have ``address`` and none has ``address.street``, ``street`` is unknown.
     """
     for depth, step in enumerate(path):
-        parents = [resolve(row, path[:depth]) for row in rows]
-        known = set[str]().union(
-            *(parent for parent in parents if isinstance(parent, dict))
-        )
+        parent_path = path[:depth]
+        known = _member_names(rows, parent_path)
         # an index of an array, or a value that is not an object, cannot be checked
         if not known or not isinstance(step, str):
             return None
         if step not in known:
-            inside = ""
-            if depth:
-                inside = f" in {'.'.join(map(str, path[:depth]))!r}"
-            return f"no metadata has a field {step!r}{inside}. {nearest(step, sorted(known))}"
+            return _unknown_field(step, parent_path, known)
     return None
+
+
+def _member_names(
+    rows: list[dict[str, Any]], parent_path: tuple[str | int, ...]
+) -> set[str]:
+    """Return the names of all members that the objects at a path have."""
+    names: set[str] = set()
+    for row in rows:
+        parent = resolve(row, parent_path)
+        if isinstance(parent, dict):
+            names.update(parent)
+    return names
+
+
+def _unknown_field(
+    name: str, parent_path: tuple[str | int, ...], known: set[str]
+) -> str:
+    """Return a message about a name that no object at a path has."""
+    inside = ""
+    if parent_path:
+        parent = ".".join(map(str, parent_path))
+        inside = f" in {parent!r}"
+    suggestion = nearest(name, sorted(known))
+    return f"no metadata has a field {name!r}{inside}. {suggestion}"
 
 
 def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
@@ -394,15 +449,24 @@ def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
     ["no metadata has city 'Izmr'. Did you mean 'Izmir'? Known: 'Izmir', 'Oslo'."]
     """
     rows = list(metadata)
-    messages = []
+    messages: dict[str, None] = {}
     for field, value in _conditions(wanted):
-        counts = _string_counts(rows, parse_path(field))
-        if counts and isinstance(value, str) and value not in counts:
-            known = [text for text, _ in counts.most_common()]
-            messages.append(
-                f"no metadata has {field} {value[:80]!r}. {nearest(value, known)}"
-            )
-    return list(dict.fromkeys(messages))
+        message = _unknown_text(rows, field, value)
+        if message is not None:
+            messages[message] = None
+    return list(messages)
+
+
+def _unknown_text(rows: list[Any], field: str, value: Any) -> str | None:
+    """Return a message if a field has strings, but never this one."""
+    if not isinstance(value, str):
+        return None
+    counts = _string_counts(rows, parse_path(field))
+    if not counts or value in counts:
+        return None
+    most_common_first = [text for text, _ in counts.most_common()]
+    suggestion = nearest(value, most_common_first)
+    return f"no metadata has {field} {value[:80]!r}. {suggestion}"
 
 
 def _string_counts(rows: list[Any], path: tuple[str | int, ...]) -> Counter[str]:
@@ -410,8 +474,12 @@ def _string_counts(rows: list[Any], path: tuple[str | int, ...]) -> Counter[str]
     counts: Counter[str] = Counter()
     for row in rows:
         items = _items(resolve(row, path))
-        counts.update(item for item in items if isinstance(item, str))
+        counts.update(filter(_is_string, items))
     return counts
+
+
+def _is_string(item: Any) -> bool:
+    return isinstance(item, str)
 
 
 def _items(value: Any) -> list[Any]:
@@ -425,14 +493,11 @@ def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
     """Yield the fields and values of conditions that are not negated."""
     match wanted:
         case And(parts) | Or(parts):
-            for part in parts:
-                yield from _conditions(part)
+            yield from chain.from_iterable(map(_conditions, parts))
         case Comparison(op="=") | Contains(negated=False):
             yield wanted.field, wanted.value
         case Membership(field, values, False):
-            yield from ((field, value) for value in values)
-        case _:
-            return
+            yield from zip(repeat(field), values)
 
 
 def metadata_values(column: pd.Series[Any]) -> Iterator[Any]:
@@ -492,24 +557,41 @@ def metadata_fields(
     [('city', ('text',), (('Izmir', 2),)), ('tags', ('array',), (('eu', 1),))]
     """
     frame = checked_frame("frame", frame, "metadata")
-    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    # counted by kind and value, because 1 == True
-    values: defaultdict[str, Counter[tuple[str, Value]]] = defaultdict(Counter)
+    counts: defaultdict[str, _FieldCounts] = defaultdict(_FieldCounts)
     for metadata in metadata_values(frame["metadata"].head(rows)):
         for name, value in _walk(metadata, "", _MOST_LEVELS):
-            kinds[name][_KINDS[type(value)]] += 1
-            _count_items(value, values[name])
-    names = sorted(kinds, key=lambda name: (-kinds[name].total(), name))
-    fields = [_metadata_field(name, kinds[name], values[name]) for name in names[:most]]
+            counts[name].add(value)
+    most_frequent = sorted(
+        counts.items(), key=lambda item: (-item[1].kinds.total(), item[0])
+    )[:most]
+    fields = [field_counts.summary(name) for name, field_counts in most_frequent]
     return sorted(fields, key=lambda field: field.name)
 
 
-def _count_items(value: Any, counts: Counter[tuple[str, Value]]) -> None:
-    """Count a value, or the elements of an array, if a panel could offer them."""
-    for item in filter(_can_be_offered, _items(value)):
-        key = _KINDS[type(item)], item
-        if key in counts or len(counts) < _MOST_COUNTED:
-            counts[key] += 1
+@dataclass
+class _FieldCounts:
+    """Counts of the values of one field of metadata."""
+
+    kinds: Counter[str] = dataclass_field(default_factory=Counter)
+    # by kind and value, because 1 == True
+    values: Counter[tuple[str, Value]] = dataclass_field(default_factory=Counter)
+
+    def add(self, value: Any) -> None:
+        """Count the kind of a value, and the value, or the elements of an array."""
+        self.kinds[_KINDS[type(value)]] += 1
+        for item in filter(_can_be_offered, _items(value)):
+            key = _KINDS[type(item)], item
+            if key in self.values or len(self.values) < _MOST_COUNTED:
+                self.values[key] += 1
+
+    def summary(self, name: str) -> MetadataField:
+        """Return the kinds, rows and most frequent values of the field."""
+        by_frequency = sorted(self.values.items(), key=lambda item: (-item[1], item[0]))
+        frequent = tuple(
+            (value, count) for (_, value), count in by_frequency[:_MOST_FREQUENT]
+        )
+        kind_names = tuple(kind for kind, _ in self.kinds.most_common())
+        return MetadataField(name, kind_names, self.kinds.total(), frequent)
 
 
 def _can_be_offered(item: Any) -> bool:
@@ -519,32 +601,35 @@ def _can_be_offered(item: Any) -> bool:
     return isinstance(item, int | float)
 
 
-def _metadata_field(
-    name: str, kinds: Counter[str], values: Counter[tuple[str, Value]]
-) -> MetadataField:
-    ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-    frequent = tuple((value, count) for (_, value), count in ordered[:_MOST_FREQUENT])
-    kind_names = tuple(kind for kind, _ in kinds.most_common())
-    return MetadataField(name, kind_names, kinds.total(), frequent)
-
-
 def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:
     """Yield every field below a value, and the value itself."""
     if name:
         yield name, value
-    if deeper:
-        for path, inner in _inner_fields(value, name):
-            yield from _walk(inner, path, deeper - 1)
-
-
-def _inner_fields(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the fields right below a value that the filter language can write."""
+    if not deeper:
+        return
     if isinstance(value, dict):
-        for key, inner in value.items():
-            path = f"{name}.{key}".removeprefix(".")
-            if _NO_NAME.isdisjoint(key) and is_path(path):
-                yield path, inner
-    # the first and the last element show the fields of a list; filters address the last one as [#-1]
-    elif isinstance(value, list) and value and name:
-        yield f"{name}[0]", value[0]
-        yield f"{name}[#-1]", value[-1]
+        inner_fields = _members_as_fields(value, name)
+    elif isinstance(value, list) and name:
+        inner_fields = _ends_as_fields(value, name)
+    else:
+        return
+    for path, inner in inner_fields:
+        yield from _walk(inner, path, deeper - 1)
+
+
+def _members_as_fields(members: dict[str, Any], name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the members of an object that the filter language can write."""
+    for key, inner in members.items():
+        path = f"{name}.{key}".removeprefix(".")
+        if _NO_NAME.isdisjoint(key) and is_path(path):
+            yield path, inner
+
+
+def _ends_as_fields(items: list[Any], name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the first and the last element of a list, which show the fields of all elements.
+
+    Filters address the last element as ``[#-1]``.
+    """
+    if items:
+        yield f"{name}[0]", items[0]
+        yield f"{name}[#-1]", items[-1]
