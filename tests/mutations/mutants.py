@@ -478,8 +478,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "entries are recognised although masking changed",
         "toolkit/secrets/redaction.py",
-        "            *sorted(secret.reveal().encode() for secret in self._own),\n",
-        "",
+        "_framed([purpose.encode(), *tokens])",
+        "_framed([purpose.encode()])",
         _RECOGNITION,
     ),
     Mutant(

@@ -59,7 +59,7 @@ DENSITY = {
     "toolkit/failures": 0.26,
     "toolkit/reports": 0.20,
     "toolkit/signatures": 0.36,
-    "toolkit/secrets": 0.27,
+    "toolkit/secrets": 0.20,
     "toolkit/widgets": 0.33,
     "toolkit/base/serving.py": 0.17,
     "toolkit/snapshots": 0.26,

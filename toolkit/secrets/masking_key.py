@@ -33,7 +33,10 @@ def masking_key(folder: Path | None = None) -> bytes:
     """
     if folder is not None:
         return _key_in(folder)
-    return _key_of_environment() or _key_in(user_folder("config"))
+    key = _key_of_environment()
+    if key is not None:
+        return key
+    return _key_in(user_folder("config"))
 
 
 def _key_in(folder: Path) -> bytes:
@@ -56,7 +59,8 @@ def _key_in(folder: Path) -> bytes:
 
 def _key_of_environment() -> bytes | None:
     """Return the key from the environment variables, or None if they are not set."""
-    digits, path = os.environ.get(KEY_VARIABLE), os.environ.get(KEY_FILE_VARIABLE)
+    digits = os.environ.get(KEY_VARIABLE)
+    path = os.environ.get(KEY_FILE_VARIABLE)
     if digits and path:
         raise SettingsError(
             "reading the masking key",

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Final
 
 from toolkit.secrets.names import (
@@ -65,11 +65,16 @@ class _Form:
     def spans(self, text: str) -> Iterator[Span]:
         """Yield the spans of the secret values."""
         for match in self.expression.finditer(text):
-            group = next(filter(match.group, self.values), self.values[0])
-            value = (match[group] or "").rstrip(self.closers)
+            # of the groups for different quotes, only one can have matched
+            group = next(filter(match.group, self.values), None)
+            if group is None:
+                # nothing is between the quotes
+                continue
+            value = match[group].rstrip(self.closers)
             if self.is_secret(match["name"], value):
                 start = match.start(group)
-                yield start, start + len(value), NO_QUOTE
+                end = start + len(value)
+                yield start, end, NO_QUOTE
 
 
 def _has_secret_name(name: str, value: str) -> bool:  # noqa: ARG001 - as `_Form` calls it
@@ -84,17 +89,18 @@ def _is_code(name: str, value: str) -> bool:  # noqa: ARG001 - as `_Form` calls 
 
 def _is_option(name: str, value: str) -> bool:
     """Return whether an option has a secret value; ``-name`` with one hyphen needs a clear name."""
-    long_name = name.removeprefix("-")
-    is_named = is_secret_name(long_name)
-    if long_name == name:
-        is_named = is_clear_name(name)
+    # for example, the names "-token" of "--token abc" and "password" of "-password abc"
+    is_named = is_clear_name(name)
+    if name.startswith("-"):
+        is_named = is_secret_name(name[1:])
     return is_named and not is_prose(value, quoted=False)
 
 
 def _is_stated(name: str, value: str) -> bool:  # noqa: ARG001 - as `_Form` calls it
     """Return whether a word of a sentence looks random and is neither an address nor an id."""
-    is_address = "//" in value or value.startswith(("/", "-"))
-    return is_random(value) and not is_address and not UUID.fullmatch(value)
+    is_address = _ADDRESS.match(value) is not None
+    is_id = UUID.fullmatch(value) is not None
+    return is_random(value) and not is_address and not is_id
 
 
 def _is_no_sentence(name: str, value: str) -> bool:  # noqa: ARG001 - as `_Form` calls it
@@ -103,11 +109,16 @@ def _is_no_sentence(name: str, value: str) -> bool:  # noqa: ARG001 - as `_Form`
 
 def _is_content(name: str, value: str) -> bool:
     """Return whether the content of an XML element is a secret."""
-    return is_secret_name(name) and (is_clear_name(name) or is_random(value.strip()))
+    # for example, <password>closed</password> is a secret, and <session>closed</session> is none
+    if is_clear_name(name):
+        return True
+    return is_secret_name(name) and is_random(value.strip())
 
 
 def _is_secret_line(name: str, value: str) -> bool:
-    return is_secret_name(name) and not is_prose(value, quoted=True)
+    # for example, the line "value: is required" after "name: DB_PASSWORD" is a sentence
+    is_sentence = is_prose(value, quoted=True)
+    return is_secret_name(name) and not is_sentence
 
 
 # Options of commands: --password x, -password x
@@ -148,6 +159,8 @@ _SENTENCE: Final = re.compile(
     r"(?:[ \t]{1,4}(?:is|was|value|provided|given|used|sent|received|passed|supplied)){0,2}"
     r"\s{0,4}(?:[:=]|->|\u2192)?\s{0,4}\(?[\"'`]?(?<![A-Za-z])(?P<value>[^\s\"'`<>(){}\[\],;]{12,4096}+)"
 )
+# a path, an option, or a URL, which other expressions read: "token /a/b", "token https://a.example"
+_ADDRESS: Final = re.compile(r"[/\-]|.*//")
 _QUOTED_PASSWORD: Final = re.compile(
     r"(?i)(?P<name>passw(?:or)?d|passphrase|identified[ ]by)[ \t(]{1,4}"
     r"(?:'(?P<single>[^'\r\n]{1,200})'|\"(?P<double>[^\"\r\n]{1,200})\")"
@@ -239,16 +252,38 @@ _FORMS: Final = (
     _line_form(_VALUE_ABOVE_NAME),
 )
 
-_FORMS_BY_HINTS: Final = {
-    hints: tuple(forms) for hints, forms in groupby(_FORMS, attrgetter("hints"))
-}
-"""The forms with the same hints are next to each other in the table."""
-
 # A field for the name and one for the value: {"name": "X-Api-Key", "value": "s3cr3t"}
 _NAME_AND_VALUE: Final = re.compile(
     rf"\"(?i:name|key|header|field)\"\s{{0,20}}:\s{{0,20}}\"({NAME})\"\s{{0,20}},"
     r"\s{0,20}\"values?\"\s{0,20}:\s{0,20}(?=[\"{\[])"
 )
+
+
+def _field_spans(text: str) -> Iterator[Span]:
+    """Yield the values of JSON fields called "value" that the field before them names."""
+    for match in _NAME_AND_VALUE.finditer(text):
+        name, end_of_name = match[1], match.end(1)
+        if is_secret_name(name):
+            yield _field_span(text, match.end(), quote_index=end_of_name)
+
+
+def _field_span(text: str, begin: int, quote_index: int) -> Span:
+    """Return the span of a JSON value that begins with a quote or a bracket."""
+    if text[begin] == '"':
+        return begin + 1, end_of_quoted(text, begin), NO_QUOTE
+    return begin, closing_index(text, begin), quote_index
+
+
+_ROWS: Final[tuple[tuple[tuple[str, ...], Callable[[str], Iterator[Span]]], ...]] = (
+    ((), pair_spans),
+    *((form.hints, form.spans) for form in _FORMS),
+    (("value",), _field_spans),
+)
+_SEARCHES: Final = {
+    hints: tuple(search for _, search in rows)
+    for hints, rows in groupby(_ROWS, itemgetter(0))
+}
+"""The functions that yield spans, by their hints. Rows with the same hints are next to each other."""
 
 
 def named_spans(text: str, lowered: str) -> Iterator[Span]:
@@ -257,24 +292,9 @@ def named_spans(text: str, lowered: str) -> Iterator[Span]:
     >>> list(named_spans("curl --token s3cr3t", "curl --token s3cr3t"))
     [(13, 19, -1)]
     """
-    yield from pair_spans(text)
-    for hints, forms in _FORMS_BY_HINTS.items():
-        if all(map(lowered.__contains__, hints)):
-            for form in forms:
-                yield from form.spans(text)
-    if "value" in lowered:
-        yield from _field_spans(text)
-
-
-def _field_spans(text: str) -> Iterator[Span]:
-    """Yield the values of JSON fields called "value" that the field before them names."""
-    for match in _NAME_AND_VALUE.finditer(text):
-        if is_secret_name(match[1]):
-            yield _field_span(text, match.end(), quote_index=match.end(1))
-
-
-def _field_span(text: str, begin: int, quote_index: int) -> Span:
-    """Return the span of a JSON value that begins with a quote or a bracket."""
-    if text[begin] == '"':
-        return begin + 1, end_of_quoted(text, begin), NO_QUOTE
-    return begin, closing_index(text, begin), quote_index
+    # The text is searched only for forms that it can contain. For example, "curl --token s3cr3t" has no
+    # "</", so the forms of XML are left out.
+    for hints, searches in _SEARCHES.items():
+        may_have_values = all(map(lowered.__contains__, hints))
+        if may_have_values:
+            yield from chain.from_iterable(search(text) for search in searches)

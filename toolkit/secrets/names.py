@@ -229,8 +229,10 @@ def is_secret_name(name: str) -> bool:
     >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("OTPCode"), is_secret_name("Content-Type")
     (True, True, False)
     """
+    # the words of "Upstash-Forward-X-Api-Key" are "upstash-forward-x-api-key", and "api-key" is secret
     folded = _folded(name)
-    return bool(_IS_SECRET.search(folded)) and not _IS_PLAIN.search(folded)
+    has_secret_word = _IS_SECRET.search(folded) is not None
+    return has_secret_word and not _IS_PLAIN.search(folded)
 
 
 @lru_cache(4096)
@@ -240,7 +242,8 @@ def is_clear_name(name: str) -> bool:
     >>> is_clear_name("db.password"), is_clear_name("session")
     (True, False)
     """
-    return is_secret_name(name) and bool(_IS_CLEAR.search(_folded(name)))
+    has_clear_word = _IS_CLEAR.search(_folded(name)) is not None
+    return has_clear_word and is_secret_name(name)
 
 
 def secret_members(members: Mapping[str, object]) -> set[str]:
@@ -250,8 +253,11 @@ def secret_members(members: Mapping[str, object]) -> set[str]:
     ({'pin'}, True)
     """
     secret = set(filter(is_secret_name, members))
-    has_value = not _VALUE_FIELDS.isdisjoint(members)
-    if has_value and any(map(_is_secret_text, map(members.get, _NAMING_FIELDS))):
+    if _VALUE_FIELDS.isdisjoint(members):
+        return secret
+    # in {"name": "X-Api-Key", "value": "a"}, the content of "name" is the name of the secret
+    names = map(members.get, _NAMING_FIELDS)
+    if any(map(_is_secret_text, names)):
         secret |= _VALUE_FIELDS
     return secret
 
@@ -274,17 +280,17 @@ def secret_items(items: Sequence[object]) -> set[int]:
     match items:
         case [str(name), str(value)] if is_pair(name, value):
             return {1}
+    # each item with the next one: (0, "Host", "a"), (1, "a", "X-Api-Key"), (2, "X-Api-Key", "b")
     neighbours = enumerate(pairwise(items), start=1)
     return {position for position, (name, item) in neighbours if _names(name, item)}
 
 
 def _names(item: object, next_item: object) -> bool:
     """Return whether two items of a JSON array are a secret name and the secret."""
-    return (
-        isinstance(item, str)
-        and isinstance(next_item, str)
-        and names_next(item, next_item)
-    )
+    match item, next_item:
+        case str(name), str(value):
+            return names_next(name, value)
+    return False
 
 
 def names_next(name: str, value: str) -> bool:
@@ -293,12 +299,16 @@ def names_next(name: str, value: str) -> bool:
     >>> names_next("X-Api-Key", "b"), names_next("session", "closed")
     (True, False)
     """
-    if not _can_name(name, value) or not is_secret_name(name):
+    # Examples of a name and the next item:
+    #   session     k3J9x0Q2v7B1m5   a secret, because it looks random
+    #   X-Api-Key   b                a secret, because any value after such a header is
+    #   X-Api-Key   Content-Type     the names of two headers
+    if not _can_name(name, value):
         return False
-    is_header = (
-        "-" in name and is_clear_name(name) and not _HEADER_NAME.fullmatch(value)
-    )
-    return is_header or is_random(value)
+    if is_random(value):
+        return is_secret_name(name)
+    may_be_value_of_header = "-" in name and not _HEADER_NAME.fullmatch(value)
+    return may_be_value_of_header and is_clear_name(name)
 
 
 def is_pair(name: str, value: str) -> bool:
@@ -307,13 +317,21 @@ def is_pair(name: str, value: str) -> bool:
     >>> is_pair("authorization", "s3cr3t"), is_pair("password", "email"), is_pair("token", "is required")
     (True, False, False)
     """
-    is_words = _NAME_OR_SENTENCE.fullmatch(value) or is_prose(value, quoted=True)
-    return _can_name(name, value) and is_clear_name(name) and not is_words
+    names_secret = _can_name(name, value) and is_clear_name(name)
+    if not names_secret:
+        return False
+    # "email" can be the next name in a list of fields
+    is_name = _NAME_OR_SENTENCE.fullmatch(value) is not None
+    return not (is_name or is_prose(value, quoted=True))
 
 
 def _can_name(name: str, value: str) -> bool:
     """Return whether the first of two items can be a name, and the second is not a secret name."""
-    return len(name) <= _LONGEST_NAME and not is_secret_name(value[:_LONGEST_NAME])
+    # for example, not in the list ["token", "password"] of two names
+    if len(name) > _LONGEST_NAME:
+        return False
+    start_of_value = value[:_LONGEST_NAME]
+    return not is_secret_name(start_of_value)
 
 
 def is_prose(value: str, *, quoted: bool) -> bool:
@@ -335,10 +353,16 @@ def is_random(value: str) -> bool:
     >>> is_random("Zq7canary9XtR4vLm2"), is_random("realms-2024-production1")
     (True, False)
     """
+    # The turns between letters and digits, counted at "|":
+    #   Zq|7|canary|9|XtR|4|vLm|2   seven, so it is random
+    #   realms-2024-production|1    one, so it is a name
     if not _RANDOM.fullmatch(value):
         return False
-    turns = len(_TURN.findall(value[:_READ_OF_RANDOM]))
-    return turns >= _LEAST_TURNS or _MIXED_CASE.fullmatch(value) is not None
+    start_of_value = value[:_READ_OF_RANDOM]
+    turns = len(_TURN.findall(start_of_value))
+    if turns >= _LEAST_TURNS:
+        return True
+    return _MIXED_CASE.fullmatch(value) is not None
 
 
 def speaks_of_secrets(lowered: str) -> bool:
@@ -354,7 +378,9 @@ def plain_letters(text: str) -> str:
     """
     if text.isascii():
         return text
-    return _BEYOND_ASCII.sub(_visible_letter, unicodedata.normalize("NFKD", text))
+    # compatibility decomposition (Unicode annex 15): "ä" becomes "a" and an accent, a wide letter a usual one
+    decomposed = unicodedata.normalize("NFKD", text)
+    return _BEYOND_ASCII.sub(_visible_letter, decomposed)
 
 
 def _visible_letter(match: re.Match[str]) -> str:
@@ -367,5 +393,7 @@ def _visible_letter(match: re.Match[str]) -> str:
 
 def _folded(name: str) -> str:
     """Return the words of a name in plain letters and lower case, with a hyphen between two words."""
-    words = _CAMEL.sub("-", plain_letters(name).strip())
+    # the steps for "dbPässword_file": "dbPassword_file", "db-Password_file", "db-password-file"
+    plain_name = plain_letters(name).strip()
+    words = _CAMEL.sub("-", plain_name)
     return _BETWEEN_WORDS.sub("-", words).lower()

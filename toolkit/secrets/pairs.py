@@ -1,7 +1,8 @@
 r"""Find values after a secret name and a sign: in settings, JSON, header lines and forms.
 
 Method: `_PAIR` finds a name and a sign. If the name is secret, the first characters of the value tell the
-form (a quote, a bracket, or neither), and `_READERS` names the function that finds the end of this form.
+form (a quote, a bracket, a line end, or none of them), and `_READERS` names the function that finds the end
+of this form.
 
 Example: in ``db_password = hunter2; timeout = 5``, `_PAIR` finds the name ``db_password`` and the sign ``=``.
 The name is secret and the value begins with a letter, so `_unquoted_span` looks for the end: not the end of
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from toolkit.secrets.names import (
@@ -49,7 +51,8 @@ _LEAD: Final = 24
 _LINE_PREFIX: Final = " \t>*<-#|\"'"
 _READ_OF_PROSE: Final = 40  # characters of a value that tell whether it is a sentence
 
-# The value. The forms are tried in this order; the secret part is between « and »:
+# The value. The first four forms have a first character of their own (`_READERS`); the other three are tried
+# in this order. The secret part is between « and »:
 #   password = """«a\nb»"""        three quotes
 #   password: |\n  «a\n  b»        a block of YAML, or a folded header
 #   "password": "«a \" b»"         quotes, up to the next one without a backslash
@@ -57,7 +60,7 @@ _READ_OF_PROSE: Final = 40  # characters of a value that tell whether it is a se
 #   Cookie: «a=1; b=2»             a whole line, for headers and for clear names that begin a line
 #   Password=«a b»;Database=c      a setting of a connection string, up to the semicolon
 #   token=«a»&page=2               a word
-_TRIPLE: Final = re.compile(r"(\"{3}|'{3})(.*?)(?:\1|\Z)", re.DOTALL)
+
 # a block of YAML in separate, indented lines, or the value of a header in the next line
 _BLOCK: Final = re.compile(
     r"(?:[|>][+\-0-9]{0,2})?[ \t]{0,9}\r?\n([ \t]{1,20})(?![\w.\-]{1,100}:(?:\s|\Z)|at |-[ ])"
@@ -96,6 +99,16 @@ _NEXT_PAIR: Final = re.compile(r"[,;][ ]?[\w.\-]{1,40}[=:]|[.,;:!?)\]}]+\Z")
 UUID: Final = re.compile(r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
+class _Style(Enum):
+    """How a pair is written."""
+
+    LINE = "name: value"
+    MEMBER = '"name": value'
+    IN_QUERY = "?name=value"
+    SETTING = "name=value"
+    OTHER = "name => value"
+
+
 @dataclass(frozen=True, slots=True)
 class _Pair:
     """A secret name and the sign after it.
@@ -106,7 +119,7 @@ class _Pair:
 
     text: str
     name: str
-    sign: str
+    style: _Style
     start: int
     begin: int
     quote_index: int
@@ -123,24 +136,14 @@ class _Pair:
         return self.quote_index != NO_QUOTE
 
     @property
-    def is_line(self) -> bool:
-        """Return whether the pair has the form of a header line or of YAML, ``name: value``."""
-        return self.sign == ":" and not self.is_quoted
-
-    @property
     def is_header(self) -> bool:
         """Return whether the name is of a header whose value may contain spaces, for example a cookie."""
         return _WHOLE_LINE.search(self.name) is not None
 
     @property
-    def in_form(self) -> bool:
-        """Return whether the pair is part of a query or a form, ``?name=value``."""
-        return self.sign == "=" and self.lead[-1:] in {"?", "&"}
-
-    @property
     def quote_of_mask(self) -> int:
         """Return the index of the quote to put around a mask of a value without quotes, or -1."""
-        if self.sign == ":":
+        if self.style is _Style.MEMBER:
             return self.quote_index
         return NO_QUOTE
 
@@ -151,10 +154,23 @@ class _Pair:
 
     def begins_line(self) -> bool:
         """Return whether only signs such as ``>`` are before the name in its line."""
+        # For example, after "GET / HTTP/1.1\n> ", the name begins the line: its start is "> ". After "lost ",
+        # it does not.
         lead = self.lead
         _, line_end, line_start = lead.rpartition("\n")
-        has_whole_start = line_end != "" or self.start <= len(lead)
-        return has_whole_start and not line_start.strip(_LINE_PREFIX)
+        if not line_end and self.start > _LEAD:
+            # the line begins further left, where nothing is read
+            return False
+        return line_start.strip(_LINE_PREFIX) == ""
+
+    def fills_line(self) -> bool:
+        """Return whether the value is the rest of the line, as for cookies."""
+        # "password: hunter two" fills the line, but in "lost password: hunter two", the value is "hunter"
+        if self.style is not _Style.LINE:
+            return False
+        if self.is_header:
+            return True
+        return self.is_clear and self.begins_line()
 
 
 def pair_spans(text: str) -> Iterator[Span]:
@@ -166,8 +182,12 @@ def pair_spans(text: str) -> Iterator[Span]:
     position = 0
     while match := _PAIR.search(text, position):
         position = match.end()
-        if is_secret_name(match[1]) and (span := _value_span(_read_pair(text, match))):
+        if not is_secret_name(match[1]):
+            continue
+        span = _value_span(_read_pair(text, match))
+        if span is not None:
             yield span
+            # No pair begins inside a secret value. For example, "b=2" is part of the cookie "a=1; b=2".
             position = max(position, span[1])
 
 
@@ -175,16 +195,41 @@ def _read_pair(text: str, match: re.Match[str]) -> _Pair:
     """Return the pair of a match of `_PAIR`."""
     name = match[1]
     start = match.start()
+    quote_index = match.start(2)
+    lead = _lead(text, start)
+    # "key" alone is not clear, but it is in "API key"
+    is_clear = is_clear_name(name) or _WORD_BEFORE.search(lead) is not None
+    style = _style_of(
+        sign=plain_letters(match[3]),
+        is_quoted=quote_index != NO_QUOTE,
+        character_before=lead[-1:],
+    )
     return _Pair(
         text=text,
         name=name,
-        sign=plain_letters(match[3]),
+        style=style,
         start=start,
         begin=match.end(),
-        quote_index=match.start(2),
-        is_clear=is_clear_name(name)
-        or _WORD_BEFORE.search(_lead(text, start)) is not None,
+        quote_index=quote_index,
+        is_clear=is_clear,
     )
+
+
+def _style_of(sign: str, *, is_quoted: bool, character_before: str) -> _Style:
+    """Return how a pair with this sign is written."""
+    # For example, "?token=a" is in a query, because a question mark is before the name. Without it, "token=a"
+    # is a setting, and may be part of a connection string.
+    if sign == ":":
+        return _STYLES_WITH_COLON[is_quoted]
+    if sign != "=":
+        return _Style.OTHER
+    if character_before in {"?", "&"}:
+        return _Style.IN_QUERY
+    return _Style.SETTING
+
+
+_STYLES_WITH_COLON: Final = {False: _Style.LINE, True: _Style.MEMBER}
+"""The style of a pair with a colon, by whether a quote follows the name."""
 
 
 def _lead(text: str, start: int) -> str:
@@ -194,29 +239,49 @@ def _lead(text: str, start: int) -> str:
 
 def _value_span(pair: _Pair) -> Span | None:
     """Return the span of a value, or None if it is no secret."""
-    text, begin = pair.text, pair.begin
-    if triple := _TRIPLE.match(text, begin):
-        return _span_if_secret(pair, triple.span(2))
-    may_have_block = pair.is_clear and pair.is_line
-    if may_have_block and (block := _BLOCK.match(text, begin)):
-        return _span_unless_prose(block, "value")
-    read_value = _READERS.get(text[begin : begin + 1], _unquoted_span)
+    opening = pair.text[pair.begin : pair.begin + 3]
+    first_character = opening[:1]
+    # three quotes begin another form than one: """a""" is not an empty string before a"""
+    read_value = _READERS.get(opening) or _READERS.get(first_character, _unquoted_span)
     return read_value(pair)
 
 
 def _span_if_secret(pair: _Pair, value: tuple[int, int]) -> Span | None:
     """Return the span of a quoted value, unless the name is not clear and the value does not look random."""
     start, end = value
-    if pair.is_definite or is_random(pair.text[start:end]):
-        return start, end, NO_QUOTE
-    return None
-
-
-def _span_unless_prose(match: re.Match[str], group: str) -> Span | None:
-    """Return the span of a group, or None if it contains a sentence such as "must not be empty"."""
-    if is_prose(match[group], quoted=True):
+    # for example, "X" is no secret in session = "X", but it is in password = "X"
+    is_secret = pair.is_definite or is_random(pair.text[start:end])
+    if not is_secret:
         return None
-    return (*match.span(group), NO_QUOTE)
+    return start, end, NO_QUOTE
+
+
+def _triple_span(pair: _Pair) -> Span | None:
+    """Return the span of a value in three quotes, or of the rest of truncated text."""
+    begin = pair.begin + 3
+    quotes = pair.text[pair.begin : begin]
+    end = pair.text.find(quotes, begin)
+    if end == -1:
+        end = len(pair.text)
+    return _span_if_secret(pair, (begin, end))
+
+
+def _block_span(pair: _Pair) -> Span | None:
+    """Return the span of a value in indented lines, or of a value without quotes if no such lines follow."""
+    # In YAML, the value of "password: |" is every line that is indented:
+    #   password: |
+    #     «first line
+    #     second line»
+    #   user: ann
+    block = None
+    if pair.is_clear and pair.style is _Style.LINE:
+        block = _BLOCK.match(pair.text, pair.begin)
+    if block is None:
+        return _unquoted_span(pair)
+    if is_prose(block["value"], quoted=True):
+        return None
+    start, end = block.span("value")
+    return start, end, NO_QUOTE
 
 
 def _quoted_span(pair: _Pair) -> Span | None:
@@ -241,8 +306,11 @@ def end_of_quoted(text: str, quote_index: int) -> int:
 def _structure_span(pair: _Pair) -> Span | None:
     """Return the span of an object or array."""
     text, begin = pair.text, pair.begin
+    if not pair.is_definite:
+        return None
     start_of_value = text[begin : begin + _READ_OF_PROSE]
-    if not pair.is_definite or is_prose(start_of_value, quoted=True):
+    if is_prose(start_of_value, quoted=True):
+        # a message in brackets, for example "password: [is required]"
         return None
     return begin, closing_index(text, begin), pair.quote_index
 
@@ -250,49 +318,55 @@ def _structure_span(pair: _Pair) -> Span | None:
 _READERS: Final[dict[str, Callable[[_Pair], Span | None]]] = {
     **dict.fromkeys(_QUOTED, _quoted_span),
     **dict.fromkeys("{[", _structure_span),
+    **dict.fromkeys("|> \t\r\n", _block_span),
+    **dict.fromkeys(('"""', "'''"), _triple_span),
 }
-"""The function for a value by its first character. All other values are read by `_unquoted_span`."""
+"""The function for a value by the first character, or by three quotes. `_unquoted_span` reads the others."""
 
 
 def _unquoted_span(pair: _Pair) -> Span | None:
     """Return the span of a value without quotes: of a line, of a setting, or of a word."""
+    # The cases, with the secret between « and »:
+    #   password: is required           a sentence, so no secret
+    #   cookie: enabled                 no cookie
+    #   Cookie: «a=1; b=2»              a line
+    #   Password=«a b»;Database=c       a setting
+    #   ?token=«a»&page=2               a word
     text, begin = pair.text, pair.begin
-    if is_prose(text[begin : begin + _READ_OF_PROSE], quoted=pair.is_quoted):
+    start_of_value = text[begin : begin + _READ_OF_PROSE]
+    if is_prose(start_of_value, quoted=pair.is_quoted):
         return None
     is_cookie = "cookie" in pair.name.lower()
     if is_cookie and not _COOKIE.match(text, begin):
         return None
-    if pair.is_line and _fills_line(pair):
+    if pair.fills_line():
         return _line_span(pair)
-    end = _match_end(_BARE.match(text, begin), begin)
-    may_be_setting = pair.sign == "=" and not pair.in_form
-    if may_be_setting:
-        end = _match_end(_SETTING.match(text, begin), end)
-    return _word_span(pair, end)
-
-
-def _fills_line(pair: _Pair) -> bool:
-    """Return whether the value is the rest of the line, as for cookies."""
-    return pair.is_header or (pair.is_clear and pair.begins_line())
+    end_of_word = _match_end(_BARE.match(text, begin), begin)
+    if pair.style is _Style.SETTING:
+        end_of_setting = _match_end(_SETTING.match(text, begin), end_of_word)
+        return _word_span(pair, end_of_setting)
+    return _word_span(pair, end_of_word)
 
 
 def _line_span(pair: _Pair) -> Span:
     """Return the span of the rest of a line, without a scheme such as "Bearer" before the secret."""
     text, begin = pair.text, pair.begin
-    end = _match_end(_LINE.match(text, begin), begin)
+    end_of_line = _match_end(_LINE.match(text, begin), begin)
     if pair.is_header:
-        end = _match_end(_FOLDED_LINES.match(text, end), end)
-    value = text[begin:end]
+        end_of_line = _match_end(_FOLDED_LINES.match(text, end_of_line), end_of_line)
+    value = text[begin:end_of_line]
     # in curl -H 'Authorization: …' https://a.example/, the header ends with the quote before it
     quote_before = pair.lead[-1:]
     if quote_before in {'"', "'"}:
         value = value.rsplit(quote_before, 1)[0]
     end = begin + len(value.rstrip(CLOSERS))
-    begin = _match_end(_SCHEME.match(text, begin, end), begin)
-    return begin, end, NO_QUOTE
+    # in "Bearer abc", only "abc" is masked
+    end_of_scheme = _match_end(_SCHEME.match(text, begin, end), begin)
+    return end_of_scheme, end, NO_QUOTE
 
 
 def _match_end(match: re.Match[str] | None, otherwise: int) -> int:
+    """Return the index after a match, or the other index if nothing matched."""
     if match is None:
         return otherwise
     return match.end()
@@ -300,27 +374,44 @@ def _match_end(match: re.Match[str] | None, otherwise: int) -> int:
 
 def _word_span(pair: _Pair, end: int) -> Span | None:
     """Return the span of a word up to the next pair, or None if it is no secret."""
+    # Three steps, for the value in "db_password=abc,next=1 failed":
+    #   abc,next=1    up to the sign that no word contains, here a space
+    #   abc           up to the next pair
+    #   a secret      because the name is clear; after "session", only a random word is a secret
     text, begin = pair.text, pair.begin
-    next_pair = _NEXT_PAIR.search(text, begin, end)
-    if next_pair and next_pair.start() > begin:
-        end = next_pair.start()
+    end = _end_before_next_pair(text, begin, end)
     word = text[begin:end]
-    is_in_query = pair.in_form or text[end : end + 1] == "&"
-    if pair.is_definite or is_in_query:
-        is_secret = word != "" and not _is_folder(pair, word)
+    next_character = text[end : end + 1]
+    is_in_query = next_character == "&" or pair.style is _Style.IN_QUERY
+    if is_in_query or pair.is_definite:
+        is_secret = not _is_folder(pair.name, word)
     else:
-        is_secret = is_random(word) and not _is_id(pair, word)
+        is_secret = is_random(word) and not _is_id(pair.name, word)
     if not is_secret:
         return None
     return begin, end, pair.quote_of_mask
 
 
-def _is_folder(pair: _Pair, word: str) -> bool:
-    return pair.name == "PWD" and word.startswith("/")
+def _end_before_next_pair(text: str, begin: int, end: int) -> int:
+    """Return the index before ``, name=`` or before signs that end a sentence, or the end itself."""
+    # the end is at "|", before and after:
+    #   password=abc,next=1|   password=abc|,next=1
+    #   the password=abc.|     the password=abc|.
+    next_pair = _NEXT_PAIR.search(text, begin, end)
+    if next_pair is None or next_pair.start() == begin:
+        return end
+    return next_pair.start()
 
 
-def _is_id(pair: _Pair, word: str) -> bool:
-    return pair.name.lower().endswith("key") and UUID.fullmatch(word) is not None
+def _is_folder(name: str, word: str) -> bool:
+    """Return whether PWD names a folder, as it does in a shell; elsewhere it is a password."""
+    return name == "PWD" and word.startswith("/")
+
+
+def _is_id(name: str, word: str) -> bool:
+    """Return whether the word is the id of a key, for example ``key=550e8400-…``."""
+    is_name_of_key = name.lower().endswith("key")
+    return is_name_of_key and UUID.fullmatch(word) is not None
 
 
 def closing_index(text: str, begin: int) -> int:
@@ -331,6 +422,9 @@ def closing_index(text: str, begin: int) -> int:
     >>> closing_index('{"a": [1, "}"]} and more', 0)
     15
     """
+    # The depth after each match, for {"a": [1, "}"]}:
+    #   {   "a"   [   "}"   ]   }
+    #   1    1    2    2    1   0
     depth = 0
     for match in _STRUCTURE.finditer(text, begin):
         depth += _DEPTH_CHANGE.get(match[0], 0)

@@ -331,6 +331,11 @@ class TokenForm:
         return is_short or self.is_block or self.prefix in _WHOLE
 
     @property
+    def has_exact_length(self) -> bool:
+        """Return whether a longer word is no token of this form."""
+        return self.is_exact and not self.is_least
+
+    @property
     def least_length(self) -> int:
         """Return the least number of characters that have to follow the prefix."""
         if self.is_exact:
@@ -363,6 +368,9 @@ BLOCKS: Final = tuple(prefix for prefix in TOKEN_FORMS if prefix[-1] not in _SIG
 _SIGN: Final = re.compile(f"[{re.escape(_SIGNS)}]")
 _RUNS: Final = {name: re.compile(f"[{signs}]*") for name, signs in ALPHABETS.items()}
 _IS_RANDOM: Final = re.compile("(?=[^A-Za-z]*[A-Za-z])(?=[^0-9A-Z]*[0-9A-Z])")
+_NO_TOKEN: Final = 0
+"""Returned in place of the end of a token. An end is an index after the prefix, so it is never 0."""
+
 _FOUR_ALIKE: Final = re.compile(r"(.)\1{3}")  # as in base64 of images: "EAAAAAAA"
 _IN_WORD: Final = re.compile("[0-9A-Za-z]")
 _IN_NAME: Final = re.compile("[0-9A-Za-z_-]")
@@ -405,35 +413,57 @@ def token_spans(text: str) -> Iterator[tuple[int, int]]:
     >>> list(token_spans("sent ghp_16C7e42F292c6912E7710c838347Ae178B4a"))
     [(5, 45)]
     """
-    end = 0
+    yield from _signed_tokens(text)
+    for prefix in filter(text.__contains__, BLOCKS):
+        yield from _blocks(text, TOKEN_FORMS[prefix])
+
+
+def _signed_tokens(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of tokens with a prefix that ends with a sign, for example ``ghp_``."""
+    # Method: hundreds of prefixes are found from their ends, because few signs end them. In "is_sent
+    # ghp_16C7…", there are two signs:
+    #   is_    the last characters end no prefix of the table (`_ENDINGS`)
+    #   ghp_   they do; of "ent ghp_", … and "ghp_", only the last one is in the table
+    # From there, the token is read to the right. Signs inside a token are not tried.
+    end_of_token = 0
     for sign in _SIGN.finditer(text):
         after = sign.end()
-        may_end_prefix = after > end and text[after - _ENDING : after] in _ENDINGS
-        if may_end_prefix and (span := _signed_token(text, after)):
-            yield span
-            end = span[1]
-    for prefix in BLOCKS:
-        if prefix in text:
-            yield from _blocks(text, TOKEN_FORMS[prefix])
+        if after <= end_of_token:
+            continue
+        ending = text[after - _ENDING : after]
+        if ending not in _ENDINGS:
+            continue
+        token = _signed_token(text, after)
+        if token is not None:
+            yield token
+            end_of_token = token[1]
 
 
 def _signed_token(text: str, after: int) -> tuple[int, int] | None:
     """Return the span of the token whose prefix ends at this index; the longest prefix comes first."""
+    # for example, "gsk_" is looked up before "sk_"
     for length in _LENGTHS:
         start = max(after - length, 0)
-        form = TOKEN_FORMS.get(text[start:after])
-        if form is not None and (end := _token_end(text, start, form)):
+        prefix = text[start:after]
+        form = TOKEN_FORMS.get(prefix)
+        if form is None:
+            continue
+        end = _token_end(text, start, form)
+        if end != _NO_TOKEN:
             return start, end
     return None
 
 
 def _blocks(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
     """Yield the spans of tokens with a prefix that ends without a sign."""
+    # Base64 contains every short prefix somewhere. In "EAAAAAAAAB", the prefix "EAAA" is followed by four
+    # equal letters, as in images and almost never in a token.
     start = text.find(form.prefix)
     while start >= 0:
         after = start + len(form.prefix)
         end = _token_end(text, start, form)
-        if end and not _FOUR_ALIKE.search(text, after, end):
+        is_token = end != _NO_TOKEN and not _FOUR_ALIKE.search(text, after, end)
+        if is_token:
             yield start, end
             after = end
         start = text.find(form.prefix, after)
@@ -441,24 +471,33 @@ def _blocks(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
 
 def _begins_here(text: str, start: int, form: TokenForm) -> bool:
     """Return whether a prefix may begin at this index: some only begin words."""
+    # For example, "gsk_" may follow any character, but the short prefix "sk-" is part of a word in "ask-me".
+    if not form.is_exact:
+        return True
     inside_word = _IN_NAME
     if form.is_block:
         inside_word = _IN_WORD
     previous_character = text[start - 1 : start]
-    return not (form.is_exact and inside_word.match(previous_character))
+    return inside_word.match(previous_character) is None
 
 
 def _token_end(text: str, start: int, form: TokenForm) -> int:
-    """Return the index after the token whose prefix begins at this index, or 0 if it is no token."""
+    """Return the index after the token whose prefix begins at this index, or `_NO_TOKEN`."""
+    # For example, a form of the table has the prefix "ghp_" and 36 letters or digits:
+    #   xghp_16C7…           the prefix is part of a word: no token, if the form is exact
+    #   ghp_short            too few characters
+    #   ghp_aaaaaaaa…        no digits or capitals, as in names: not random
+    #   ghp_16C7…, 36 more   a token
     if not _begins_here(text, start, form):
-        return 0
+        return _NO_TOKEN
     after = start + len(form.prefix)
     # Test the first characters only: megabytes of base64 may follow a sign, and mostly they are no token.
     end = _run_end(text, after, after + _WINDOW, form)
-    is_long_enough = end - after >= form.least_length
-    if not is_long_enough or not _IS_RANDOM.match(text, after, end):
-        return 0
-    if form.is_exact and not form.is_least:
+    if end - after < form.least_length:
+        return _NO_TOKEN
+    if not _IS_RANDOM.match(text, after, end):
+        return _NO_TOKEN
+    if form.has_exact_length:
         return _exact_end(text, after, end, form)
     return _run_end(text, after, len(text), form)
 
@@ -472,8 +511,10 @@ def _run_end(text: str, after: int, limit: int, form: TokenForm) -> int:
 
 
 def _exact_end(text: str, after: int, run_end: int, form: TokenForm) -> int:
-    """Return the end of a token of exactly the documented length, or 0 if a letter or digit follows."""
+    """Return the end of a token of exactly the documented length, or `_NO_TOKEN` if the word is longer."""
     end = after + form.length
-    if run_end > end or _IN_WORD.match(text[end : end + 1]):
-        return 0
+    next_character = text[end : end + 1]
+    goes_on = run_end > end or _IN_WORD.match(next_character)
+    if goes_on:
+        return _NO_TOKEN
     return end

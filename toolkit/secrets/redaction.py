@@ -17,6 +17,7 @@ import hmac
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
@@ -33,7 +34,14 @@ from toolkit.secrets.names import (
 )
 from toolkit.secrets.pairs import NO_QUOTE, Span
 from toolkit.secrets.personal_data import PERSONAL_HINT, personal_spans
-from toolkit.secrets.spans import MASKED, decoded, text_spans, url_spans, without_masks
+from toolkit.secrets.spans import (
+    MASKED,
+    decoded,
+    text_spans,
+    url_spans,
+    without_masks,
+    without_quote,
+)
 
 _PERSONAL: Final = re.compile(PERSONAL_HINT)
 DISPLAYED_HEADERS: Final = frozenset(
@@ -82,6 +90,15 @@ def _stays_here(what: str) -> SettingsError:
         expected="tokens to stay in this process",
         next_step="Call connect() in the process that needs the service.",
     )
+
+
+def _framed(parts: Iterable[bytes]) -> bytes:
+    """Return the parts with their lengths, so that ("ab", "c") and ("a", "bc") stay different.
+
+    >>> _framed([b"ab", b"c"])
+    b'2:ab1:c'
+    """
+    return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
 class Secret:
@@ -186,22 +203,16 @@ class Redactor:
         """Return the mask of a value: the length in characters and a keyed tag."""
         if MASK.fullmatch(value):
             return value
-        tag = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")[
-            :4
-        ].hex()
+        encoded = value.encode("utf-8", "surrogatepass")
+        digest = hmac.digest(self._key, encoded, "sha256")
+        tag = digest[:4].hex()
         return f"[masked len={len(value)} tag={tag}]"
 
     def derived_key(self, purpose: str) -> bytes:
         """Return 32 bytes that only this user can derive, for one purpose and one set of own tokens."""
-        parts = (
-            purpose.encode(),
-            *sorted(secret.reveal().encode() for secret in self._own),
-        )
-        return hmac.digest(
-            self._key,
-            b"".join(b"%d:%b" % (len(part), part) for part in parts),
-            "sha256",
-        )
+        tokens = sorted(secret.reveal().encode() for secret in self._own)
+        message = _framed([purpose.encode(), *tokens])
+        return hmac.digest(self._key, message, "sha256")
 
     def keyed_tag(self, purpose: str, value: Secret | None = None) -> str:
         """Return 32 hexadecimal digits that are equal for equal values.
@@ -212,8 +223,7 @@ class Redactor:
         parts = [purpose.encode()]
         if value is not None:
             parts.append(value.reveal().encode("utf-8", "surrogatepass"))
-        message = b"".join(b"%d:%b" % (len(part), part) for part in parts)
-        return hmac.digest(self._key, message, "sha256")[:16].hex()
+        return hmac.digest(self._key, _framed(parts), "sha256")[:16].hex()
 
     def own(self, text: str) -> str:
         """Return the text with our own live tokens masked, and nothing else; see `own_tokens`."""
@@ -222,9 +232,16 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return the text with own tokens masked, and then everything that looks like a secret."""
         text = self.own(text)
-        if is_suspicious(text) or (self.masks_personal and _PERSONAL.search(text)):
+        if is_suspicious(text) or self._may_be_personal(text):
             return self._masked(text, text_spans)
         return text
+
+    def _may_be_personal(self, text: str) -> bool:
+        """Return whether the text can contain personal data that this redactor masks."""
+        # the sign of an address, or three digits: "ann@mail.example", "call 555 0100"
+        if not self.masks_personal:
+            return False
+        return _PERSONAL.search(text) is not None
 
     def code(self, code: str) -> str:
         """Mask Python code made with `repr`: each string by itself, so that the code stays valid."""
@@ -244,10 +261,11 @@ class Redactor:
 
     def headers(self, headers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         """Return a header map (name to list of values) as it may be kept."""
-        return {
-            name: [self.header(name, value) for value in values]
-            for name, values in headers.items()
-        }
+        masked_headers = {}
+        for name, values in headers.items():
+            mask_value = partial(self.header, name)
+            masked_headers[name] = list(map(mask_value, values))
+        return masked_headers
 
     def value(
         self, value: Any, *, secret: bool = False, levels: int = sys.maxsize
@@ -274,17 +292,26 @@ class Redactor:
         """Mask a JSON value that is neither an object nor an array, as `value` does."""
         if isinstance(value, str):
             return self._text_leaf(value, secret=secret)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return value
-        number = str(value)
-        if secret or is_in(number):
-            return self.mask(number)
+        if isinstance(value, int | float):
+            return self._number_leaf(value, secret=secret)
         return value
 
     def _text_leaf(self, value: str, *, secret: bool) -> str:
+        """Mask the whole string if it is secret, else the secrets in it."""
         if secret and value:
             return self.mask(value)
         return self.text(value)
+
+    def _number_leaf(self, value: float, *, secret: bool) -> float | str:
+        """Mask a number that is secret, for example a PIN, or one of our own tokens."""
+        if isinstance(value, bool):
+            # true and false are no secrets, and a mask of them can be guessed
+            return value
+        digits = str(value)
+        is_secret = secret or is_in(digits)
+        if not is_secret:
+            return value
+        return self.mask(digits)
 
     def displayed_header(self, name: str, value: str) -> str:
         """Return the value of a header for HTML and widgets: only an allow-list of names stays readable."""
@@ -295,6 +322,11 @@ class Redactor:
 
     def _masked(self, text: str, find: Callable[[str], list[Span]]) -> str:
         """Mask the secrets that `find` finds, also with escapes decoded layer by layer."""
+        # Method: search the text, then the same text with one layer of escapes decoded, and so on. Spans of
+        # every layer are translated to spans of the original text, where the masks are put. For example:
+        #   layer 0: note=password%3Dhunter2    no secret
+        #   layer 1: note=password=hunter2      a secret from 14 to 21, in the original from 16 to 23
+        # A mask can change the meaning of the text around it, so the masked text is searched once more.
         for _ in range(_PASSES):
             view = without_masks(DecodedText(text))
             spans = self._with_personal(find(view.text), view.text)
@@ -315,9 +347,9 @@ class Redactor:
 
     def _with_personal(self, spans: list[Span], text: str) -> list[Span]:
         """Return the spans, with the ones of personal data if these are masked."""
-        if self.masks_personal:
-            return [*spans, *((*span, NO_QUOTE) for span in personal_spans(text))]
-        return spans
+        if not self.masks_personal:
+            return spans
+        return [*spans, *map(without_quote, personal_spans(text))]
 
     def _with_masks(self, text: str, secrets: list[_Found]) -> str:
         """Return the text with a mask in place of each secret."""
@@ -345,6 +377,7 @@ class _Found(NamedTuple):
 
 def _decoded_layers(view: DecodedText) -> Iterator[DecodedText]:
     """Yield the text with one, two and more layers of escapes decoded."""
+    # for example, "a%253Db" has the layers "a%3Db" and "a=b"
     for _ in range(_LAYERS - 1):
         layer = decoded(view)
         if layer is None:
@@ -355,34 +388,52 @@ def _decoded_layers(view: DecodedText) -> Iterator[DecodedText]:
 
 def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
     """Yield the secret parts between existing masks, as spans of the original text."""
+    # For example, a header is masked in part: "Cookie: a=[masked len=6 tag=1b2c3d4e]; b=2". In the view, the
+    # mask is one character, and the span is the whole value. The runs around the mask are "a=" and "; b=2".
     for start, stop, quote in spans:
-        mark = ""
-        if quote >= 0:
-            mark = text[view.origin(quote) : view.origin(quote + 1)]
-        yield from (
-            _Found(view.origin(run.start()), view.origin(run.end()), mark, run[0])
-            for run in _BETWEEN_MASKS.finditer(view.text, start, stop)
-            if run[0].strip(_SIGNS)
-        )
+        quote_sign = ""
+        if quote != NO_QUOTE:
+            quote_sign = text[view.origin(quote) : view.origin(quote + 1)]
+        for run in _BETWEEN_MASKS.finditer(view.text, start, stop):
+            secret = run[0]
+            if not secret.strip(_SIGNS):
+                # only signs are left between two masks, for example "; "
+                continue
+            run_start = view.origin(run.start())
+            run_end = view.origin(run.end())
+            yield _Found(run_start, run_end, quote_sign, secret)
 
 
 def _united(matches: list[_Found], text: str) -> list[_Found]:
     """Return the matches in order, with overlapping ones joined."""
+    # Method: as in `spans._merged`, with the longest of several matches that begin at one index first.
     kept: list[_Found] = []
-    for match in sorted(matches, key=lambda match: (match.start, -match.end)):
-        if kept and match.start < kept[-1].end:
+    last_end = 0
+    for match in sorted(matches, key=_place):
+        if match.start < last_end:
             kept[-1] = _joined(kept[-1], match, text)
         else:
             kept.append(match)
+        last_end = kept[-1].end
     return kept
+
+
+def _place(match: _Found) -> tuple[int, int]:
+    """Return the key that sorts matches by the start, and the longer ones first."""
+    return match.start, -match.end
 
 
 def _joined(first: _Found, second: _Found, text: str) -> _Found:
     """Return one match for two that overlap; the first begins earlier or is longer."""
+    # The three cases, for example with first = 0 to 5:
+    #   second = 3 to 9   0 to 9
+    #   second = 0 to 5   the second: the same value with more escapes decoded
+    #   second = 1 to 3   the first
     if second.end > first.end:
         joined_text = text[first.start : second.end]
         return _Found(first.start, second.end, first.quote, joined_text)
-    if second[:2] == first[:2]:  # the same with more escapes decoded
+    has_same_place = _place(second) == _place(first)
+    if has_same_place:
         return second
     return first
 

@@ -93,34 +93,53 @@ def text_spans(text: str) -> list[Span]:
 
 def url_spans(url: str) -> list[Span]:
     """Return the secret parts of one URL: every value of the query, and the whole fragment."""
-    spans = [(start, end, NO_QUOTE) for start, end in spans_of_url(url, 0)]
-    spans += _spans_in_text(url, is_url=URL.fullmatch(url) is not None)
-    return _merged(spans)
+    parts = map(without_quote, spans_of_url(url, 0))
+    is_absolute = URL.fullmatch(url) is not None
+    return _merged(chain(parts, _spans_in_text(url, is_url=is_absolute)))
+
+
+def without_quote(part: tuple[int, int]) -> Span:
+    """Return the span of a secret whose mask needs no quotes."""
+    start, end = part
+    return start, end, NO_QUOTE
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
     """Return the spans in order; overlapping ones are joined, and empty ones left out."""
+    # Method: sort the intervals by the start, and join each one that begins before the end of the last one.
+    # For example, for 0-5, 12-14, 3-9 and 7-7 (the third index is left out here):
+    #   sorted, without the empty one   0-5   3-9   12-14
+    #   joined                          0-9         12-14
     merged: list[Span] = []
+    last_end = 0
     for start, end, quote in sorted(spans):
-        if merged and start < merged[-1][1]:
-            last_start, last_end, last_quote = merged[-1]
-            merged[-1] = (last_start, max(last_end, end), last_quote)
-        elif start < end:
+        is_empty = start >= end
+        if is_empty:
+            continue
+        if start >= last_end:
             merged.append((start, end, quote))
+        else:
+            first_start, _, first_quote = merged[-1]
+            merged[-1] = (first_start, max(last_end, end), first_quote)
+        last_end = max(last_end, end)
     return merged
 
 
 def _spans_in_text(text: str, *, is_url: bool = False) -> Iterator[Span]:
     """Yield all secret parts of text; if it is one URL, without the parts that `spans_of_url` finds."""
+    # For example, in "GET https://ann:s3cr3t@app.example/?id=17 Bearer k3J9x0Q2v7B1m5, password=hunter2":
+    #   user info      ann:s3cr3t
+    #   looks secret   k3J9x0Q2v7B1m5
+    #   in a URL       17
+    #   secret name    hunter2
     lowered = plain_letters(text).lower()
-    for start, end in chain(user_info_spans(text), pattern_spans(text, lowered)):
-        yield start, end, NO_QUOTE
+    yield from map(without_quote, user_info_spans(text))
+    yield from map(without_quote, pattern_spans(text, lowered))
     if is_url:
         # the values of the query are masked anyway
-        text = text.partition("?")[0]
+        text, _, _ = text.partition("?")
         lowered = plain_letters(text).lower()
     else:
-        for start, end in spans_in_urls(text):
-            yield start, end, NO_QUOTE
+        yield from map(without_quote, spans_in_urls(text))
     if speaks_of_secrets(lowered):
         yield from named_spans(text, lowered)

@@ -54,14 +54,18 @@ def user_info_spans(text: str) -> Iterator[Part]:
     >>> list(user_info_spans("amqp://ann:pw@mq.example/"))
     [(7, 13)]
     """
-    if "@" in text:
-        yield from map(re.Match.span, _USER_INFO.finditer(text))
-        for match in _CORRECTED_USER_INFO.finditer(text):
-            yield match.span(1)
+    if "@" not in text:
+        return
+    yield from map(re.Match.span, _USER_INFO.finditer(text))
+    # browsers read https:\\ann:pw@app.example as https://ann:pw@app.example
+    for match in _CORRECTED_USER_INFO.finditer(text):
+        yield match.span(1)
 
 
 def spans_in_urls(text: str) -> Iterator[Part]:
     """Yield the secret parts of all URLs, and of queries that stand alone, without user info."""
+    # For example, both parts of "https://a.example/?x=1 redirects to ?x=2" are searched. The query of the URL
+    # is found twice, so callers merge the spans.
     if "://" in text:
         yield from _spans_of_matches(URL, text)
     if "?" in text:
@@ -79,6 +83,11 @@ def spans_of_url(url: str, offset: int) -> Iterator[Part]:
     >>> list(spans_of_url("/a?x=1#end", 0))
     [(7, 10), (5, 6)]
     """
+    # The parts of https://ann:pw@app.example/a;id=17?page=2#end, and the function that finds their secrets:
+    #   ann:pw            `user_info_spans`
+    #   /a;id=17          `_spans_of_path`
+    #   page=2            `_spans_of_query`
+    #   end               here
     begin = _end_of_user_info(url)
     address, hash_sign, _ = url[begin:].partition("#")
     path, _, query = address.partition("?")
@@ -95,17 +104,22 @@ def _end_of_user_info(url: str) -> int:
     """Return the index after the user info of a URL, or 0 if it has none."""
     if "@" not in url:
         return 0
-    return max(map(re.Match.end, _USER_INFO.finditer(url)), default=0)
+    ends = map(re.Match.end, _USER_INFO.finditer(url))
+    return max(ends, default=0)
 
 
 def _spans_of_query(query: str, offset: int) -> Iterator[Part]:
     """Yield the values of a query, and the parts without a value that are too long for a flag."""
+    # In page=2&debug&k3J9x0Q2v7B1m5, "2" is a value, "debug" is a flag (too short), and the last part is as
+    # long as a secret.
     start = offset
     for pair in query.split("&"):
         end = start + len(pair)
         name, equals, value = pair.partition("=")
-        if value.strip("="):
-            yield start + len(name) + 1, end
+        has_value = value.strip("=") != ""
+        if has_value:
+            start_of_value = start + len(name) + 1
+            yield start_of_value, end
         elif len(pair) >= _LEAST_LENGTHS[equals]:
             yield start, end
         start = end + 1
@@ -114,19 +128,28 @@ def _spans_of_query(query: str, offset: int) -> Iterator[Part]:
 def _spans_of_path(path: str, offset: int) -> Iterator[Part]:
     """Yield the values of parameters in a path, and random segments after words such as "reset"."""
     if ";" in path:
-        for match in _PATH_PARAMETER.finditer(path):
-            yield offset + match.start(1), offset + match.end(1)
+        yield from _spans_of_path_parameters(path, offset)
+    # in /reset/k3J9x0Q2v7B1m5, the second segment is random and follows "reset"
     start = offset
     previous = ""
     for segment in path.split("/"):
         end = start + len(segment)
-        if _precedes_secret(previous) and is_random(segment):
+        is_secret = _precedes_secret(previous) and is_random(segment)
+        if is_secret:
             yield start, end
         start = end + 1
         previous = segment
 
 
+def _spans_of_path_parameters(path: str, offset: int) -> Iterator[Part]:
+    """Yield the values of parameters after a semicolon, as in ``/a;id=17``."""
+    for match in _PATH_PARAMETER.finditer(path):
+        start, end = match.span(1)
+        yield offset + start, offset + end
+
+
 @lru_cache(4096)
 def _precedes_secret(segment: str) -> bool:
     """Return whether the next segment of a path may be a secret, for example after ``reset`` or ``token``."""
-    return is_secret_name(segment) or _GIVES_ACCESS.search(segment) is not None
+    gives_access = _GIVES_ACCESS.search(segment) is not None
+    return gives_access or is_secret_name(segment)
