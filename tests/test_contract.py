@@ -302,7 +302,7 @@ def test_scores_are_the_documented_cosine_and_the_ranking_is_exact(
 )
 def test_a_metadata_filter_means_the_same_on_both_sides(sample_service, text):
     """Every vector that the filter matches here is found there, and no other."""
-    whole = tk.load_vectors(sample_service, progress=False)
+    whole = tk.load_vectors(sample_service, namespace="", progress=False)
     wanted = tk.parse_filter(text)
     matching = {
         name

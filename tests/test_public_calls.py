@@ -114,7 +114,7 @@ class World:
             }
         )
         self.plan = tk.plan_redrive(self.failures, actions="leave")
-        self.vectors = tk.load_vectors(service, progress=False)
+        self.vectors = tk.load_vectors(service, namespace="", progress=False)
         self.hits = tk.query(service, id=["v1", "v2"], include_metadata=True)
         claims = {
             "iss": "Upstash",

@@ -59,7 +59,7 @@ def test_a_namespace_is_read_page_by_page(server):
         ("/range", "2"): ([], "3"),
         ("/range", "3"): ([row("c", 5, 6)], ""),
     }
-    frame = tk.load_vectors(index(server, ranges), progress=False)
+    frame = tk.load_vectors(index(server, ranges), namespace="", progress=False)
     assert frame["id"].tolist() == ["a", "b", "c"]
     assert set(frame["namespace"]) == {""}
     assert tk.as_matrix(frame).tolist() == [[1, 2], [3, 4], [5, 6]]
@@ -93,7 +93,7 @@ def test_several_namespaces_and_all(server):
 def test_a_problem_vector_keeps_its_row(server):
     """A vector of another dimension is a row with a reason, and counts add up."""
     ranges = {("/range", "0"): ([row("a", 1, 2), row("b", 1, 2, 3)], "")}
-    frame = tk.load_vectors(index(server, ranges), progress=False)
+    frame = tk.load_vectors(index(server, ranges), namespace="", progress=False)
     assert frame["vector_problem"].tolist()[1] == "dimension 3, expected 2"
     assert tk.get_receipt(frame).rows == 2
 
@@ -105,8 +105,10 @@ def test_batches_and_limits(server):
         ("/range", "2"): ([row("c", 5, 6)], ""),
     }
     service = index(server, ranges)
-    assert [len(piece) for piece in tk.iter_vectors(service, progress=False)] == [2, 1]
-    assert len(tk.load_vectors(service, limit=1, progress=False)) == 1
+    assert [
+        len(piece) for piece in tk.iter_vectors(service, namespace="", progress=False)
+    ] == [2, 1]
+    assert len(tk.load_vectors(service, namespace="", limit=1, progress=False)) == 1
     assert json.loads(server.requests[-1].body)["limit"] == 1
 
 

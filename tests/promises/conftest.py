@@ -99,7 +99,7 @@ class Planted:
     @cached_property
     def vectors(self) -> pd.DataFrame:
         """The default namespace."""
-        return tk.load_vectors(self.service, progress=False)
+        return tk.load_vectors(self.service, namespace="", progress=False)
 
     @cached_property
     def namespaces(self) -> pd.DataFrame:

@@ -50,7 +50,7 @@ def test_unmatchable_frames_are_refused():
 
 def test_it_agrees_with_the_service(sample_service):
     """What matches here is what a filtered query finds there."""
-    whole = tk.load_vectors(sample_service, progress=False)
+    whole = tk.load_vectors(sample_service, namespace="", progress=False)
     text = "city = 'Quito' AND tags CONTAINS 'eu'"
     hits = tk.query(
         sample_service, vector=tk.as_matrix(whole)[0], top_k=1000, filter=text

@@ -445,7 +445,7 @@ def test_a_filter_of_many_conditions_is_text_alone(vectors):
 
 def test_no_request_is_sent_before_a_button_is_pressed(sample_service):
     """A widget on a service sends no request until its button is pressed; then Load finds every match."""
-    panel = MetadataFilterPanel(sample_service)
+    panel = MetadataFilterPanel(sample_service, namespace="")
     panel.value = "topic = 'encodings' AND tags CONTAINS 'eu'"
     assert len(panel.frame()) == 0
     assert "metadata" in panel.frame().columns

@@ -101,7 +101,10 @@ def _vectors(given: argparse.Namespace) -> ExitStatus:
     }
 
     def run() -> Outcome:
-        with connected(given, "vector") as service, unknown_names_end():
+        with (
+            connected(given, "vector") as service,
+            unknown_names_end(begin="The index has no namespace"),
+        ):
             receipt = tk.export_vectors(service, given.path, **options)
         status = ExitStatus.DONE if receipt.complete else ExitStatus.NOT_COMPLETE
         return Outcome(

@@ -68,6 +68,7 @@ class LoadPlan:
     key: tuple[str, ...]
     limit: int | None = None
     assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     rereads: bool = False
     account: Account | None = None
 
@@ -361,7 +362,10 @@ class Load:
                 ClockError(*error) for error in self.state.clocks.by_destination
             ),
             **counts
-            | {"windows": max(1, self.state.windows), "notes": tuple(self.state.notes)},
+            | {
+                "windows": max(1, self.state.windows),
+                "notes": (*self.plan.notes, *self.state.notes),
+            },
         )
 
     def frame(

@@ -16,6 +16,9 @@ from toolkit.base import arguments
 from toolkit.base.arguments import nearest
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.progress import ProgressBar, ProgressOption
+from toolkit.filters.metadata import MetadataFilter, parse
+from toolkit.loading.coverage import empty_namespaces, unread_note
+from toolkit.loading.filtered import FilteredBatches
 from toolkit.loading.load import Batch, Load, LoadPlan, LoadState
 from toolkit.loading.memory import available_memory, check_memory, check_page
 from toolkit.loading.options import CONNECTIONS, LoadOptions
@@ -58,8 +61,9 @@ _ASSUMPTIONS: Final = (
 def load_vectors(
     service: Service,
     *,
-    namespace: Namespaces = "",
+    namespace: Namespaces = "all",
     prefix: Prefixes = None,
+    filter: str | MetadataFilter | None = None,  # noqa: A002 - the service's own name
     limit: int | None = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
@@ -70,17 +74,21 @@ def load_vectors(
     passes: int = 1,
     memory_limit: float | None = None,
 ) -> pd.DataFrame:
-    """Load all vectors of one or more namespaces as one frame.
+    """Load all vectors of an index, or of some namespaces, as one frame.
 
     Parameters
     ----------
     service : Service
         From `connect`.
     namespace : str or sequence of str
-        Default: the default namespace, ``""``. Give several names, or ``"all"`` for every namespace. (If a
-        namespace is really named "all", write ``["all"]``.)
+        Default: ``"all"``, every namespace. Give one name or several; ``""`` is the default namespace. The
+        notes of the receipt list the namespaces that were not read. (If a namespace is really named "all",
+        write ``["all"]``.)
     prefix : str or sequence of str, optional
         Load only ids that start with the prefix, or with one of several prefixes.
+    filter : str or MetadataFilter, optional
+        Load only vectors whose metadata match, for example ``"lang = 'en'"``. The service cannot list by
+        metadata, so all rows are read, and the others are dropped as they arrive.
     limit : int, optional
         Maximum number of vectors, for a first look.
     include_vectors, include_metadata, include_data : bool
@@ -113,7 +121,8 @@ def load_vectors(
     Warns
     -----
     UnexpectedResultWarning
-        If the index has no such namespace. The warning names the nearest.
+        If the index has no such namespace; the warning names the nearest. If the requested namespaces have no
+        vectors and others have.
     IncompleteLoadWarning
         If vectors changed while they were read, and reading them again did not help.
 
@@ -142,10 +151,24 @@ def load_vectors(
         options,
         namespace=namespace,
         prefix=prefix,
+        condition=_parsed(filter),
         parts=parts,
         memory_limit=most,
     )
     return load.frame()
+
+
+def _parsed(condition: str | MetadataFilter | None) -> MetadataFilter | None:
+    """Return a filter as a tree; None and spaces mean no filter."""
+    if isinstance(condition, str):
+        if not condition.strip():
+            return None
+        return parse(condition)
+    if condition is None or isinstance(condition, MetadataFilter):
+        return condition
+    raise arguments.wrong(
+        "filter", condition, "text in the filter language, or a MetadataFilter"
+    )
 
 
 def load_index(
@@ -180,8 +203,9 @@ def of_vectors(namespace: object) -> InputError:
 def iter_vectors(
     service: Service,
     *,
-    namespace: Namespaces = "",
+    namespace: Namespaces = "all",
     prefix: Prefixes = None,
+    filter: str | MetadataFilter | None = None,  # noqa: A002 - the service's own name
     limit: int | None = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
@@ -217,7 +241,12 @@ def iter_vectors(
         vectors=include_vectors, metadata=include_metadata, data=include_data
     )
     load = open_vectors(
-        service, options, namespace=namespace, prefix=prefix, parts=parts
+        service,
+        options,
+        namespace=namespace,
+        prefix=prefix,
+        condition=_parsed(filter),
+        parts=parts,
     )
     # `iter_vectors` is not a generator itself, so that an invalid argument raises at the call
     return (to_frame(table) for table in load)
@@ -463,8 +492,9 @@ def open_vectors(
     service: Service,
     options: LoadOptions | None = None,
     *,
-    namespace: Namespaces = "",
+    namespace: Namespaces = "all",
     prefix: Prefixes = None,
+    condition: MetadataFilter | None = None,
     parts: VectorParts | None = None,
     memory_limit: float | None = None,
     transport: Callable[[], Transport] | None = None,
@@ -486,6 +516,8 @@ def open_vectors(
     for name in spaces or ():
         warn_unknown_namespace(name, info, stacklevel=4)
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
+    for message in empty_namespaces(names, info):
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
     for name in names:  # checked now, because the others may take hours
         namespace_path(f"reading vectors of {namespace_title(name)}", name)
     ranges = list(starmap(VectorRange, product(names, prefixes)))
@@ -508,19 +540,20 @@ def open_vectors(
     def read(state: LoadState) -> Generator[Batch]:
         check_fits(info.dimension * _NUMBER_BYTES if parts.vectors else 0)
         sender, limiter = open_transport(service, "vector", options, transport)
+        selected = FilteredBatches(condition, parts, state)
         reader = RangeReader(
             sender,
             limiter,
             state,
             info,
             options,
-            parts=parts,
+            parts=selected.parts_to_read,
             redactor=service.redactor,
             memory_limit=memory_limit,
         )
         measured = False
         try:
-            for batch in reader.batches(ranges):
+            for batch in map(selected.matching, reader.batches(ranges)):
                 if not measured and batch.table.num_rows:
                     check_fits(batch.table.nbytes / batch.table.num_rows)
                     measured = True
@@ -537,11 +570,13 @@ def open_vectors(
             if given_prefixes and isinstance(prefix, str)
             else given_prefixes,
             "include": parts.names,
-        },
+        }
+        | ({} if condition is None else {"filter": condition.text()}),
         schema=schemas.vectors(info.dimension or None),
         key=KEY,
         limit=options.limit,
         assumptions=_ASSUMPTIONS,
+        notes=unread_note(names, info),
         rereads=True,
     )
     progress = partial(

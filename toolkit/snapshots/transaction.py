@@ -233,13 +233,21 @@ class Transaction:
             return Learned()
         return self.previous.learned
 
-    def bind(self, source: str, scope: dict[str, Any]) -> None:
-        """Raise SnapshotBindingError if the snapshot belongs to another service or scope."""
+    def bind(
+        self, source: str, scope: dict[str, Any], *, may_widen: bool = False
+    ) -> None:
+        """Raise SnapshotBindingError if the snapshot belongs to another service or scope.
+
+        With `may_widen`, the snapshot may have had some namespaces of the scope, because all rows are
+        replaced.
+        """
         before = self.previous
-        if before is not None and (before.source, current_scope(before)) != (
-            source,
-            as_stored(scope),
-        ):
+        if before is None:
+            return
+        stored, requested = current_scope(before), as_stored(scope)
+        if may_widen and isinstance(stored.get("namespaces"), list):
+            stored = stored | {"namespaces": requested["namespaces"]}
+        if (before.source, stored) != (source, requested):
             raise SnapshotBindingError(
                 f"writing the snapshot {self.store}",
                 got=f"rows of {source or 'an unnamed source'} with the scope {scope}",

@@ -150,7 +150,7 @@ def export_vectors(
     service: Service,
     path: str | os.PathLike[str],
     *,
-    namespace: Namespaces = "",
+    namespace: Namespaces = "all",
     prefix: Prefixes = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
@@ -172,9 +172,9 @@ def export_vectors(
         From `connect`.
     path : str or path
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or an earlier export of the same
-        index and scope.
+        index and scope. An export of some namespaces may be replaced by an export of all.
     namespace, prefix, include_vectors, include_metadata, include_data
-        The vectors to load, and the columns: as in `load_vectors`.
+        The vectors to load, and the columns: as in `load_vectors`, all namespaces if you name none.
     progress, connections, requests_per_second, passes
         As in `load_vectors`.
     filesystem : pyarrow.fs.FileSystem, optional
@@ -207,7 +207,7 @@ def export_vectors(
     Examples
     --------
     >>> from tempfile import mkdtemp
-    >>> export_vectors(service, mkdtemp() + "/vectors", namespace="all").verdict
+    >>> export_vectors(service, mkdtemp() + "/vectors").verdict
     'complete: 2,000 vectors'
     """
     load = open_vectors(
@@ -243,7 +243,7 @@ def export_load(
     if all_namespaces:
         scope = scope | {"namespaces": "all"}
     with begin(store, "vectors", WriteOptions(batch_bytes=0, **options)) as transaction:
-        transaction.bind(plan.source, scope)
+        transaction.bind(plan.source, scope, may_widen=all_namespaces)
         transaction.remove_leftovers()
         resumable = ResumableLoad(transaction, load)
         writer = ExportWriter(transaction, plan.schema, plan.key, resumable.checkpoint)

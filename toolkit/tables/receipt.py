@@ -35,6 +35,9 @@ _DEEPEST: Final = 50
 OVERDUE: Final = "last complete sync "
 """The beginning of the note about a gap that this sync found."""
 
+UNREAD: Final = "not read: "
+"""The beginning of the note about parts of the source that were not requested."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
@@ -367,6 +370,8 @@ class Receipt:
         if self.clocks:
             clauses.append(clock_sentence(self.clocks))
         clauses += self.overdue
+        if not self.rows:
+            clauses += self.unread
         if self.frame_rows is not None:
             clauses.append(f"this frame has {self.part} loaded")
         return "; ".join(clauses)
@@ -375,6 +380,11 @@ class Receipt:
     def overdue(self) -> tuple[str, ...]:
         """Notes about a gap that this load found: how long ago the last complete sync was."""
         return tuple(note for note in self.notes if note.startswith(OVERDUE))
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Notes about parts of the source that were not requested, for example other namespaces."""
+        return tuple(note for note in self.notes if note.startswith(UNREAD))
 
     @property
     def part(self) -> str:

@@ -57,8 +57,8 @@ class MetadataFilterPanel(SourcePanel):
         button is pressed, never before.
     value : str or MetadataFilter, optional
         Initial filter. If omitted, every vector is chosen.
-    namespace : str, default ""
-        Namespace to read, if `source` is a service.
+    namespace : str, default "all"
+        Namespace to read, if `source` is a service; ``""`` is the default namespace.
     frame : pandas.DataFrame, optional
         Vectors that you loaded earlier, to find fields and count matches without requests to a service.
     key : str, optional
@@ -103,7 +103,7 @@ class MetadataFilterPanel(SourcePanel):
         source: Service | FrameLike,
         *,
         value: str | MetadataFilter = "",
-        namespace: str = "",
+        namespace: str = "all",
         frame: FrameLike | None = None,
         key: str | None = None,
     ) -> None:
@@ -153,9 +153,11 @@ class MetadataFilterPanel(SourcePanel):
         """Return a sentence with the number of loaded vectors that match. No request is sent."""
         if self._known is None:
             place = "the default namespace"
-            if self._namespace:
+            if self._namespace == "all":
+                place = "all namespaces"
+            elif self._namespace:
                 place = f"the namespace {self._namespace!r}"
-            return f"No vectors are loaded yet: Find fields reads some of {place}, Load reads all of it."
+            return f"No vectors are loaded yet: Find fields reads some vectors of {place}, Load reads all."
         some = self._known.head(COUNTED)
         first = "" if len(some) == len(self._known) else "the first "
         matches = len(_matching(some, self.value))
