@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,6 @@ NAMED = "only named"
 @pytest.fixture
 def named(server) -> tk.Service:
     """An index whose vectors are all in two named namespaces."""
-    import json
-
     stored = {"a": ["1", "2"], "b": ["3"]}
 
     def respond(request):

@@ -104,7 +104,7 @@ def test_an_empty_default_namespace_names_those_that_are_not():
 
 def test_a_query_that_finds_nothing_names_the_nearest_field(sample_service):
     """A field that no metadata has, in queries by id and by text; a value that is rare is not a mistake."""
-    says = r"of the first 100, no metadata has a field 'citi'\. Did you mean 'city'\? Known: 'city'"
+    says = r"of all 1,000, no metadata has a field 'citi'\. Did you mean 'city'\? Known: 'city'"
     with pytest.warns(UnexpectedResultWarning, match=says) as caught:
         result = tk.query(
             sample_service, id="runbook-0001", namespace="runbooks", filter="citi = 'x'"

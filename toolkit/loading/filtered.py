@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -13,8 +13,12 @@ from toolkit.loading.load import Batch, LoadState
 from toolkit.service.vectors import VectorParts
 from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import to_frame
+from toolkit.tables.unmatched_conditions import explain_no_match
 
 _METADATA: Final = "metadata"
+_EXPLAINED: Final = (
+    10_000  # rows that an explanation uses at least, if there are as many
+)
 
 
 @dataclass
@@ -24,6 +28,8 @@ class FilteredBatches:
     condition: MetadataFilter | None
     parts: VectorParts
     state: LoadState
+    _unmatched: list[Any] = field(default_factory=list)
+    _has_match: bool = False
 
     @property
     def parts_to_read(self) -> VectorParts:
@@ -57,8 +63,18 @@ class FilteredBatches:
         condition = self.condition
         if condition is None or not table.num_rows:
             return []
-        metadata = to_frame(table.select([_METADATA]))[_METADATA]
-        return [condition.matches(value) for value in metadata_values(metadata)]
+        metadata = list(metadata_values(to_frame(table.select([_METADATA]))[_METADATA]))
+        is_match = [condition.matches(value) for value in metadata]
+        self._has_match = self._has_match or any(is_match)
+        if not self._has_match and len(self._unmatched) < _EXPLAINED:
+            self._unmatched += metadata
+        return is_match
+
+    def explanations(self) -> list[str]:
+        """Return why no row matches; empty if any does."""
+        if self.condition is None or self._has_match or not self._unmatched:
+            return []
+        return explain_no_match(self._unmatched, self.condition)
 
     def _without_metadata(self, table: pa.Table) -> pa.Table:
         """Return the table without the metadata if they were read only for the condition."""

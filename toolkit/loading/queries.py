@@ -60,12 +60,15 @@ from toolkit.service.vectors import (
     read_info,
     wire_query,
 )
-from toolkit.tables.frame_filters import metadata_values, unknown_fields
+from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.unmatched_conditions import explain_no_match
 from toolkit.tables.vectors import decode_hits, decode_vectors
 
-_SAMPLE = 100  # vectors whose metadata shows which fields there are
+_PAGE = 1_000
+_EXPLAINED = 10_000
+"""Vectors whose metadata are read at most to explain why a filter finds nothing."""
 _NAMED = 5  # namespaces
 
 
@@ -144,8 +147,9 @@ def query(
     Warns
     -----
     UnexpectedResultWarning
-        If no results are found and the index has no such namespace, or if none of the first 100 vectors has a
-        field of the filter. The warning names the nearest namespace or field.
+        If no results are found and the index has no such namespace, or if the filter matches none of the
+        first 10,000 vectors. The warning names the nearest namespace, or the conditions that match no vector,
+        the types and values of the field, and a condition that would match.
 
     Notes
     -----
@@ -362,7 +366,9 @@ def run_queries(
         # A single try: nobody wants to wait for advice about a query that succeeded.
         with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
             mistakes = list(
-                chain.from_iterable(_mistakes(transport, batch) for batch in empty)
+                chain.from_iterable(
+                    _mistakes(transport, batch, masker) for batch in empty
+                )
             )
     return frame, mistakes
 
@@ -425,10 +431,12 @@ def _other_namespaces(info: IndexInfo) -> list[str]:
     ]
 
 
-def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
-    """Return messages about unknown namespaces, else about unknown fields.
+def _mistakes(
+    transport: Transport, queries: list[VectorQuery], masker: ColumnMasker
+) -> list[str]:
+    """Return messages about unknown namespaces, else about the conditions of the filter.
 
-    Sends two requests if no rows match.
+    Sends up to eleven requests if no rows match.
     """
     namespaces = dict.fromkeys(item.namespace for item in queries)
     try:
@@ -441,22 +449,33 @@ def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
         filtered = next((item for item in queries if item.filter), None)
         if messages or filtered is None:
             return messages
-        parts = VectorParts(vectors=False, data=False)
-        page = list_page(
-            transport,
-            namespace=filtered.namespace,
-            cursor="0",
-            limit=_SAMPLE,
-            parts=parts,
-        )
-        some = decode_vectors(page.rows, namespace=filtered.namespace, dimension=None)
-        metadata = list(metadata_values(to_frame(some)["metadata"]))
-        unknown = unknown_fields(metadata, parse(filtered.filter))
+        metadata, is_complete = _some_metadata(transport, filtered.namespace, masker)
+        reasons = explain_no_match(metadata, parse(filtered.filter))
     except ToolkitError:
         return []  # the queries themselves have ended well
-    return [
-        f"No vector matches: of the first {len(metadata):,}, {item}" for item in unknown
-    ]
+    read = f"all {len(metadata):,}"
+    if not is_complete:
+        read = f"the first {len(metadata):,}"
+    return [f"No vector matches: of {read}, {reason}" for reason in reasons]
+
+
+def _some_metadata(
+    transport: Transport, namespace: str, masker: ColumnMasker
+) -> tuple[list[Any], bool]:
+    """Return the metadata of the first vectors of a namespace, and whether they are all."""
+    parts = VectorParts(vectors=False, data=False)
+    metadata: list[Any] = []
+    cursor: str | None = "0"
+    while cursor and len(metadata) < _EXPLAINED:
+        page = list_page(
+            transport, namespace=namespace, cursor=cursor, limit=_PAGE, parts=parts
+        )
+        rows = decode_vectors(page.rows, namespace=namespace, dimension=None)
+        metadata += metadata_values(to_frame(masker.table(rows))["metadata"])
+        if page.cursor == cursor:
+            break
+        cursor = page.cursor
+    return metadata, not cursor
 
 
 def _first_found(

@@ -558,6 +558,10 @@ def open_vectors(
                     check_fits(batch.table.nbytes / batch.table.num_rows)
                     measured = True
                 yield batch
+            for reason in selected.explanations():
+                warnings.warn(
+                    f"Nothing matches: {reason}", UnexpectedResultWarning, stacklevel=2
+                )
         finally:
             reader.stop()
 

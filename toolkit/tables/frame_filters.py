@@ -5,10 +5,9 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from itertools import chain, repeat
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,15 +18,10 @@ from numpy.typing import NDArray
 
 from toolkit.base.arguments import as_json, nearest, shown, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
-from toolkit.filters.conditions import is_path, parse_path, resolve
+from toolkit.filters.conditions import is_path
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
 from toolkit.filters.metadata import (
-    And,
-    Comparison,
-    Contains,
-    Membership,
     MetadataFilter,
-    Or,
     parse,
 )
 from toolkit.secrets.redaction import Redactor
@@ -35,11 +29,14 @@ from toolkit.signatures.headlines import error_text
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, label_lists, texts_of
 from toolkit.tables.text import json_value
+from toolkit.tables.unmatched_conditions import explain_no_match
 from toolkit.tables.vector_dtype import missing
 
 _COMPARISONS: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
 _NO_NAME: Final = frozenset(".[")  # signs that are no part of a name
 _MOST_LEVELS: Final = 8
+MOST_READ: Final = 20_000
+"""Rows whose fields are listed; reading them takes about a second."""
 _MOST_FREQUENT: Final = 12
 # distinct values of a field that are counted; ids would fill the memory
 _MOST_COUNTED: Final = 500
@@ -361,7 +358,8 @@ def match_metadata(frame: FrameLike, filter: str | MetadataFilter) -> pd.Series[
     Warns
     -----
     UnexpectedResultWarning
-        If no rows match and the filter names a field that no metadata have.
+        If no rows match because of a mistake: an unknown field, a value of another type or a misspelt one.
+        The warning names the condition, the types and values of the field, and a condition that would match.
 
     Notes
     -----
@@ -379,107 +377,14 @@ def match_metadata(frame: FrameLike, filter: str | MetadataFilter) -> pd.Series[
             "filter", filter, "text in the filter language, or a MetadataFilter"
         )
     wanted = parse(filter) if isinstance(filter, str) else filter
-    metadata = list(metadata_values(frame["metadata"]))
-    matches = list(map(wanted.matches, metadata))
-    unknown = [] if any(matches) else unknown_fields(metadata, wanted)
-    for message in unknown:
-        warnings.warn(
-            f"Nothing matches: {message}", UnexpectedResultWarning, stacklevel=2
-        )
+    values = list(metadata_values(frame["metadata"]))
+    matches = [wanted.matches(read) for read in values]
+    if not any(matches):
+        for reason in explain_no_match(values, wanted):
+            warnings.warn(
+                f"Nothing matches: {reason}", UnexpectedResultWarning, stacklevel=2
+            )
     return pd.Series(matches, index=frame.index, dtype=bool)
-
-
-def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
-    """Return a message per field of a filter that no metadata have, with the nearest known field.
-
-    >>> unknown_fields([{"city": "Izmir"}, None], parse("citi = 'Izmir' AND city = 'Oslo'"))
-    ["no metadata has a field 'citi'. Did you mean 'city'? Known: 'city'."]
-    """
-    rows = [value for value in metadata if isinstance(value, dict)]
-    messages = [_unknown_step(rows, parse_path(field)) for field in wanted.fields()]
-    return list(dict.fromkeys(filter(None, messages)))
-
-
-def _unknown_step(
-    rows: list[dict[str, Any]], path: tuple[str | int, ...]
-) -> str | None:
-    """Return a message about the first name of a path that no metadata have, or None.
-
-    For example, if all metadata have ``address`` and none has ``address.street``, ``street`` is unknown.
-    """
-    for depth, step in enumerate(path):
-        parent_path = path[:depth]
-        known = _member_names(rows, parent_path)
-        # an index of an array, or a value that is not an object, cannot be checked
-        if not known or not isinstance(step, str):
-            return None
-        if step not in known:
-            return _unknown_field(step, parent_path, known)
-    return None
-
-
-def _member_names(
-    rows: list[dict[str, Any]], parent_path: tuple[str | int, ...]
-) -> set[str]:
-    """Return the names of all members that the objects at a path have."""
-    names: set[str] = set()
-    for row in rows:
-        parent = resolve(row, parent_path)
-        if isinstance(parent, dict):
-            names.update(parent)
-    return names
-
-
-def _unknown_field(
-    name: str, parent_path: tuple[str | int, ...], known: set[str]
-) -> str:
-    """Return a message about a name that no object at a path has."""
-    inside = ""
-    if parent_path:
-        parent = ".".join(map(str, parent_path))
-        inside = f" in {parent!r}"
-    suggestion = nearest(name, sorted(known))
-    return f"no metadata has a field {name!r}{inside}. {suggestion}"
-
-
-def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
-    """Return a message per string of a filter that the field never equals or contains, with the nearest.
-
-    >>> unknown_texts([{"city": "Izmir"}, {"city": "Oslo"}], parse("city = 'Izmr' OR city = 'Oslo'"))
-    ["no metadata has city 'Izmr'. Did you mean 'Izmir'? Known: 'Izmir', 'Oslo'."]
-    """
-    rows = list(metadata)
-    messages: dict[str, None] = {}
-    for field, value in _conditions(wanted):
-        message = _unknown_text(rows, field, value)
-        if message is not None:
-            messages[message] = None
-    return list(messages)
-
-
-def _unknown_text(rows: list[Any], field: str, value: Any) -> str | None:
-    """Return a message if a field has strings, but never this one."""
-    if not isinstance(value, str):
-        return None
-    counts = _string_counts(rows, parse_path(field))
-    if not counts or value in counts:
-        return None
-    most_common_first = [text for text, _ in counts.most_common()]
-    suggestion = nearest(value, most_common_first)
-    return f"no metadata has {field} {value[:80]!r}. {suggestion}"
-
-
-def _string_counts(rows: list[Any], path: tuple[str | int, ...]) -> Counter[str]:
-    """Count the strings that a field has, or that its arrays contain."""
-    counts: Counter[str] = Counter()
-    for row in rows:
-        items = _items(resolve(row, path))
-        counts.update(filter(_is_string, items))
-    return counts
-
-
-def _is_string(item: Any) -> bool:
-    return isinstance(item, str)
 
 
 def _items(value: Any) -> list[Any]:
@@ -487,17 +392,6 @@ def _items(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
     return [value]
-
-
-def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
-    """Yield the fields and values of conditions that are not negated."""
-    match wanted:
-        case And(parts) | Or(parts):
-            yield from chain.from_iterable(map(_conditions, parts))
-        case Comparison(op="=") | Contains(negated=False):
-            yield wanted.field, wanted.value
-        case Membership(field, values, False):
-            yield from zip(repeat(field), values)
 
 
 def metadata_values(column: pd.Series[Any]) -> Iterator[Any]:
@@ -544,13 +438,14 @@ class MetadataField:
 
 
 def metadata_fields(
-    frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200
+    frame: pd.DataFrame, *, rows: int = MOST_READ, most: int = 200
 ) -> list[MetadataField]:
-    """Return the fields that a metadata filter can name, from the first rows of a frame, sorted by name.
+    """Return the fields that a metadata filter can name, sorted by name.
 
-    If there are more than `most` fields, the most frequent are returned. Nested fields have dotted names. The
-    first and the last element of an array are fields as well (``tags[0]``, ``tags[#-1]``). Names that the
-    filter language cannot write are left out.
+    They are those of all rows, or of a random sample if the frame has more than `rows` rows. If there are
+    more than `most` fields, the most frequent are returned. Nested fields have dotted names. The first and
+    the last element of an array are fields as well (``tags[0]``, ``tags[#-1]``). Names that the filter
+    language cannot write are left out.
 
     >>> frame = pd.DataFrame({"metadata": ['{"city": "Izmir", "tags": ["eu"]}', '{"city": "Izmir"}']})
     >>> [(field.name, field.kinds, field.frequent) for field in metadata_fields(frame)][:2]
@@ -558,7 +453,10 @@ def metadata_fields(
     """
     frame = checked_frame("frame", frame, "metadata")
     counts: defaultdict[str, _FieldCounts] = defaultdict(_FieldCounts)
-    for metadata in metadata_values(frame["metadata"].head(rows)):
+    read = frame["metadata"]
+    if len(read) > rows:
+        read = read.sample(rows, random_state=0)
+    for metadata in metadata_values(read):
         for name, value in _walk(metadata, "", _MOST_LEVELS):
             counts[name].add(value)
     most_frequent = sorted(

@@ -17,7 +17,7 @@ from toolkit.filters.conditions import Condition, parse_path
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse
 from toolkit.secrets.names import is_secret_name
 from toolkit.secrets.redaction import Redactor, escape_html
-from toolkit.tables.frame_filters import MetadataField, metadata_fields
+from toolkit.tables.frame_filters import MOST_READ, MetadataField, metadata_fields
 from toolkit.widgets.controls import Changed, Dropdown, TextField, note
 from toolkit.widgets.metadata_condition import (
     OPERATORS,
@@ -415,7 +415,9 @@ def _described(fields: Sequence[MetadataField], vectors: int) -> str:
     head = (
         f"{counted(len(fields), 'field')} that a filter can name, in the metadata of "
     )
-    head += counted(vectors, "vector")
+    head += counted(min(vectors, MOST_READ), "vector")
+    if vectors > MOST_READ:
+        head += f", drawn at random from {vectors:,}"
     if not fields:
         return note(head)
     names, rows = ("Field", "Kind", "Vectors", "Frequent values"), []

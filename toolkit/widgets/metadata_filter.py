@@ -20,18 +20,17 @@ from toolkit.tables.arrow_input import FrameLike, conversion
 from toolkit.tables.frame_filters import (
     match_metadata,
     metadata_values,
-    unknown_fields,
-    unknown_texts,
 )
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import vectors
+from toolkit.tables.unmatched_conditions import explain_no_match
 from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import RESULT, Call, Cancelled, Job, SourcePanel
 
-SAMPLE: Final = 1_000
-"""How many vectors `look` reads to find their fields."""
+SAMPLE: Final = 10_000
+"""How many vectors `look` reads to find their fields: about ten requests."""
 
 COUNTED: Final = 20_000
 """Number of vectors of the frame that are counted. Each edit of the filter reads them again."""
@@ -238,7 +237,12 @@ class MetadataFilterPanel(SourcePanel):
         self.editor.learn(result.read)
         self._reflect()
         if result.error is None or isinstance(result.error.__cause__, Cancelled):
-            self.say(f"Fields are those of {counted(len(result.read), 'vector')}")
+            first = ""
+            if len(result.read) == SAMPLE:
+                first = "the first "
+            self.say(
+                f"Fields are those of {first}{counted(len(result.read), 'vector')}"
+            )
         else:  # not `_failed`: vectors read for their fields are no result
             self.complain(result.error)
         return result
@@ -269,11 +273,11 @@ class MetadataFilterPanel(SourcePanel):
 
 
 def _mistakes(frame: pd.DataFrame, text: str) -> list[str]:
-    """Return the fields and values of a filter that no vector has."""
+    """Return why a filter matches no vector."""
     if not text:
         return []
-    wanted, metadata = parse(text), list(metadata_values(frame["metadata"]))
-    return unknown_fields(metadata, wanted) or unknown_texts(metadata, wanted)
+    metadata = metadata_values(frame["metadata"])
+    return explain_no_match(metadata, parse(text), only_mistakes=False)
 
 
 def _matching(frame: pd.DataFrame, text: str) -> pd.DataFrame:

@@ -1,0 +1,252 @@
+"""Explain why a metadata filter matches no rows: the conditions that match none, and the values there are.
+
+Method: each condition that is not negated is tried alone on all rows. If it matches none, the types of the
+field are compared with the type of the value, and other forms of the condition are tried, for example
+``tags CONTAINS 'ml'`` for ``tags = 'ml'``. A form is suggested only if it matches rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from toolkit.base.arguments import nearest
+from toolkit.base.errors import InputError
+from toolkit.filters.conditions import (
+    MISSING,
+    And,
+    Comparison,
+    Condition,
+    Contains,
+    Glob,
+    Membership,
+    MetadataFilter,
+    Or,
+    parse_path,
+    resolve,
+)
+from toolkit.secrets.names import is_secret_name
+
+_LONGEST: Final = 80  # characters of a value in a message
+_KINDS: Final[dict[type, str]] = {
+    str: "text", int: "a number", float: "a number", bool: "a boolean",
+    list: "a list", dict: "an object",
+}  # fmt: skip
+
+
+def explain_no_match(
+    metadata: Iterable[Any], wanted: MetadataFilter, *, only_mistakes: bool = True
+) -> list[str]:
+    """Return a message per condition that matches no row, or one if the conditions exclude each other.
+
+    With `only_mistakes`, conditions that may well match nothing have no message, for example a number out of
+    range, or a value that is like no other.
+
+    >>> from toolkit.filters.metadata import parse
+    >>> explain_no_match([{"tags": ["ml"]}, None], parse("tags = 'ml'"))
+    ["no metadata matches tags = 'ml': tags is a list, for example ['ml']. Did you mean tags CONTAINS 'ml'?
+    It matches 1."]
+    """
+    rows = list(metadata)
+    messages = unknown_fields(rows, wanted)
+    matches: dict[str, int] = {}
+    for condition in _conditions(wanted):
+        count = sum(map(condition.matches, rows))
+        matches[condition.text()] = count
+        if not count and not _is_negated(condition):
+            messages += _explained(condition, rows, only_mistakes=only_mistakes)
+    is_excluding = isinstance(wanted, And) and 0 not in matches.values()
+    if messages or only_mistakes or not is_excluding:
+        return list(dict.fromkeys(messages))
+    listed = ", ".join(f"{text} ({count:,})" for text, count in matches.items())
+    return [f"each condition matches some metadata, but none matches all: {listed}."]
+
+
+def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
+    """Return a message per field of a filter that no metadata have, with the nearest known field.
+
+    >>> from toolkit.filters.metadata import parse
+    >>> unknown_fields([{"city": "Izmir"}, None], parse("citi = 'Izmir' AND city = 'Oslo'"))
+    ["no metadata has a field 'citi'. Did you mean 'city'? Known: 'city'."]
+    """
+    rows = [value for value in metadata if isinstance(value, dict)]
+    messages = [_unknown_step(rows, parse_path(field)) for field in wanted.fields()]
+    return list(dict.fromkeys(filter(None, messages)))
+
+
+def _unknown_step(
+    rows: list[dict[str, Any]], path: tuple[str | int, ...]
+) -> str | None:
+    """Return a message about the first name of a path that no metadata have, or None.
+
+    For example, if all metadata have ``address`` and none has ``address.street``, ``street`` is unknown.
+    """
+    for depth, step in enumerate(path):
+        parents = [resolve(row, path[:depth]) for row in rows]
+        known = set[str]().union(
+            *(parent for parent in parents if isinstance(parent, dict))
+        )
+        # an index of an array, or a value that is not an object, cannot be checked
+        if not known or not isinstance(step, str):
+            return None
+        if step not in known:
+            inside = ""
+            if depth:
+                inside = f" in {'.'.join(map(str, path[:depth]))!r}"
+            return f"no metadata has a field {step!r}{inside}. {nearest(step, sorted(known))}"
+    return None
+
+
+def _conditions(wanted: MetadataFilter) -> Iterator[Condition]:
+    """Yield all conditions of a filter."""
+    if isinstance(wanted, And | Or):
+        for part in wanted.parts:
+            yield from _conditions(part)
+    elif isinstance(wanted, Condition):
+        yield wanted
+
+
+def _is_negated(condition: Condition) -> bool:
+    return getattr(condition, "negated", False) or getattr(condition, "op", "") == "!="
+
+
+def _explained(
+    condition: Condition, rows: list[Any], *, only_mistakes: bool
+) -> list[str]:
+    """Return a message about a condition that matches no row; none if no row has the field."""
+    path = parse_path(condition.field)
+    found = [resolve(row, path) for row in rows]
+    values = [value for value in found if value is not MISSING and value is not None]
+    if not values:
+        return []
+    text = condition.text()[: 2 * _LONGEST]
+    reason = _reason(condition, values)
+    for other in _other_forms(condition, values):
+        count = sum(map(other.accepts, values))
+        if count:
+            suggestion = (
+                f"Did you mean {other.text()[: 2 * _LONGEST]}? It matches {count:,}."
+            )
+            return [f"no metadata matches {text}: {reason}. {suggestion}"]
+    known = _texts(values)
+    is_text = isinstance(_compared(condition), str)
+    is_equality = getattr(condition, "op", "=") == "="
+    if known and is_text and is_equality and not isinstance(condition, Glob):
+        # a misspelt value: the message names the nearest, as for columns
+        messages = _unknown_values(condition, known)
+        return [
+            message
+            for message in messages
+            if not only_mistakes or "Did you mean" in message
+        ]
+    if only_mistakes and _has_kind(values, _compared(condition)):
+        return []
+    return [f"no metadata matches {text}: {reason}."]
+
+
+def _unknown_values(condition: Condition, known: list[str]) -> list[str]:
+    values = getattr(condition, "values", None) or (_compared(condition),)
+    return [
+        f"no metadata has {condition.field} {value[:_LONGEST]!r}. {nearest(value, known)}"
+        for value in values
+        if isinstance(value, str)
+    ]
+
+
+def _reason(condition: Condition, values: list[Any]) -> str:
+    """Return the types and some values of a field, for example "version is text, for example '1.26'"."""
+    kinds = Counter(_KINDS[type(value)] for value in values)
+    listed = " or ".join(kind for kind, _ in kinds.most_common())
+    reason = f"{condition.field} is {listed}"
+    if is_secret_name(condition.field):
+        return reason
+    numbers = [value for value in values if type(value) in (int, float)]
+    if len(numbers) == len(values) and min(numbers) < max(numbers):
+        return f"{reason} from {min(numbers)} to {max(numbers)}"
+    return f"{reason}, for example {str(values[0])[:_LONGEST]!r}".replace('"', "")
+
+
+def _has_kind(values: list[Any], compared: Any) -> bool:
+    """Return whether any value has the type that a condition compares with."""
+    kinds = {_KINDS[type(value)] for value in values}
+    return _KINDS.get(type(compared)) in kinds
+
+
+def _texts(values: list[Any]) -> list[str]:
+    """Return the strings of a field, or of the lists in it, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for value in values:
+        items = [value]
+        if isinstance(value, list):
+            items = value
+        counts.update(item for item in items if isinstance(item, str))
+    return [text for text, _ in counts.most_common()]
+
+
+def _compared(condition: Condition) -> Any:
+    """Return the value of a condition, or the first one of several."""
+    match condition:
+        case Comparison() | Contains():
+            return condition.value
+        case Membership():
+            return condition.values[0]
+        case Glob():
+            return condition.pattern
+    return None
+
+
+def _other_forms(condition: Condition, values: list[Any]) -> Iterator[Condition]:
+    """Yield forms of a condition that may be meant: for lists, for other types, in another spelling."""
+    field = condition.field
+    compared: tuple[Any, ...] = (_compared(condition),)
+    operator = "="
+    if isinstance(condition, Membership):
+        compared = condition.values
+    elif isinstance(condition, Comparison):
+        operator = condition.op
+    elif isinstance(condition, Glob):
+        yield from _globs(condition, values)
+        return
+    known = _texts(values)
+    for value in compared:
+        for other in (value, *_other_types(value), *_other_spellings(value, known)):
+            with suppress(InputError):
+                yield Comparison(field, operator, other)  # type: ignore[arg-type]
+                if operator == "=":
+                    yield Contains(field, other)
+
+
+def _globs(condition: Glob, values: list[Any]) -> Iterator[Condition]:
+    """Yield the pattern in lower case, and with a wildcard at both ends."""
+    for pattern in (condition.pattern.lower(), f"*{condition.pattern}*"):
+        with suppress(InputError):
+            yield Glob(condition.field, pattern)
+    if any(isinstance(value, list) for value in values):
+        yield Contains(condition.field, condition.pattern)
+
+
+def _other_types(value: Any) -> Iterator[Any]:
+    """Yield a value as the other types that metadata may have: "3" as 3, and 3 as "3"."""
+    if isinstance(value, bool):
+        yield str(value).lower()
+        yield int(value)
+    elif isinstance(value, int | float):
+        yield repr(value)
+        if float(value).is_integer():
+            yield str(int(value))
+    elif isinstance(value, str):
+        with suppress(ValueError):
+            yield int(value)
+        with suppress(ValueError):
+            yield float(value)
+        if value.lower() in ("true", "false"):
+            yield value.lower() == "true"
+
+
+def _other_spellings(value: Any, known: list[str]) -> Iterator[str]:
+    """Yield the known texts that differ from a value only in case or in spaces around it."""
+    if isinstance(value, str):
+        folded = value.strip().casefold()
+        yield from (text for text in known if text.strip().casefold() == folded)
