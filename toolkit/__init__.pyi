@@ -64,6 +64,7 @@ from toolkit.snapshots import read_snapshot as read_snapshot
 from toolkit.snapshots import sync_failures as sync_failures
 from toolkit.snapshots import verify_snapshot as verify_snapshot
 from toolkit.snapshots import write_snapshot as write_snapshot
+from toolkit.tables.collect import collect_metadata as collect_metadata
 from toolkit.tables.explode import explode_headers as explode_headers
 from toolkit.tables.explode import explode_labels as explode_labels
 from toolkit.tables.explode import explode_metadata as explode_metadata

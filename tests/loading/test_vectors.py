@@ -347,4 +347,5 @@ def test_a_failed_upsert_says_how_many_rows_were_stored(server):
     rows = [{"id": str(i), "vector": [1.0]} for i in range(1500)]
     with pytest.raises(UnprocessableError) as raised:
         tk.upsert_vectors(server.service(), rows)
-    assert "1,000" in raised.value.__notes__[0]
+    assert "positions 1,000 to 1,499" in raised.value.__notes__[0]
+    assert "1,000" in raised.value.__notes__[1]

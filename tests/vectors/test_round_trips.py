@@ -228,7 +228,7 @@ def test_an_error_between_requests_says_what_is_stored(server):
         tk.upsert_vectors(
             server.service(), [{"id": str(n), "vector": [1.0]} for n in range(2500)]
         )
-    assert raised.value.__notes__ == ["Rows stored before this: 1,000."]
+    assert raised.value.__notes__[-1] == "Rows stored before this: 1,000."
 
 
 def test_a_column_twice_is_refused(server):
@@ -266,7 +266,7 @@ class TestUpdates:
         before = self.stored(service)
         rows = [
             {"id": "0", "vector": [9, 9]},
-            {"id": "1", "metadata": {"m": 1}},
+            {"id": "1", "metadata": {"m": 1, "n": None, "old": None}},
             {"id": "2", "data": "new"},
         ]
         assert tk.update_vectors(service, rows, namespace="updated") == 3
@@ -284,8 +284,8 @@ class TestUpdates:
             [2.0, 1.0],
         ]
 
-    def test_metadata_are_merged_on_request(self, service):
-        """PATCH merges, and null removes a field."""
+    def test_metadata_are_merged_by_default(self, service):
+        """Other fields stay, and null removes a field."""
         frame = pd.DataFrame(
             {
                 "id": ["0", "1"],
@@ -293,11 +293,37 @@ class TestUpdates:
                 "namespace": "updated",
             }
         )
-        assert tk.update_vectors(service, frame, metadata_update_mode="PATCH") == 2
+        assert tk.update_vectors(service, frame) == 2
         assert self.stored(service)["metadata"][["0", "1"]].tolist() == [
             '{"n":0,"old":true,"new":1}',
             '{"n":1}',
         ]
+
+    def test_replacing_metadata_names_the_fields_that_are_lost(self, service):
+        """The warning has the fields with the number of rows; the other parts stay."""
+        rows = [{"id": key, "metadata": {"n": 5}} for key in "01"]
+        with pytest.warns(tk.errors.UnexpectedResultWarning, match="'old' .2 rows"):
+            tk.update_vectors(
+                service, rows, namespace="updated", metadata_update_mode="OVERWRITE"
+            )
+        assert self.stored(service)["metadata"]["0"] == '{"n":5}'
+
+    def test_all_vectors_that_match_a_filter_are_updated(self, service):
+        """One mapping without an id changes every match, and no other vector."""
+        changes = {"metadata": {"seen": True}}
+        assert (
+            tk.update_vectors(service, changes, namespace="updated", filter="n > 0")
+            == 2
+        )
+        assert self.stored(service)["metadata"].tolist() == [
+            '{"n":0,"old":true}',
+            '{"n":1,"old":true,"seen":true}',
+            '{"n":2,"old":true,"seen":true}',
+        ]
+        with pytest.raises(tk.errors.InputError, match="without an id"):
+            tk.update_vectors(
+                service, {"id": "0", "data": "x"}, namespace="updated", filter="n > 0"
+            )
 
     def test_ids_that_are_not_there_are_not_made(self, service):
         """They are counted out, and a warning names them."""

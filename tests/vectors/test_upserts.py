@@ -108,8 +108,8 @@ def test_a_loaded_frame_can_be_stored_as_it_is(local_indexes, kind):
         ),
         ({"id": "a", "sparse": ([-1], [1])}, "row 1.*negative"),
         (
-            {"id": "a", "vector": [1.0], "metadata": {"a": float("nan")}},
-            "the metadata of row 1",
+            {"id": "a", "vector": [1.0], "metadata": {"a": float("inf")}},
+            "the metadata of row 1 of rows, field 'a'",
         ),
         (
             {"id": "a", "vector": [1.0], "metadata": {"a": {1, 2}}},
@@ -148,7 +148,7 @@ def test_a_row_that_cannot_be_stored_is_named(server, row, says):
         tk.upsert_vectors(
             server.service(), [{"id": "first", "vector": [1.0, 2.0]}, row]
         )
-    assert raised.value.__notes__ == ["Rows stored before this: 0."]
+    assert raised.value.__notes__[-1] == "Rows stored before this: 0."
     assert server.requests == []
 
 
@@ -165,7 +165,7 @@ def test_a_bad_row_in_a_later_batch_says_what_was_stored(server):
         InputError, match="row 1,200 of rows: got nan at position 0"
     ) as raised:
         tk.upsert_vectors(server.service(), frame)
-    assert raised.value.__notes__ == ["Rows stored before this: 1,000."]
+    assert raised.value.__notes__[-1] == "Rows stored before this: 1,000."
     assert len(server.requests) == 1
 
 
@@ -197,3 +197,56 @@ def test_a_namespace_may_have_slashes(local_indexes, namespace):
     ]
     hits = tk.query(service, vector=[0.1, 0.7], namespace=namespace)
     assert (hits["id"].tolist(), hits["score"].tolist()) == (["one"], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("text", "data"), ("embedding", "vector"), ("payload", "metadata")],
+)
+def test_names_of_other_stores_are_suggested(server, name, meant):
+    """The suggestion is the name with the same meaning, not the one with similar letters."""
+    row = {"id": "a", "vector": [1.0], name: "x"}
+    with pytest.raises(tk.errors.InputError, match=f"Did you mean '{meant}'"):
+        tk.upsert_vectors(server.service(), row)
+
+
+def test_an_error_names_the_row_of_the_caller(server):
+    """A rejected request names its rows, and the row that the message counts to; a check names the row."""
+    server.json(b'{"result": "Success"}')
+    server.always(b'{"error": "row 49: wrong dimension", "status": 422}', 422)
+    rows = [{"id": f"v{i}", "vector": [1.0], "namespace": "n"} for i in range(1_400)]
+    with pytest.raises(tk.errors.UnprocessableError) as raised:
+        tk.upsert_vectors(server.service(), rows)
+    note = raised.value.__notes__[0]
+    assert "positions 1,000 to 1,399" in note
+    assert "position 1,049 of your rows: id 'v1049'" in note
+    rows[7]["metadata"] = {"bad": object()}
+    with pytest.raises(
+        tk.errors.InputError, match="row 7 of rows, field 'bad'"
+    ) as wrong:
+        tk.upsert_vectors(server.service(), rows)
+    assert "position 7 (from 0), id 'v7', namespace 'n'" in wrong.value.__notes__[0]
+
+
+def test_writing_and_deleting_need_the_name_of_one_namespace(server):
+    """The name `all` is refused before a request is sent, because it is every namespace elsewhere."""
+    service, row = server.service(), {"id": "a", "vector": [1.0]}
+    for change in (
+        lambda: tk.upsert_vectors(service, row, namespace="all"),
+        lambda: tk.update_vectors(service, row, namespace="all"),
+        lambda: tk.delete_vectors(service, prefix="a", namespace="all", confirm=True),
+        lambda: tk.delete_vectors(service, "a", namespace="all", confirm=True),
+    ):
+        with pytest.raises(tk.errors.InputError, match="one namespace"):
+            change()
+    assert server.requests == []
+
+
+def test_a_rejected_delete_reports_that_nothing_was_deleted(server):
+    """A 400 is an answer: nothing is unknown about it."""
+    server.always(b'{"error": "bad filter", "status": 400}', 400)
+    with pytest.raises(tk.errors.BadRequestError) as raised:
+        tk.delete_vectors(server.service(), filter="n = 1", confirm=True)
+    (note,) = raised.value.__notes__
+    assert "unknown" not in note
+    assert "none of it was deleted" in note

@@ -132,7 +132,9 @@ def explode_labels(failures: FrameLike) -> pd.DataFrame:
     return to_frame(pa.Table.from_arrays(columns, schema=LABELS_EXPLODED))
 
 
-_KEPT_OF_HITS: Final = frozenset({"query", "rank", "namespace", "id", "score"})
+PREFIX: Final = "metadata."
+"""Begins the column of a field that has the name of another column."""
+KEPT_OF_HITS: Final = frozenset({"query", "rank", "namespace", "id", "score"})
 """Columns that identify a row and, for query results, contain the score."""
 
 
@@ -154,7 +156,9 @@ def explode_metadata(
         One row per row of `frame`, with the same index. First the columns ``query``, ``rank``, ``namespace``,
         ``id`` and ``score`` that the frame has, in the same order. Then the fields: ``Int64`` if all values
         are integers, ``Float64`` if all are numbers, ``boolean``, or ``str``. Arrays, and fields of mixed
-        kinds, are JSON text. A field with the name of one of the first columns becomes ``metadata.<name>``.
+        kinds, are JSON text: the number 1 is ``1`` and the text is ``"1"``, with quotes.
+        ``attrs["json_fields"]`` lists these columns; `collect_metadata` is the inverse. A field with the name
+        of one of the first columns becomes ``metadata.<name>``.
 
     Raises
     ------
@@ -178,16 +182,23 @@ def explode_metadata(
         names = list(dict.fromkeys(checked_texts("fields", fields)))
     for message in [*_collisions(members), *_unknown(names, occurring)]:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
-    kept_columns = [name for name in frame.columns if name in _KEPT_OF_HITS]
+    kept_columns = [name for name in frame.columns if name in KEPT_OF_HITS]
     columns = {}
+    json_fields = []
     for name in names:
         column_name = name
         if name in kept_columns:
-            column_name = f"metadata.{name}"
-        columns[column_name] = _column([row.get(name) for row in rows], frame.index)
-    return pd.concat(
+            column_name = f"{PREFIX}{name}"
+        values = [row.get(name) for row in rows]
+        columns[column_name] = _column(values, frame.index)
+        is_text = {type(value) for value in values} <= {str, type(None)}
+        if columns[column_name].dtype == "str" and not is_text:
+            json_fields.append(column_name)
+    exploded = pd.concat(
         [frame[kept_columns], pd.DataFrame(columns, index=frame.index)], axis=1
     )
+    exploded.attrs["json_fields"] = json_fields
+    return exploded
 
 
 def _unknown(requested: list[str], occurring: list[str]) -> list[str]:
@@ -267,12 +278,9 @@ def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
         with suppress(OverflowError):
             floats = [None if value is None else float(value) for value in values]
             return pd.Series(floats, index=index, dtype="Float64")
-    return pd.Series(list(map(_as_text, values)), index=index, dtype="str")
-
-
-def _as_text(value: Any) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return clean(value)
-    return json.dumps(value)
+    if kinds == {str}:
+        texts = [None if value is None else clean(value) for value in values]
+    else:
+        # all values are JSON, texts included: otherwise 1 and "1" would be the same
+        texts = [None if value is None else json.dumps(value) for value in values]
+    return pd.Series(texts, index=index, dtype="str")

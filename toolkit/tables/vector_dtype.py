@@ -59,6 +59,16 @@ class Vector(tuple[float, ...]):
     def __str__(self) -> str:
         return json.dumps(self, separators=(",", ":"))
 
+    def _no_arithmetic(self, _other: object) -> Any:
+        """Raise TypeError: as a tuple, the vector would be repeated or joined, with more numbers."""
+        raise TypeError(
+            "arithmetic with a cell of vectors, which is an immutable tuple: use as_matrix(frame) for all "
+            "rows, or numpy.asarray(cell) for one"
+        )
+
+    __add__ = __radd__ = __mul__ = __rmul__ = _no_arithmetic  # type: ignore[assignment]
+    __sub__ = __rsub__ = __truediv__ = __rtruediv__ = _no_arithmetic
+
 
 sqlite3.register_adapter(Vector, str)
 
@@ -101,6 +111,9 @@ class VectorDtype(ExtensionDtype):
         if self.dimension:
             return f"vector[{self.numbers}, {self.dimension}]"
         return f"vector[{self.numbers}]"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
     @property
     def arrow_type(self) -> pa.DataType:

@@ -138,13 +138,14 @@ def decode_hits(
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def as_matrix(vectors: FrameLike) -> npt.NDArray[np.float32]:
+def as_matrix(vectors: FrameLike | pd.Series[Any]) -> npt.NDArray[np.float32]:
     """Return the dense vectors of a frame as one matrix, without a copy if Arrow allows it.
 
     Parameters
     ----------
-    vectors : pandas.DataFrame
-        A frame with a ``vector`` column, from `load_vectors` or `query` (with vectors included).
+    vectors : pandas.DataFrame or pandas.Series
+        A frame with a ``vector`` column, from `load_vectors` or `query` (with vectors included), or a column
+        of vectors.
 
     Returns
     -------
@@ -162,8 +163,10 @@ def as_matrix(vectors: FrameLike) -> npt.NDArray[np.float32]:
     array([[1., 2.],
            [1., 2.]], dtype=float32)
     """
-    vectors = checked_frame("vectors", vectors, "vector")
-    column = _list_column(vectors["vector"])
+    if isinstance(vectors, pd.Series):
+        column = _list_column(vectors)
+    else:
+        column = _list_column(checked_frame("vectors", vectors, "vector")["vector"])
     if column.null_count:
         raise InputError(
             _MAKING_A_MATRIX,

@@ -11,7 +11,14 @@ from typing import Any, Final, TypeAlias
 import pandas as pd
 
 from toolkit.base.arguments import confirmed, flag, nearest, plain, text, unmasked
-from toolkit.base.errors import InputError, ToolkitError, UnexpectedResultWarning
+from toolkit.base.errors import (
+    BadRequestError,
+    InputError,
+    NotFoundError,
+    ToolkitError,
+    UnexpectedResultWarning,
+    UnprocessableError,
+)
 from toolkit.filters.metadata import MetadataFilter
 from toolkit.loading.vectors import (
     ABSENT,
@@ -33,6 +40,7 @@ from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import index_request, namespace_title, read_info
 from toolkit.tables.frame_filters import match_metadata
+from toolkit.vectors.upserts import one_namespace
 
 VectorIds: TypeAlias = str | Iterable[str] | pd.DataFrame
 
@@ -50,6 +58,10 @@ class _Deletion:
     description: str  # for example "vectors of namespace 'runbooks' by 12 ids"
     requests: list[tuple[str, dict[str, Any]]]  # a namespace and a body each
     count: Callable[[], int]
+
+
+_REJECTED: Final = (BadRequestError, NotFoundError, UnprocessableError)
+"""Errors of a service that did not carry out the request, also if it was tried several times."""
 
 
 def delete_vectors(
@@ -163,7 +175,7 @@ def _deletion_by_condition(
     service: Service, namespace: str | None, kind: str, condition: str
 ) -> _Deletion:
     """Describe the deletion of all vectors that match a prefix or a filter, in one request."""
-    space = _checked_namespace("" if namespace is None else namespace)
+    space = one_namespace("" if namespace is None else namespace)
     return _Deletion(
         f"vectors of {namespace_title(space)} by the {kind} {condition[:80]!r}",
         [(space, {kind: condition})],
@@ -187,9 +199,13 @@ def _send(service: Service, deletion: _Deletion) -> tuple[int, bool]:
             try:
                 count, tries = transport.fetch(request, _deleted_count)
             except BaseException as error:
+                outcome = "Whether any of this request were is unknown; calling again deletes the rest."
+                if isinstance(error, _REJECTED):
+                    outcome = (
+                        "The service rejected this request: none of it was deleted."
+                    )
                 error.add_note(
-                    f"Before this, {deleted:,} vectors were deleted. Whether any of this request were is "
-                    "unknown; calling again deletes the rest."
+                    f"Before this, {deleted:,} vectors were deleted. {outcome}"
                 )
                 raise
             deleted += count
@@ -408,6 +424,8 @@ def _checked_namespace(namespace: object) -> str:
 
 def _ids_by_namespace(ids: Any, namespace: str | None) -> dict[str, list[str]]:
     """Return the unique ids by the namespace that they are deleted from, in the order given."""
+    if namespace is not None:
+        namespace = one_namespace(namespace)
     located_ids = ids_in_namespaces("ids", ids, namespace)
     if not located_ids:
         raise InputError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -12,10 +14,12 @@ import msgspec
 import pandas as pd
 
 from toolkit.base.arguments import as_json, choice, nearest, text, unmasked, wrong
-from toolkit.base.errors import InputError, UnexpectedResultWarning
+from toolkit.base.errors import InputError, ServiceError, UnexpectedResultWarning
 from toolkit.base.progress import ProgressBar, ProgressOption
+from toolkit.filters.metadata import MetadataFilter
 from toolkit.filters.query import numbers, sparse_vector
 from toolkit.loading.options import LoadOptions
+from toolkit.loading.vectors import fetch_vectors, load_vectors
 from toolkit.service.pages import result_bytes
 from toolkit.service.responses import (
     Request,
@@ -28,9 +32,12 @@ from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import index_request, namespace_title
 from toolkit.tables.arrow_input import ArrowStream, arrow_table
+from toolkit.tables.frame_filters import metadata_values
+from toolkit.tables.json_values import json_form
 
 BATCH_ROWS: Final = 1000  # rows per request at most
 _BATCH_BYTES: Final = 8 << 20  # bytes per request at most, unless a single row has more
+_LISTED_FIELDS: Final = 10
 _LISTED_IDS: Final = 5  # ids named in a warning; further ones become an ellipsis
 
 VectorRows: TypeAlias = (
@@ -44,6 +51,7 @@ class WireRow(NamedTuple):
     namespace: str
     operation: str
     body: msgspec.Raw
+    position: int = 0  # among the rows of the call, from 0
 
 
 def upsert_vectors(
@@ -64,7 +72,8 @@ def upsert_vectors(
         that the index embeds). Optional are ``metadata`` (a mapping, or JSON, which is sent unchanged),
         ``namespace`` and, next to a vector, ``data``. You can pass a frame of `load_vectors` unchanged:
         ``sparse_indices`` and ``sparse_values`` are read as well. Missing values (None, NaN, NA) count as
-        absent. A missing ``vector`` next to ``data`` is an error, because the index would embed the text.
+        absent, also inside of metadata; times in metadata become ISO 8601, arrays become lists. A missing
+        ``vector`` next to ``data`` is an error, because the index would embed the text.
     namespace : str, optional
         Namespace for all rows; it is created if it does not exist. If omitted, each row goes to the
         ``namespace`` of the row, or to the default namespace ``""``.
@@ -118,7 +127,8 @@ def update_vectors(
     rows: VectorRows,
     *,
     namespace: str | None = None,
-    metadata_update_mode: Literal["OVERWRITE", "PATCH"] = "OVERWRITE",
+    filter: str | MetadataFilter | None = None,  # noqa: A002 - the service's own name
+    metadata_update_mode: Literal["OVERWRITE", "PATCH"] = "PATCH",
     progress: ProgressOption = None,
 ) -> int:
     """Change parts of stored vectors; parts that a row does not contain stay unchanged.
@@ -131,8 +141,13 @@ def update_vectors(
     service, rows, namespace, progress
         As in `upsert_vectors`; a row needs ``id`` and at least one of ``vector``, ``sparse``, ``metadata``,
         ``data``. All rows are read before the first is sent.
-    metadata_update_mode : {"OVERWRITE", "PATCH"}
-        Replace the stored metadata, or merge the new metadata into them (RFC 7396: null removes a field).
+    filter : str or MetadataFilter, optional
+        Update all vectors of the namespace whose metadata match. `rows` is then one mapping without an
+        ``id``, for example ``{"metadata": {"lang": "en"}}``. The matches are found by reading the ids and
+        metadata of the namespace.
+    metadata_update_mode : {"PATCH", "OVERWRITE"}
+        Merge the new metadata into the stored metadata (RFC 7396: None removes a field), or replace all
+        stored metadata. Before metadata are replaced, they are read, to warn of fields that are lost.
 
     Returns
     -------
@@ -149,14 +164,15 @@ def update_vectors(
     Warns
     -----
     UnexpectedResultWarning
-        If the index does not have some of the ids. They are not created.
+        If the index does not have some of the ids; they are not created. If ``"OVERWRITE"`` removes fields:
+        the warning names the fields and the number of rows of each. If no vector matches the filter.
 
     Examples
     --------
     >>> tk.upsert_vectors(service, {"id": "a", "vector": [0.5] * 256, "metadata": {"n": 1}}, namespace="new")
     1
     >>> changed = {"id": "a", "metadata": {"seen": True}}
-    >>> update_vectors(service, changed, namespace="new", metadata_update_mode="PATCH")
+    >>> update_vectors(service, changed, namespace="new")
     1
     >>> tk.fetch_vectors(service, "a", namespace="new")["metadata"][0]
     '{"n":1,"seen":true}'
@@ -166,9 +182,15 @@ def update_vectors(
     endpoint_of(service, "vector")
     options = LoadOptions(progress=progress)
     metadata_update_mode = choice(
-        "metadata_update_mode", metadata_update_mode, ("OVERWRITE", "PATCH")
+        "metadata_update_mode", metadata_update_mode, ("PATCH", "OVERWRITE")
     )
-    wire = list(RowEncoder(service, namespace, metadata_update_mode).rows(rows))
+    encoder = RowEncoder(service, namespace, metadata_update_mode)
+    if filter is not None:
+        rows = _rows_of_matches(service, rows, namespace or "", filter)
+    wire = list(encoder.rows(rows))
+    lost_fields: Counter[str] = Counter()
+    if metadata_update_mode == "OVERWRITE":
+        lost_fields = _lost_fields(service, wire)
     updated = 0
     absent_ids = []
     with (
@@ -206,7 +228,65 @@ def update_vectors(
             UnexpectedResultWarning,
             stacklevel=2,
         )
+    if lost_fields:
+        listed = [
+            f"{service.redactor.own(name)[:80]!r} ({count:,} rows)"
+            for name, count in lost_fields.most_common(_LISTED_FIELDS)
+        ]
+        if len(lost_fields) > _LISTED_FIELDS:
+            listed.append("…")
+        warnings.warn(
+            f"OVERWRITE removed fields of metadata that the new metadata do not have: {', '.join(listed)}. "
+            'To keep fields, use metadata_update_mode="PATCH".',
+            UnexpectedResultWarning,
+            stacklevel=2,
+        )
     return updated
+
+
+def _rows_of_matches(
+    service: Service, rows: Any, namespace: str, condition: str | MetadataFilter
+) -> Iterator[dict[str, Any]]:
+    """Return a row per vector that matches, with the changes that `rows` contains."""
+    if not isinstance(rows, Mapping) or not {"id", "namespace"}.isdisjoint(rows):
+        raise wrong(
+            "rows",
+            rows,
+            "one mapping of changes without an id, because filter= selects the vectors",
+        )
+    matching = load_vectors(
+        service,
+        namespace=[one_namespace(namespace)],
+        filter=condition,
+        include_vectors=False,
+        include_data=False,
+        progress=False,
+    )
+    return ({"id": vector_id, **rows} for vector_id in matching["id"])
+
+
+def _lost_fields(service: Service, wire: list[WireRow]) -> Counter[str]:
+    """Count the rows per stored field of metadata that the new metadata do not have."""
+    new_fields: dict[str, dict[str, set[str]]] = {}
+    for row in wire:
+        body = msgspec.json.decode(row.body)
+        if "metadata" in body:
+            ids = new_fields.setdefault(row.namespace, {})
+            ids[body["id"]] = set(body["metadata"])
+    lost: Counter[str] = Counter()
+    for namespace, by_id in new_fields.items():
+        stored = fetch_vectors(
+            service,
+            list(by_id),
+            namespace=namespace,
+            include_vectors=False,
+            include_data=False,
+        )
+        values = metadata_values(stored["metadata"])
+        for vector_id, value in zip(stored["id"], values, strict=True):
+            if isinstance(value, Mapping):
+                lost.update(value.keys() - by_id.get(vector_id, value.keys()))
+    return lost
 
 
 def _updated_count(request: Request, response: Response) -> int:
@@ -224,15 +304,19 @@ def store_rows(transport: Transport, rows: Iterable[WireRow]) -> Iterator[int]:
     done = stored = 0
     try:
         for batch in _batches(rows):
-            for namespace, operation, bodies in _requests(batch):
+            for namespace, operation, sent in _requests(batch):
                 request = index_request(
                     f"storing vectors in {namespace_title(namespace)}",
                     operation,
                     namespace,
-                    bodies,
+                    [row.body for row in sent],
                 )
-                transport.fetch(request, result_bytes)
-                stored += len(bodies)
+                try:
+                    transport.fetch(request, result_bytes)
+                except ServiceError as error:
+                    error.add_note(_located_request(sent, str(error)))
+                    raise
+                stored += len(sent)
             done += len(batch)
             yield len(batch)
     except (Exception, KeyboardInterrupt) as error:
@@ -256,8 +340,37 @@ def _batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:
         yield batch
 
 
-def _requests(batch: list[WireRow]) -> Iterator[tuple[str, str, list[msgspec.Raw]]]:
-    """Yield one request per namespace and operation: the namespace, the operation and the bodies.
+_POSITION: Final = re.compile(
+    r"\b(?:row|vector|item|index|position)s?[ \[#:]{1,2}(\d{1,6})\b", re.IGNORECASE
+)
+
+
+def _located_request(rows: list[WireRow], message: str) -> str:
+    """Return a note with the rows of a request that failed, and the row that the message counts to.
+
+    A service counts from 0 within the request, for example "row 25".
+    """
+    first, last = rows[0], rows[-1]
+    note = (
+        f"The request has the rows at positions {first.position:,} to {last.position:,} (from 0) of "
+        f"{namespace_title(first.namespace)}, ids {_id_of(first)} to {_id_of(last)}."
+    )
+    match = _POSITION.search(message)
+    if match is None or int(match[1]) >= len(rows):
+        return note
+    counted = rows[int(match[1])]
+    return (
+        f"{note} {match[0]!r} of the request, from 0, is position {counted.position:,} of your rows: "
+        f"id {_id_of(counted)}."
+    )
+
+
+def _id_of(row: WireRow) -> str:
+    return repr(str(msgspec.json.decode(row.body)["id"])[:80])
+
+
+def _requests(batch: list[WireRow]) -> Iterator[tuple[str, str, list[WireRow]]]:
+    """Yield one request per namespace and operation: the namespace, the operation and the rows.
 
     The rows of a namespace keep their order, so that the last of several rows with one id stays.
     """
@@ -266,7 +379,7 @@ def _requests(batch: list[WireRow]) -> Iterator[tuple[str, str, list[msgspec.Raw
         by_namespace.setdefault(row.namespace, []).append(row)
     for namespace, rows in by_namespace.items():
         for operation, run in groupby(rows, key=lambda row: row.operation):
-            yield namespace, operation, [row.body for row in run]
+            yield namespace, operation, list(run)
 
 
 _NAMES: Final = (
@@ -274,6 +387,19 @@ _NAMES: Final = (
     "vector_problem",
 )  # fmt: skip
 """Names in a row; the last four are columns of `load_vectors`."""
+
+
+def one_namespace(namespace: object) -> str:
+    """Return the namespace to write to, or to delete from. Raise InputError for "all"."""
+    name = unmasked("namespace", text("namespace", namespace))
+    if name == "all":
+        raise wrong(
+            "namespace",
+            namespace,
+            "the name of one namespace, because this call changes the index",
+            "Call it per namespace. For a namespace that is named 'all', use rows with a column namespace.",
+        )
+    return name
 
 
 class RowEncoder:
@@ -285,20 +411,34 @@ class RowEncoder:
     def __init__(
         self, service: Service, namespace: str | None = None, update: str | None = None
     ) -> None:
+        self._mask = service.redactor.own
         self._masks: list[str] = []
         for endpoint in filter(None, (service.queue, service.vector)):
             self._masks += [
                 service.redactor.mask(secret.reveal()) for secret in endpoint.secrets
             ]
         if namespace is not None:
-            namespace = unmasked("namespace", text("namespace", namespace))
+            namespace = one_namespace(namespace)
         self._namespace = namespace
         self._update = update
 
     def rows(self, rows: Any) -> Iterator[WireRow]:
         """Yield all rows, encoded. Raise InputError for the first row that cannot be sent."""
         for index, row in enumerate(_rows(rows)):
-            yield self.encode(f"row {index:,} of rows", row)
+            try:
+                encoded = self.encode(f"row {index:,} of rows", row)
+            except InputError as error:
+                error.add_note(self._located(index, row))
+                raise
+            yield encoded._replace(position=index)
+
+    def _located(self, index: int, row: Any) -> str:
+        """Return a note that tells where a row is: its position, id and namespace."""
+        named = ""
+        if isinstance(row, Mapping):
+            namespace = str(self.namespace_of(row))
+            named = f", id {str(row.get('id'))[:80]!r}, {namespace_title(namespace)}"
+        return self._mask(f"The row: position {index:,} (from 0){named}.")
 
     def encode(self, name: str, row: Mapping[str, Any]) -> WireRow:
         """Encode one row. Raise InputError with the name of the row if it cannot be sent."""
@@ -369,6 +509,25 @@ def _wire_row(
     return unmasked(f"the namespace of {name}", namespace), wire
 
 
+_SYNONYMS: Final = {
+    "text": "data", "content": "data", "document": "data", "page_content": "data", "chunk": "data",
+    "embedding": "vector", "embeddings": "vector", "values": "vector", "vectors": "vector",
+    "dense": "vector", "dense_vector": "vector",
+    "sparse_vector": "sparse", "sparsevector": "sparse", "sparse_values": "sparse",
+    "meta": "metadata", "payload": "metadata", "attributes": "metadata",
+    "key": "id", "_id": "id", "doc_id": "id", "point_id": "id", "uuid": "id",
+}  # fmt: skip
+"""Names of other vector stores, with the name here."""
+
+
+def _suggested_name(key: object) -> str:
+    """Return the name that is probably meant: a synonym, or one of similar spelling."""
+    synonym = _SYNONYMS.get(str(key).lower())
+    if synonym is None:
+        return nearest(key, _NAMES)
+    return f"Did you mean {synonym!r}? Known: {', '.join(map(repr, _NAMES))}."
+
+
 def _check_names(name: str, row: Mapping[str, Any]) -> None:
     """Raise InputError with a suggestion for a name that no row can have, for example 'vectr'."""
     for key in row:
@@ -377,7 +536,7 @@ def _check_names(name: str, row: Mapping[str, Any]) -> None:
                 f"reading {name}",
                 got=f"the name {str(key)[:80]!r}",
                 expected="names that a row may have",
-                next_step=nearest(key, _NAMES),
+                next_step=_suggested_name(key),
             )
 
 
@@ -452,13 +611,17 @@ def _missing(value: Any) -> bool:
 
 
 def _metadata(name: str, metadata: Any) -> msgspec.Raw:
-    """Return metadata as JSON, from a mapping or from JSON. NaN and infinity are errors.
+    """Return metadata as JSON, from a mapping or from JSON. In JSON, NaN is an error.
+
+    Values of pandas in a mapping are converted: missing values are left out, times become ISO 8601.
 
     JSON is sent as it was passed, so that the digits of numbers stay, for example of 1.10.
     """
     expected = "a mapping of JSON values, or the JSON of one"
     if not isinstance(metadata, str):
-        return msgspec.Raw(_encoded_mapping(name, metadata, expected).encode())
+        if not isinstance(metadata, Mapping):
+            raise wrong(name, metadata, expected)
+        return msgspec.Raw(as_json(json_form(name, metadata)).encode())
     metadata_json = text(name, metadata)
     try:
         decoded = json.loads(metadata_json)

@@ -1,0 +1,118 @@
+"""Convert values of pandas and numpy to the JSON values that metadata can have."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+
+from toolkit.base.errors import InputError
+
+_DEEPEST: Final = 100
+
+
+def json_form(field: str, value: Any) -> Any:
+    """Return a value as JSON can write it; missing values (None, NaN, NaT, NA) are None.
+
+    Times become ISO 8601, arrays and tuples lists, paths and UUIDs text, and scalars of numpy Python
+    values. In objects, missing values are left out; in lists they are null.
+
+    Parameters
+    ----------
+    field : str
+        A name of the value for errors, for example "the metadata of row 3".
+    value : any
+
+    Raises
+    ------
+    InputError
+        If a value has no obvious JSON form. The error names the field inside the value.
+
+    Examples
+    --------
+    >>> json_form("the metadata", {"at": pd.Timestamp("2026-01-02"), "n": np.nan, "v": np.arange(2)})
+    {'at': '2026-01-02T00:00:00', 'v': [0, 1]}
+    """
+    return _json_form(field, value, 0)
+
+
+def _json_form(field: str, value: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise _wrong(field, f"values nested more than {_DEEPEST} deep")
+    if value is None or isinstance(value, str | bool | int):
+        if isinstance(value, Enum):
+            return _json_form(field, value.value, depth)
+        return value
+    if isinstance(value, float | Decimal):
+        return _number(field, value)
+    if isinstance(value, Mapping):
+        return _object(field, value, depth)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return _json_form(field, value[()], depth)
+    if isinstance(value, list | tuple | np.ndarray | pd.Series | pd.Index):
+        return [
+            _json_form(f"{field}[{position}]", item, depth + 1)
+            for position, item in enumerate(value)
+        ]
+    return _scalar(field, value, depth)
+
+
+def _number(field: str, value: float | Decimal) -> Any:
+    """Return a finite number; NaN is missing, and infinity is an error."""
+    if math.isnan(value):
+        return None
+    if math.isinf(value):
+        raise _wrong(field, f"the number {value}")
+    return float(value)
+
+
+def _object(field: str, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    members = {}
+    for key, item in value.items():
+        name = key
+        if type(key) is int:
+            name = str(key)
+        if not isinstance(name, str):
+            raise _wrong(field, f"the name {str(key)[:40]!r}, which is no text")
+        member = _json_form(f"{field}, field {name[:80]!r}", item, depth + 1)
+        # null stays if it was written as None: an update removes fields by null
+        if member is not None or item is None:
+            members[name] = member
+    return members
+
+
+def _scalar(field: str, value: Any, depth: int) -> Any:
+    """Return the JSON form of a time, a scalar of numpy, a path, a UUID or an enumeration."""
+    if value is pd.NA or value is pd.NaT:
+        return None
+    if isinstance(value, np.datetime64):
+        return _scalar(field, pd.Timestamp(value), depth)
+    if isinstance(value, np.timedelta64):
+        return _scalar(field, pd.Timedelta(value), depth)
+    if isinstance(value, pd.Timedelta | dt.timedelta):
+        return pd.Timedelta(value).isoformat()
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, pd.Period | PurePath | UUID):
+        return str(value)
+    if isinstance(value, np.generic):
+        return _json_form(field, value.item(), depth)
+    if isinstance(value, Enum):
+        return _json_form(field, value.value, depth)
+    raise _wrong(field, f"a value of type {type(value).__name__}")
+
+
+def _wrong(field: str, got: str) -> InputError:
+    return InputError(
+        f"reading {field}",
+        got=got,
+        expected="JSON values, or values of pandas that have one JSON form (missing values, times, arrays)",
+    )
