@@ -15,6 +15,7 @@ from toolkit.failures.outcomes import find_retry_outcomes as find_retry_outcomes
 from toolkit.failures.overview import summarize as summarize
 from toolkit.failures.run_log import summarize_runs as summarize_runs
 from toolkit.failures.seen_before import find_similar_failures as find_similar_failures
+from toolkit.filters.conditions import filter_literal as filter_literal
 from toolkit.filters.failure import FailureFilter as FailureFilter
 from toolkit.filters.logs import EventFilter as EventFilter
 from toolkit.filters.logs import RunFilter as RunFilter

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import toolkit as tk
-from toolkit.errors import UnexpectedResultWarning
+from toolkit.errors import InputError, UnexpectedResultWarning
 
 NAMED = "only named"
 
@@ -81,3 +83,56 @@ def test_a_load_can_be_filtered(named, include_metadata):
     assert receipt.complete
     limited = tk.load_vectors(named, filter="n >= 2", limit=1, progress=False)
     assert limited["id"].tolist() == ["2"]
+
+
+def test_a_text_is_queried_in_several_namespaces(sample_service):
+    """`query(data=)` and `query_text` search the named namespaces, or all of them by "all"."""
+    by_text = tk.query_text(sample_service, "disk full", namespace="all", top_k=50)
+    by_data = tk.query(
+        sample_service, data="disk full", namespace=["", "runbooks"], top_k=50
+    )
+    assert set(by_text["namespace"]) == {"", "runbooks"}
+    assert by_text["id"].tolist() == by_data["id"].tolist()
+    assert by_text["score"].is_monotonic_decreasing
+
+
+def test_a_query_mode_of_another_kind_of_index_is_an_error(sample_service):
+    """A dense index ignores the mode SPARSE, so its hits would be dense."""
+    with pytest.raises(InputError, match="DENSE"):
+        tk.query_text(sample_service, "disk", query_mode="SPARSE")
+    assert len(tk.query_text(sample_service, "disk", query_mode="DENSE"))
+
+
+def test_the_repr_of_an_index_has_counts_by_namespace(named):
+    """Kind, dimension and the number of vectors per namespace, in one line."""
+    shown = repr(tk.describe_index(named))
+    assert "2 dimensions" in shown
+    assert "'a' (2)" in shown
+    assert "\n" not in shown
+
+
+@pytest.mark.parametrize(
+    "value", ["it's", 'a"b', "\\", "ü ' OR 1 = 1 --", "''", 3, True]
+)
+def test_a_value_of_a_user_stays_one_value_in_a_filter(value):
+    """Quotes, backslashes and operators inside a value do not change the filter."""
+    tree = tk.parse_filter(f"field = {tk.filter_literal(value)}")
+    assert tree.value == value
+    assert tree.matches({"field": value})
+    with pytest.raises(InputError):
+        tk.filter_literal([value])
+
+
+@pytest.mark.slow
+def test_a_script_that_ends_with_an_open_query_prints_nothing():
+    """The query expires in the service; no ignored exception is reported."""
+    script = (
+        "import toolkit as tk\n"
+        "service = tk.connect('local')\n"
+        "pages = tk.iter_query(service, tk.VectorQuery(data='disk', top_k=3))\n"
+        "print(len(next(pages)))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("3\n", "")

@@ -15,6 +15,9 @@ from toolkit.cli.terminal import say_shortened
 from toolkit.filters.query import QueryMode
 from toolkit.secrets.redaction import visible
 
+_LONGEST = 160
+"""Characters of the text of a hit; ``--json`` has all of it."""
+
 
 def add(commands: Any, summary: str) -> None:
     """Add the command."""
@@ -24,7 +27,7 @@ def add(commands: Any, summary: str) -> None:
     add_option("--top-k", "hits at most (10)", type=int, default=10, metavar="N")
     add_option(
         "--namespace",
-        "namespace to search (the default one)",
+        'namespace to search; "all" for every one (the default one)',
         default="",
         metavar="NAME",
     )
@@ -62,6 +65,8 @@ def _query(given: argparse.Namespace) -> ExitStatus:
             say(json.dumps(hit | {"data": data, "metadata": redactor.value(metadata)}))
         else:
             words = " ".join((data or "").split())
+            if len(words) > _LONGEST:
+                words = f"{words[:_LONGEST]}…"
             say_shortened(
                 visible(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {words}")
             )

@@ -15,7 +15,14 @@ from toolkit.cli.data_age import MAX_AGE_HELP, complain_of_age, refuse_short_his
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
 from toolkit.cli.last_judged import last_judged, note_judged
-from toolkit.cli.output import complain, progress_lines, say, status_of, write
+from toolkit.cli.output import (
+    complain,
+    progress_lines,
+    say,
+    status_of,
+    unknown_names_end,
+    write,
+)
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import (
     add_command,
@@ -58,6 +65,8 @@ def add(commands: Any, summary: str) -> None:
     add_option = add_command(commands, "report", _report, summary, example)
     what = "report on the vector index, or on a snapshot of one: health, recall, scores, changes"
     add_option("--vectors", what, action="store_true")
+    what = 'with --vectors: namespace to report on; repeatable, "" is the default one (all namespaces)'
+    add_option("--namespace", what, action="append", metavar="NAME")
     what = ".html, .md, .json, .eml, .txt or .pdf; repeatable (failure-report.html, or index-report.html)"
     add_option("--output", what, action="append", metavar="FILE")
     add_option(
@@ -124,6 +133,13 @@ def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
     )
     if given.vectors:
         return _report_vectors(given, selects=selects)
+    if given.namespace is not None:
+        raise InputError(
+            "reporting on failures",
+            got="--namespace without --vectors",
+            expected="both, or neither",
+            next_step="Add --vectors to report on the vector index.",
+        )
     return _report_failures(given, chosen, selects=selects)
 
 
@@ -238,18 +254,30 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
         raise InputError(
             "reporting on a vector index",
             got="options for failures together with --vectors",
-            expected="--snapshot, --previous, --title, --output, --format and --fail-on unhealthy alone",
+            expected="--namespace, --snapshot, --previous, --title, --output, --format and --fail-on "
+            "unhealthy alone",
             next_step="Leave them out.",
         )
+    if given.namespace is not None and given.snapshot is not None:
+        raise InputError(
+            "reporting on a snapshot of vectors",
+            got="--namespace together with --snapshot",
+            expected="one of them",
+            next_step="Export the namespace: toolkit snapshot vectors --namespace NAME.",
+        )
+    namespaces = "all" if given.namespace is None else given.namespace
     options = {"previous": given.previous, "title": given.title}
     if given.snapshot is not None:
         report = tk.report_index(given.snapshot, **options)
         _show(report, given, "index-report.html")
         status = ExitStatus.DONE
     else:
-        with connected(given, "vector") as service:
+        with (
+            connected(given, "vector") as service,
+            unknown_names_end(begin="The index has no namespace"),
+        ):
             loaded = tk.load_vectors(
-                service, namespace="all", progress=progress_lines("vectors")
+                service, namespace=namespaces, progress=progress_lines("vectors")
             )
             report = tk.report_index(service, loaded, **options)
         _show(report, given, "index-report.html")

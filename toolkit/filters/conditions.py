@@ -368,6 +368,35 @@ def _equal(actual: Any, value: Value) -> bool:
     return _same_kind(actual, value) and bool(actual == value)
 
 
+def filter_literal(value: object) -> str:
+    """Return a value as it is written in a metadata filter, with quotes inside texts doubled.
+
+    Parameters
+    ----------
+    value : str, int, float or bool
+        For example the input of a user. Scalars of numpy are accepted.
+
+    Returns
+    -------
+    str
+        Text for a filter, whatever the value contains: it cannot end the text or add conditions.
+
+    Raises
+    ------
+    InputError
+        If the value is of another type, or not a finite number.
+
+    Examples
+    --------
+    >>> title = "it's new"
+    >>> filter_literal(title), filter_literal(0.5)
+    ("'it''s new'", '0.5')
+    >>> tk.parse_filter(f"title = {filter_literal(title)}").matches({"title": title})
+    True
+    """
+    return _literal(_checked_value(value))
+
+
 def _literal(value: Value) -> str:
     """Return a value as it is written in a filter.
 

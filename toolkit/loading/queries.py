@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -81,6 +82,7 @@ def query(
     | tuple[Iterable[int], Iterable[float]]
     | None = None,
     id: str | Iterable[str] | None = None,  # noqa: A002 - the service's own name
+    data: str | Sequence[str] | None = None,
     exclude_self: bool | None = None,
     top_k: int | None = None,
     filter: str | MetadataFilter | None = None,  # noqa: A002 - the service's own name
@@ -101,7 +103,7 @@ def query(
     queries : VectorQuery or iterable of VectorQuery, optional
         Queries by vector, text or id, in any mixture. If you also pass one of the options below, it overrides
         the option of each query. Pass exactly one of `queries`, `vector` (with or without `sparse`),
-        `sparse`, `id`.
+        `sparse`, `id`, `data`.
     vector : array_like, optional
         Finite numbers of shape (d,) for one query or (m, d) for m queries, for example a column of vectors.
     sparse : mapping or pair, optional
@@ -110,6 +112,8 @@ def query(
         Ids of vectors in the index, one query per id for similar vectors. The vectors are fetched first. For
         a frame with a ``namespace`` column, each row is queried in its namespace, unless you pass
         `namespace`.
+    data : str or sequence of str, optional
+        Texts that the index embeds, as in `query_text`.
     exclude_self : bool, default False
         If True, a vector queried by `id` is left out of the results. Otherwise it is the first result; only
         on a sparse index can another vector be more similar.
@@ -118,14 +122,15 @@ def query(
     filter : str or MetadataFilter, default ""
         Metadata filter in the filter language, for example ``"city = 'Izmir' AND year >= 2024"``.
     namespace : str or sequence of str, default ""
-        With several namespaces, the best results of all are returned. A query by `id` uses the vector of the
-        first namespace that has the id.
+        The default namespace if you name none; ``"all"`` is every namespace. With several namespaces, the
+        best results of all are returned. A query by `id` uses the vector of the first namespace that has the
+        id.
     include_metadata, include_vectors, include_data : bool, default False
         Parts of each result that are returned in addition to id and score.
     weighting_strategy : {"IDF"}, optional
     fusion_algorithm : {"RRF", "DBSF"}, optional
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Parts of a hybrid index that a query by `data` uses.
+        Parts of a hybrid index that a query by `data` uses. It is an error for indexes of another kind.
 
     Returns
     -------
@@ -167,9 +172,8 @@ def query(
     (5, False)
     """
     endpoint_of(service, "vector")
-    several = None
-    if namespace is not None and not isinstance(namespace, str):
-        several = list(dict.fromkeys(_some("namespace", namespace, empty=True)))
+    several = _several_namespaces(service, namespace)
+    if several is not None:
         namespace = None
     options = _given(
         exclude_self=exclude_self,
@@ -183,16 +187,20 @@ def query(
         fusion_algorithm=fusion_algorithm,
         query_mode=query_mode,
     )
-    kinds = list(_given(queries=queries, vector=vector, sparse=sparse, id=id))
-    if kinds not in (["queries"], ["vector"], ["sparse"], ["vector", "sparse"], ["id"]):
+    kinds = list(
+        _given(queries=queries, vector=vector, sparse=sparse, id=id, data=data)
+    )
+    if len(kinds) != 1 and kinds != ["vector", "sparse"]:
         raise InputError(
             "reading what to query",
-            got=" and ".join(kinds) or "none of queries, vector, sparse and id",
-            expected="one of queries, vector, sparse, id, or vector and sparse",
+            got=" and ".join(kinds) or "none of queries, vector, sparse, id and data",
+            expected="one of queries, vector, sparse, id, data, or vector and sparse",
             next_step="To search by text, use query_text.",
         )
     if queries is not None:
         wanted = [replace(item, **options) for item in _ready(queries)]
+    elif data is not None:
+        wanted = [VectorQuery(data=item, **options) for item in _some("data", data)]
     elif id is not None:
         if not (named := ids_in_namespaces("id", id, "" if several else namespace)):
             raise wrong("id", id, "at least one text")
@@ -214,7 +222,7 @@ def query_text(
     *,
     top_k: int = 10,
     filter: str | MetadataFilter = "",  # noqa: A002 - the service's own name
-    namespace: str = "",
+    namespace: str | Sequence[str] = "",
     include_metadata: bool = False,
     include_vectors: bool = False,
     include_data: bool = False,
@@ -231,7 +239,9 @@ def query_text(
     text : str or sequence of str
         One string, or several.
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Parts of a hybrid index that are queried.
+        Parts of a hybrid index that are queried. Indexes of another kind ignore it, so it is an error there.
+    namespace : str or sequence of str, default ""
+        One namespace, several, or ``"all"``; the best results of all are returned.
 
     The other parameters are documented in `query`.
 
@@ -252,10 +262,11 @@ def query_text(
     (['query', 'rank', 'id', 'score'], 3)
     """
     endpoint_of(service, "vector")
+    several = _several_namespaces(service, namespace)
     options: dict[str, Any] = {
         "top_k": top_k,
         "filter": filter,
-        "namespace": namespace,
+        "namespace": namespace if several is None else "",
         "include_metadata": include_metadata,
         "include_vectors": include_vectors,
         "include_data": include_data,
@@ -263,9 +274,41 @@ def query_text(
         "fusion_algorithm": fusion_algorithm,
         "query_mode": query_mode,
     }
-    return _hits(
-        service, [VectorQuery(data=item, **options) for item in _some("text", text)]
-    )
+    queries = [VectorQuery(data=item, **options) for item in _some("text", text)]
+    return _hits(service, queries, several)
+
+
+def _several_namespaces(
+    service: Service, namespace: str | Sequence[str] | None
+) -> list[str] | None:
+    """Return the names of several namespaces, of which "all" is every one; None for a single name."""
+    if namespace == "all":
+        with Transport.to(service, "vector") as transport:
+            return sorted(read_info(transport).namespaces) or [""]
+    if namespace is None or isinstance(namespace, str):
+        return None
+    return list(dict.fromkeys(_some("namespace", namespace, empty=True)))
+
+
+def _check_modes(service: Service, queries: list[VectorQuery]) -> None:
+    """Raise InputError if a query mode needs another kind of index: the service ignores the mode."""
+    modes = sorted({item.query_mode for item in queries if item.query_mode})
+    if not modes:
+        return
+    try:
+        # a single try, because the query itself has succeeded
+        with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
+            kind = read_info(transport).kind
+    except ToolkitError:
+        return
+    unfit = [mode for mode in modes if kind not in ("", "HYBRID", mode)]
+    if unfit:
+        raise InputError(
+            f"querying with query_mode {unfit[0]!r}",
+            got=f"an index of the kind {kind}, which ignores the mode",
+            expected="a hybrid index",
+            next_step="Leave query_mode out.",
+        )
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -339,6 +382,7 @@ def run_queries(
                 [replace(item, namespace=name) for item in sent] for name in namespaces
             ]
         tables = [_decoded(query_bytes(transport, batch), queries) for batch in batches]
+    _check_modes(service, queries)
     excludes_some = any(item.exclude_self for item in queries)
     masker = ColumnMasker(service.redactor)
     frames: list[pd.DataFrame] = []
@@ -587,11 +631,13 @@ def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.Data
                 )
                 rows = transport.fetch(request, result_arrays)[0]
         finally:
-            end = index_request(
-                doing, "resumable-query-end", "", {"uuid": key}, repeatable=False
-            )
-            with suppress(ServiceError):  # otherwise the query expires
-                transport.send(end)
+            # While Python ends, no request can be sent. The query expires then, as after an error.
+            if not sys.is_finalizing():
+                end = index_request(
+                    doing, "resumable-query-end", "", {"uuid": key}, repeatable=False
+                )
+                with suppress(ServiceError):
+                    transport.send(end)
 
 
 def _first_page(request: Request, response: Response) -> tuple[str, bytes]:

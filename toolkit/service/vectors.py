@@ -15,6 +15,7 @@ from toolkit.base import arguments
 from toolkit.base.errors import ProtocolError
 from toolkit.base.members import kind_of
 from toolkit.filters.query import VectorQuery
+from toolkit.secrets.redaction import visible
 from toolkit.service.pages import Page, range_page, result_arrays
 from toolkit.service.responses import (
     Request,
@@ -94,7 +95,24 @@ class IndexInfo:
     pending_count: int
     namespaces: dict[str, int]
 
+    def __repr__(self) -> str:
+        facts = [self.kind, self.similarity, self.model]
+        if self.dimension:
+            facts.insert(1, f"{self.dimension:,} dimensions")
+        listed = [
+            f"{name[:80]!r} ({count:,})"
+            for name, count in list(self.namespaces.items())[:_LISTED]
+        ]
+        if len(self.namespaces) > _LISTED:
+            listed.append(f"… {len(self.namespaces) - _LISTED:,} more")
+        return visible(
+            f"IndexInfo: {', '.join(filter(None, facts))}; {self.vector_count:,} vectors, "
+            f"{self.pending_count:,} pending; namespaces {', '.join(listed) or 'none'}"
+        )
 
+
+_LISTED: Final = 10
+"""Namespaces that a repr names at most."""
 ALL_PARTS: Final = VectorParts()
 
 

@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,7 @@ from toolkit.service.vectors import fetch_bytes, read_info
 from toolkit.snapshots.opening import Snapshot, open_snapshot
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
+from toolkit.vectors.selected_rows import SelectedRows
 from toolkit.vectors.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
 
 _DOING: Final = "restoring vectors"
@@ -55,8 +56,8 @@ class VectorRestore:
     ----------
     frame : pandas.DataFrame
         One row per namespace: ``namespace``, ``rows`` (of the snapshot), ``verified`` (equal in the index),
-        ``missing``, ``different``, ``skipped`` (cannot be stored), ``extra`` (further vectors in the index).
-        Counts are Int64.
+        ``missing``, ``different``, ``skipped`` (cannot be stored), ``extra`` (further vectors in the index;
+        missing if only a part of the snapshot was restored). Counts are Int64.
     problems : pandas.DataFrame
         One row per vector that is not verified: ``namespace``, ``id``, ``problem``.
     resumed_at : int
@@ -117,6 +118,9 @@ def restore_vectors(
     snapshot: str | os.PathLike[str] | Snapshot | ds.Dataset,
     *,
     namespace: str | None = None,
+    ids: str | Iterable[str] | None = None,
+    prefix: str | None = None,
+    from_namespaces: str | Sequence[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: ProgressOption = None,
     filesystem: FileSystem | None = None,
@@ -135,6 +139,12 @@ def restore_vectors(
     namespace : str, optional
         Namespace for all rows. If omitted, each row goes to the namespace that it came from. If several rows
         have the same id, the last one stays; the others are listed as different.
+    ids : str, iterable of str, or DataFrame, optional
+        Restore only these ids; an error names an id that the snapshot does not have.
+    prefix : str, optional
+        Restore only ids that start with it.
+    from_namespaces : str or sequence of str, optional
+        Restore only rows of these namespaces of the snapshot. With several conditions, rows satisfy all.
     checkpoint : str or path, optional
         File that stores the progress; it is removed at the end. If omitted, a file in your data folder is
         used, one per snapshot and index.
@@ -186,12 +196,16 @@ def restore_vectors(
     options = LoadOptions(progress=progress)
     encoder = RowEncoder(service, namespace)
     dataset = _dataset(snapshot, filesystem)
+    selection = SelectedRows.of(ids, prefix, from_namespaces)
+    selection.check(dataset)
     total = dataset.count_rows()
     file_names = [Path(path).name for path in getattr(dataset, "files", ())]
     # The names of data files are random and each is written once, so they stand for the content. Another
     # snapshot, index or namespace has another hash.
     binding = hashlib.sha256(
-        json.dumps([file_names, total, endpoint.url, namespace]).encode()
+        json.dumps(
+            [file_names, total, endpoint.url, namespace, *selection.binding]
+        ).encode()
     ).hexdigest()
     stored_rows = _RestoreCheckpoint(checkpoint, binding)
     start = stored_rows.read(most=total)
@@ -206,8 +220,9 @@ def restore_vectors(
         done = start
         try:
             for batch in _batches(dataset, start):
+                chosen = selection.rows(batch)
                 rows = [
-                    wire for wire, _ in _encoded(encoder, batch) if wire is not None
+                    wire for wire, _ in _encoded(encoder, chosen) if wire is not None
                 ]
                 for _ in store_rows(transport, rows):
                     pass
@@ -222,7 +237,7 @@ def restore_vectors(
             )
             raise
         _wait_until_indexed(transport)
-        result = _compared(service, transport, dataset, encoder, bar, start)
+        result = _compared(service, transport, dataset, encoder, bar, start, selection)
     stored_rows.remove()
     if not result.complete:
         warnings.warn(result.verdict, UnexpectedResultWarning, stacklevel=2)
@@ -391,13 +406,14 @@ def _compared(
     encoder: RowEncoder,
     bar: ProgressBar,
     resumed_at: int,
+    selection: SelectedRows,
 ) -> VectorRestore:
     """Fetch every row of the snapshot from the index, and compare."""
     comparison = _Comparison(transport, ColumnMasker(service.redactor))
     for batch in _batches(dataset):
         # lists, because rows of several namespaces that go to one can have the same id
         sent: dict[str, list[dict[str, Any]]] = {}
-        for wire, (row, reason) in _encoded(encoder, batch):
+        for wire, (row, reason) in _encoded(encoder, selection.rows(batch)):
             space = encoder.namespace_of(row)
             comparison.counts.setdefault(space, Counter())["rows"] += 1
             if wire is None:
@@ -407,7 +423,8 @@ def _compared(
         for space, rows in sent.items():
             comparison.compare(space, rows)
         bar.add(batch.num_rows)
-    comparison.count_extra()
+    if selection.is_whole:
+        comparison.count_extra()
     return VectorRestore(
         comparison.counts_frame(service.redactor),
         comparison.problems_frame(),
@@ -456,7 +473,9 @@ class _Comparison:
         namespaces = sorted(self.counts)
         columns = {"namespace": pd.Series(map(redactor.own, namespaces), dtype="str")}
         for outcome in _COUNTS:
-            counts = [self.counts[namespace][outcome] for namespace in namespaces]
+            counts = [self.counts[namespace].get(outcome) for namespace in namespaces]
+            if outcome != "extra":
+                counts = [count or 0 for count in counts]
             columns[outcome] = pd.Series(counts, dtype="Int64")
         return pd.DataFrame(columns)
 
