@@ -170,6 +170,10 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
     "explain_spike": ("failures", lambda frame, _: tk.explain_spike(frame).frame),
     "explode_headers": ("failures", lambda frame, _: tk.explode_headers(frame)),
     "explode_labels": ("failures", lambda frame, _: tk.explode_labels(frame)),
+    "collect_metadata": (
+        "vectors",
+        lambda frame, _: tk.collect_metadata(frame, fields=["data"]),
+    ),
     "explode_metadata": ("vectors", lambda frame, _: tk.explode_metadata(frame)),
     "explode_steps": ("failures", lambda frame, _: tk.explode_steps(frame)),
     "report_failures": (

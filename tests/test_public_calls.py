@@ -173,7 +173,7 @@ PUBLISH = {
 }  # fmt: skip
 EVENT_FIELDS = [item.name for item in dataclasses.fields(tk.EventFilter)]
 RUN_FIELDS = [item.name for item in dataclasses.fields(tk.RunFilter)]
-QUERY: dict[str, Any] = dict.fromkeys(("queries", "vector", "sparse", "id"))
+QUERY: dict[str, Any] = dict.fromkeys(("queries", "vector", "sparse", "id", "data"))
 CONNECT: dict[str, Any] = dict.fromkeys(
     (
         "vector_url",
@@ -480,6 +480,9 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "explode_labels": lambda w: [{"failures": w.failures}],
     "explode_steps": lambda w: [{"failures": w.failures}],
     "explode_metadata": lambda w: [{"frame": w.vectors, "fields": None}],
+    "collect_metadata": lambda w: [
+        {"frame": w.vectors[["id", "data"]], "fields": None, "json_fields": None}
+    ],
     "export_vectors": lambda w: [
         {
             "service": w.service,
@@ -545,6 +548,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "service": w.service,
             "namespace": "",
             "prefix": None,
+            "filter": None,
             "limit": None,
             **INCLUDE,
             **LOAD,
@@ -590,6 +594,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "service": w.service,
             "namespace": "",
             "prefix": None,
+            "filter": None,
             "limit": None,
             **INCLUDE,
             **LOAD,
@@ -598,6 +603,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "match_metadata": lambda w: [{"frame": w.vectors, "filter": "n > 1"}],
     "parse_filter": lambda _: [{"text": "n > 1"}],
+    "filter_literal": lambda _: [{"value": "it's"}],
     "plot_callback_states": lambda w: [
         {"failures": w.failures, "ax": w.ax(), "theme": "light"}
     ],
@@ -770,6 +776,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             {"vector": [1.0, 0.0], "namespace": ["", "other"]},
             {"queries": tk.VectorQuery(vector=[1.0, 0.0])},
             {"id": "v1", "exclude_self": True},
+            {"data": "x"},
             {"sparse": ([1], [1.0])},
         )
     ],
@@ -790,6 +797,9 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "service": w.service,
             "snapshot": "written",
             "namespace": "restored",
+            "ids": None,
+            "prefix": None,
+            "from_namespaces": None,
             "checkpoint": None,
             "progress": False,
             "filesystem": None,
@@ -834,6 +844,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "update_vectors": lambda w: [
         {
             "service": w.service,
+            "filter": None,
             "rows": [{"id": "v1", "vector": [1.0, 1.0]}],
             "namespace": None,
             "metadata_update_mode": "PATCH",
