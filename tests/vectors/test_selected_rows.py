@@ -53,7 +53,7 @@ def test_ids_a_prefix_or_a_namespace_can_be_restored(kept):
     [
         ({"ids": ["x1", "nope"]}, "'nope'"),
         ({"prefix": "z"}, "no row"),
-        ({"from_namespaces": "part c"}, "Did you mean 'part a'"),
+        ({"from_namespaces": "part c"}, "Did you mean 'part b'"),
     ],
 )
 def test_a_selection_that_the_snapshot_does_not_have_is_an_error(kept, selection, says):
