@@ -27,21 +27,13 @@ def unread_note(names: Collection[str], info: IndexInfo) -> tuple[str, ...]:
     return (f"{UNREAD}{total:,} vectors of other namespaces: {_listed(others)}",)
 
 
-def empty_namespaces(names: Collection[str], info: IndexInfo) -> list[str]:
-    """Return a message if the requested namespaces have no vectors, but others have."""
+def empty_default_namespace(names: Collection[str], info: IndexInfo) -> list[str]:
+    """Return a message if only the default namespace is requested, and only others have vectors."""
     others = unread_namespaces(names, info)
-    has_unknown_name = not set(names) <= {"", *info.namespaces}
-    is_empty = not any(info.namespaces.get(name, 0) for name in names)
-    if has_unknown_name or not is_empty or not others:
+    if tuple(names) != ("",) or info.namespaces.get("", 0) or not others:
         return []
-    subject = "The requested namespaces have"
-    if tuple(names) == ("",):
-        subject = "The default namespace has"
-    elif len(names) == 1:
-        subject = f"The namespace {next(iter(names))[:80]!r} has"
-    return [
-        f"{subject} no vectors. Name one that has, or 'all' for all of them: {_listed(others)}."
-    ]
+    found = f"The default namespace has no vectors, others have: {_listed(others)}."
+    return [f"{found} Name one of them, or 'all'."]
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -17,7 +17,7 @@ from toolkit.base.arguments import nearest
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.progress import ProgressBar, ProgressOption
 from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.loading.coverage import empty_namespaces, unread_note
+from toolkit.loading.coverage import empty_default_namespace, unread_note
 from toolkit.loading.filtered import FilteredBatches
 from toolkit.loading.load import Batch, Load, LoadPlan, LoadState
 from toolkit.loading.memory import available_memory, check_memory, check_page
@@ -121,8 +121,8 @@ def load_vectors(
     Warns
     -----
     UnexpectedResultWarning
-        If the index has no such namespace; the warning names the nearest. If the requested namespaces have no
-        vectors and others have.
+        If the index has no such namespace; the warning names the nearest. If only the default namespace was
+        requested, and only others have vectors.
     IncompleteLoadWarning
         If vectors changed while they were read, and reading them again did not help.
 
@@ -516,7 +516,7 @@ def open_vectors(
     for name in spaces or ():
         warn_unknown_namespace(name, info, stacklevel=4)
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
-    for message in empty_namespaces(names, info):
+    for message in empty_default_namespace(names, info):
         warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
     for name in names:  # checked now, because the others may take hours
         namespace_path(f"reading vectors of {namespace_title(name)}", name)

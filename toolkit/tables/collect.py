@@ -97,22 +97,22 @@ def _decoded(field: str, text: str) -> Any:
             f"{_DOING}, reading {field}",
             got=f"text that is not JSON: {text[:40]!r}",
             expected="JSON, because the column is one of json_fields",
-            next_step="Write texts with json.dumps, or leave the column out of json_fields.",
+            next_step="Write texts with json.dumps, or name the other columns of JSON.",
         ) from None
 
 
 def _put(row: dict[str, Any], path: list[str], value: Any, field: str) -> None:
     """Set a field in nested objects. Raise InputError if another field is at its place."""
     *parents, last = path
+    place: Any = row
     for parent in parents:
-        row = row.setdefault(parent, {})
-        if not isinstance(row, dict):
-            break
-    if not isinstance(row, dict) or last in row:
+        if isinstance(place, dict):
+            place = place.setdefault(parent, {})
+    if not isinstance(place, dict) or last in place:
         raise InputError(
             f"{_DOING}, reading {field}",
             got="a field and an object of the same name",
             expected="one of them",
-            next_step="Name the columns to collect with fields=.",
+            next_step="Name the columns to collect in fields.",
         )
-    row[last] = value
+    place[last] = value

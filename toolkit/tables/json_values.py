@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
@@ -47,9 +47,9 @@ def json_form(field: str, value: Any) -> Any:
 def _json_form(field: str, value: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         raise _wrong(field, f"values nested more than {_DEEPEST} deep")
+    if isinstance(value, Enum):
+        return _json_form(field, value.value, depth)
     if value is None or isinstance(value, str | bool | int):
-        if isinstance(value, Enum):
-            return _json_form(field, value.value, depth)
         return value
     if isinstance(value, float | Decimal):
         return _number(field, value)
@@ -81,7 +81,7 @@ def _object(field: str, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         if type(key) is int:
             name = str(key)
         if not isinstance(name, str):
-            raise _wrong(field, f"the name {str(key)[:40]!r}, which is no text")
+            raise _wrong(field, f"the name {str(key)[:40]!r}, which is not a string")
         member = _json_form(f"{field}, field {name[:80]!r}", item, depth + 1)
         # null stays if it was written as None: an update removes fields by null
         if member is not None or item is None:
@@ -89,24 +89,24 @@ def _object(field: str, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
     return members
 
 
+_FORMS: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
+    (np.datetime64, lambda value: pd.Timestamp(value).isoformat()),
+    (np.timedelta64 | dt.timedelta, lambda value: pd.Timedelta(value).isoformat()),
+    (dt.date | dt.time, lambda value: str(value.isoformat())),
+    (pd.Period | PurePath | UUID, str),
+)
+"""Types that become text; numpy has classes for times which are no times of Python."""
+
+
 def _scalar(field: str, value: Any, depth: int) -> Any:
-    """Return the JSON form of a time, a scalar of numpy, a path, a UUID or an enumeration."""
-    if value is pd.NA or value is pd.NaT:
+    """Return the JSON form of a time, a scalar of numpy, a path or a UUID."""
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
-    if isinstance(value, np.datetime64):
-        return _scalar(field, pd.Timestamp(value), depth)
-    if isinstance(value, np.timedelta64):
-        return _scalar(field, pd.Timedelta(value), depth)
-    if isinstance(value, pd.Timedelta | dt.timedelta):
-        return pd.Timedelta(value).isoformat()
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, pd.Period | PurePath | UUID):
-        return str(value)
+    for kinds, as_text in _FORMS:
+        if isinstance(value, kinds):
+            return as_text(value)
     if isinstance(value, np.generic):
         return _json_form(field, value.item(), depth)
-    if isinstance(value, Enum):
-        return _json_form(field, value.value, depth)
     raise _wrong(field, f"a value of type {type(value).__name__}")
 
 

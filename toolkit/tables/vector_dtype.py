@@ -66,7 +66,7 @@ class Vector(tuple[float, ...]):
             "rows, or numpy.asarray(cell) for one"
         )
 
-    __add__ = __radd__ = __mul__ = __rmul__ = _no_arithmetic  # type: ignore[assignment]
+    __add__ = __radd__ = __mul__ = __rmul__ = _no_arithmetic
     __sub__ = __rsub__ = __truediv__ = __rtruediv__ = _no_arithmetic
 
 

@@ -39,7 +39,7 @@ from toolkit.service.vectors import fetch_bytes, read_info
 from toolkit.snapshots.opening import Snapshot, open_snapshot
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
-from toolkit.vectors.selected_rows import SelectedRows
+from toolkit.vectors.chosen_rows import ChosenRows
 from toolkit.vectors.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
 
 _DOING: Final = "restoring vectors"
@@ -196,7 +196,7 @@ def restore_vectors(
     options = LoadOptions(progress=progress)
     encoder = RowEncoder(service, namespace)
     dataset = _dataset(snapshot, filesystem)
-    selection = SelectedRows.of(ids, prefix, from_namespaces)
+    selection = ChosenRows.of(ids, prefix, from_namespaces)
     selection.check(dataset)
     total = dataset.count_rows()
     file_names = [Path(path).name for path in getattr(dataset, "files", ())]
@@ -406,7 +406,7 @@ def _compared(
     encoder: RowEncoder,
     bar: ProgressBar,
     resumed_at: int,
-    selection: SelectedRows,
+    selection: ChosenRows,
 ) -> VectorRestore:
     """Fetch every row of the snapshot from the index, and compare."""
     comparison = _Comparison(transport, ColumnMasker(service.redactor))

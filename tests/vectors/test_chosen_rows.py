@@ -33,7 +33,6 @@ def _stored(service) -> list[tuple[str, str]]:
     return list(zip(frame["namespace"], frame["id"], strict=True))
 
 
-@pytest.mark.filterwarnings("ignore:The requested namespaces have no vectors")
 def test_ids_a_prefix_or_a_namespace_can_be_restored(kept):
     """Only the selected rows are stored and compared; further vectors are not counted."""
     service, path = kept

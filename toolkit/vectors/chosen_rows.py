@@ -17,7 +17,7 @@ _DOING: Final = "restoring a part of a snapshot"
 
 
 @dataclass(frozen=True)
-class SelectedRows:
+class ChosenRows:
     """The rows that satisfy all given conditions; None is no condition."""
 
     ids: tuple[str, ...] | None = None
@@ -30,7 +30,7 @@ class SelectedRows:
         ids: str | Iterable[str] | None,
         prefix: str | None,
         namespaces: str | Sequence[str] | None,
-    ) -> SelectedRows:
+    ) -> ChosenRows:
         """Return a selection after checks of the arguments."""
         return cls(
             ids=None if ids is None else tuple(texts("ids", ids, column="id")),
