@@ -388,6 +388,7 @@ def filter_literal(value: object) -> str:
 
     Examples
     --------
+    >>> import toolkit as tk
     >>> title = "it's new"
     >>> filter_literal(title), filter_literal(0.5)
     ("'it''s new'", '0.5')

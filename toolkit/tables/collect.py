@@ -53,6 +53,7 @@ def collect_metadata(
     Examples
     --------
     >>> frame = pd.DataFrame({"id": ["a"], "metadata": ['{"city":"Izmir","tags":["eu"]}']})
+    >>> import toolkit as tk
     >>> exploded = tk.explode_metadata(frame)
     >>> exploded["city"] = "Oslo"
     >>> collect_metadata(exploded)[0]
@@ -97,7 +98,7 @@ def _decoded(field: str, text: str) -> Any:
             f"{_DOING}, reading {field}",
             got=f"text that is not JSON: {text[:40]!r}",
             expected="JSON, because the column is one of json_fields",
-            next_step="Write texts with json.dumps, or name the other columns of JSON.",
+            next_step="Write strings with json.dumps, or name the other columns of JSON.",
         ) from None
 
 

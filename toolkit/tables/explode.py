@@ -281,6 +281,6 @@ def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
     if kinds == {str}:
         texts = [None if value is None else clean(value) for value in values]
     else:
-        # all values are JSON, texts included: otherwise 1 and "1" would be the same
+        # all values are JSON, strings included: otherwise 1 and "1" would be the same
         texts = [None if value is None else json.dumps(value) for value in values]
     return pd.Series(texts, index=index, dtype="str")

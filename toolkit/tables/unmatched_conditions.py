@@ -21,7 +21,6 @@ from toolkit.filters.conditions import (
     Condition,
     Contains,
     Glob,
-    Membership,
     MetadataFilter,
     Or,
     parse_path,
@@ -34,6 +33,7 @@ _KINDS: Final[dict[type, str]] = {
     str: "text", int: "a number", float: "a number", bool: "a boolean",
     list: "a list", dict: "an object",
 }  # fmt: skip
+_BOOLEANS: Final[dict[str, tuple[bool]]] = {"true": (True,), "false": (False,)}
 
 
 def explain_no_match(
@@ -147,10 +147,9 @@ def _explained(
 
 
 def _unknown_values(condition: Condition, known: list[str]) -> list[str]:
-    values = getattr(condition, "values", None) or (_compared(condition),)
     return [
         f"no metadata has {condition.field} {value[:_LONGEST]!r}. {nearest(value, known)}"
-        for value in values
+        for value in _compared_values(condition)
         if isinstance(value, str)
     ]
 
@@ -178,53 +177,45 @@ def _texts(values: list[Any]) -> list[str]:
     """Return the strings of a field, or of the lists in it, the most frequent first."""
     counts: Counter[str] = Counter()
     for value in values:
-        items = [value]
-        if isinstance(value, list):
-            items = value
+        items = value if isinstance(value, list) else [value]
         counts.update(item for item in items if isinstance(item, str))
     return [text for text, _ in counts.most_common()]
 
 
 def _compared(condition: Condition) -> Any:
-    """Return the value of a condition, or the first one of several."""
-    match condition:
-        case Comparison() | Contains():
-            return condition.value
-        case Membership():
-            return condition.values[0]
-        case Glob():
-            return condition.pattern
-    return None
+    """Return the value of a condition, the first one of several, or the pattern."""
+    if isinstance(condition, Glob):
+        return condition.pattern
+    return _compared_values(condition)[0]
+
+
+def _compared_values(condition: Condition) -> tuple[Any, ...]:
+    """Return the values of a condition that is no pattern; None for one without a value."""
+    value = getattr(condition, "value", None)
+    return tuple(getattr(condition, "values", (value,)))
 
 
 def _other_forms(condition: Condition, values: list[Any]) -> Iterator[Condition]:
     """Yield forms of a condition that may be meant: for lists, for other types, in another spelling."""
-    field = condition.field
-    compared: tuple[Any, ...] = (_compared(condition),)
-    operator = "="
-    if isinstance(condition, Membership):
-        compared = condition.values
-    elif isinstance(condition, Comparison):
-        operator = condition.op
-    elif isinstance(condition, Glob):
-        yield from _globs(condition, values)
+    if isinstance(condition, Glob):
+        yield from _globs(condition)
         return
+    operator: Any = getattr(condition, "op", "=")
     known = _texts(values)
-    for value in compared:
+    for value in _compared_values(condition):
         for other in (value, *_other_types(value), *_other_spellings(value, known)):
             with suppress(InputError):
-                yield Comparison(field, operator, other)  # type: ignore[arg-type]
+                yield Comparison(condition.field, operator, other)
                 if operator == "=":
-                    yield Contains(field, other)
+                    yield Contains(condition.field, other)
 
 
-def _globs(condition: Glob, values: list[Any]) -> Iterator[Condition]:
-    """Yield the pattern in lower case, and with a wildcard at both ends."""
+def _globs(condition: Glob) -> Iterator[Condition]:
+    """Yield the pattern in lower case, with a wildcard at both ends, and for lists."""
     for pattern in (condition.pattern.lower(), f"*{condition.pattern}*"):
         with suppress(InputError):
             yield Glob(condition.field, pattern)
-    if any(isinstance(value, list) for value in values):
-        yield Contains(condition.field, condition.pattern)
+    yield Contains(condition.field, condition.pattern)
 
 
 def _other_types(value: Any) -> Iterator[Any]:
@@ -234,19 +225,17 @@ def _other_types(value: Any) -> Iterator[Any]:
         yield int(value)
     elif isinstance(value, int | float):
         yield repr(value)
-        if float(value).is_integer():
-            yield str(int(value))
+        yield f"{value:g}"
     elif isinstance(value, str):
         with suppress(ValueError):
             yield int(value)
         with suppress(ValueError):
             yield float(value)
-        if value.lower() in ("true", "false"):
-            yield value.lower() == "true"
+        yield from _BOOLEANS.get(value.lower(), ())
 
 
 def _other_spellings(value: Any, known: list[str]) -> Iterator[str]:
-    """Yield the known texts that differ from a value only in case or in spaces around it."""
+    """Yield the known strings that differ from a value only in case or in spaces around it."""
     if isinstance(value, str):
         folded = value.strip().casefold()
         yield from (text for text in known if text.strip().casefold() == folded)
