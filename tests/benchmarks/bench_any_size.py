@@ -61,14 +61,20 @@ def main() -> None:
     against("seconds a row, largest / smallest", growth, at_most=1.2)
 
 
-def generated(rows: int, seed: int = 7, *, varied: bool = False) -> Iterator[str]:
-    """The path of a snapshot with so many failures."""
+def generated(
+    rows: int, seed: int = 7, *, varied: bool = False, distinct: float = 0.5
+) -> Iterator[str]:
+    """The path of a snapshot with so many failures. `distinct` is the share of varied bodies that differ."""
     import toolkit.snapshots.data_files as files  # noqa: PLC0415 - the measuring process does without
     from toolkit.analysis import error_signatures  # noqa: PLC0415
     from toolkit.signatures.signing import Learned, sign  # noqa: PLC0415
     from toolkit.snapshots.row_index import ENTRY  # noqa: PLC0415
     from toolkit.snapshots.store import SnapshotStore  # noqa: PLC0415
-    from toolkit.snapshots.transaction import WriteOptions, begin  # noqa: PLC0415
+    from toolkit.snapshots.transaction import (  # noqa: PLC0415
+        IndexPart,
+        WriteOptions,
+        begin,
+    )
 
     random = np.random.default_rng(seed)
     texts = [
@@ -91,6 +97,7 @@ def generated(rows: int, seed: int = 7, *, varied: bool = False) -> Iterator[str
                     ids,
                     files.STORED_FAILURES,
                     varied=varied,
+                    distinct=distinct,
                 )
                 if not parts or parts[-1].bytes >= files.PART_BYTES:
                     parts.append(
@@ -98,8 +105,9 @@ def generated(rows: int, seed: int = 7, *, varied: bool = False) -> Iterator[str
                             files.STORED_FAILURES, day=f"{END:%Y-%m-%d}"
                         )
                     )
+                    entries.append([])
                 parts[-1].write(table)
-                entries.append(
+                entries[-1].append(
                     np.frombuffer(
                         random.bytes(table.num_rows * ENTRY.itemsize), dtype=ENTRY
                     )
@@ -111,7 +119,7 @@ def generated(rows: int, seed: int = 7, *, varied: bool = False) -> Iterator[str
                 scope={},
                 receipt=None,
                 parts=parts,
-                index=entries,
+                index=[IndexPart(np.concatenate(part)) for part in entries],
                 learned=learned,
             )
         size = sum(file.stat().st_size for file in Path(folder).rglob("*.parquet"))
@@ -128,6 +136,7 @@ def failures(
     schema: pa.Schema,
     *,
     varied: bool = False,
+    distinct: float = 0.5,
 ) -> pa.Table:
     numbers = np.arange(start, start + count)
     kinds = random.choice(len(BODIES), count, p=[0.4, 0.3, 0.2, 0.1])
@@ -140,7 +149,7 @@ def failures(
         kinds, *(_texts(before, numbers, after) for before, after in BODIES)
     )
     if varied:
-        bodies = varied_bodies(random, numbers, kinds)
+        bodies = varied_bodies(random, numbers, kinds, distinct)
     values = {
         "dlq_id": _texts("", numbers * 2654435761 % (1 << 32), "-", numbers),
         "workflow_url": _texts("https://shop.example/flows/", workflow),
@@ -165,10 +174,10 @@ def failures(
 
 
 def varied_bodies(
-    random: np.random.Generator, numbers: np.ndarray, kinds: np.ndarray
+    random: np.random.Generator, numbers: np.ndarray, kinds: np.ndarray, distinct: float
 ) -> pa.Array:
-    """JSON with a message, ids and a trace; every second body is one of a thousand."""
-    is_repeated = random.random(len(numbers)) < 0.5
+    """JSON with a message, ids and a trace; a share of the bodies is distinct, others are of a thousand."""
+    is_repeated = random.random(len(numbers)) >= distinct
     ids = np.where(
         is_repeated, random.integers(0, REPEATED, len(numbers)), numbers + REPEATED
     )

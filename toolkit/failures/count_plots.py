@@ -26,9 +26,8 @@ from toolkit.failures.counts import (
 )
 from toolkit.failures.lifetimes import (
     ExpiryBins,
-    expiry_bins,
+    bins_of_failures,
     failure_delays,
-    find_expiring,
     retries_used,
 )
 from toolkit.failures.retention import retention_of
@@ -249,8 +248,8 @@ def plot_expiry(
     2
     """
     now = when_counted(now)
-    bins = expiry_bins(find_expiring(failures, retention, now), now)
     kept = retention_of(failures, retention, now)
+    bins = bins_of_failures(failures, kept, now)
     title = "Failures by time of expiry"
     with shown_in(time_zone(tz)), drawing(ax, theme) as (axes, colours):
         if not kept.is_known:

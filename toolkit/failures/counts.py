@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from toolkit.base.arguments import texts, whole, wrong
 from toolkit.drawing.wording import shorten
+from toolkit.failures.partial_results import Counts, FirstRows
 from toolkit.failures.selection import (
     Counted,
     largest_groups,
@@ -473,6 +474,7 @@ def latest_rows(
     """Return the latest rows of each combination of keys and `parts` of bodies, by `when_`, then by id.
 
     The frame is read twice: first only the keys and times, then the rows since the earliest minute needed.
+    Both readings keep a bounded number of rows per key.
     """
     keys, parts = tuple(keys), tuple(parts)
     counted_columns = [*keys, "failed_at", "created_at"]
@@ -483,22 +485,30 @@ def latest_rows(
     timed = rows.then(partial(_with_key, keys)).then(with_minute)
     # bodies are by far the largest column, and most are not among the latest
     counted = timed.choose(dict.fromkeys(counted_columns))
-    minutes = counted.count(_KEY, "minute_").to_pandas()
-    minutes = minutes.sort_values(
-        [_KEY, "minute_"], ascending=[True, False], na_position="last"
+    minutes = counted.reduce(
+        Counts((_KEY, "minute_"), keep=partial(_latest_minutes, most))
     )
-    before = minutes.groupby(_KEY)["count_"].cumsum() - minutes["count_"]
-    starts = (
-        minutes[before < most].fillna({"minute_": -1}).groupby(_KEY)["minute_"].min()
-    )
+    starts = minutes.to_pandas().fillna({"minute_": -1}).groupby(_KEY)["minute_"].min()
     known, since = pa.array(starts.index, pa.string()), pa.array(starts.astype("int64"))
     # second reading: the rows since then, which are few, sorted exactly
-    found = timed.then(partial(_since, known, since)).table()
-    order = found.sort_by(
-        [(_KEY, "ascending"), ("when_", "descending"), ("dlq_id", "descending")]
+    order = (("when_", "descending"), ("dlq_id", "descending"))
+    latest = timed.then(partial(_since, known, since)).reduce(
+        FirstRows(order, most, key=_KEY)
     )
-    rank = order.select([_KEY]).to_pandas().groupby(_KEY).cumcount().to_numpy()
-    return order.filter(pa.array(rank < most)).select(list(rows.names))
+    return latest.select(list(rows.names))
+
+
+def _latest_minutes(most: int, counts: pa.Table) -> pa.Table:
+    """Return the minutes of each key that contain the latest `most` rows.
+
+    A minute that some of the rows make superfluous is not needed for all rows either: these have no fewer
+    rows after it. Leaving minutes out of partial counts therefore does not change the result.
+    """
+    frame = counts.to_pandas().sort_values(
+        [_KEY, "minute_"], ascending=[True, False], na_position="last"
+    )
+    later = frame.groupby(_KEY)["count_"].cumsum() - frame["count_"]
+    return counts.take(pa.array(frame.index[later < most]))
 
 
 def _with_parts(parts: tuple[str, ...], table: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.failures.partial_results import FirstRows
 from toolkit.failures.retention import Retention, retention_of
 from toolkit.failures.selection import (
     Counted,
@@ -25,8 +26,9 @@ from toolkit.failures.selection import (
     when_counted,
     with_time,
 )
-from toolkit.failures.sources import AnyFrame
+from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.tables.frames import made_visible
+from toolkit.tables.schemas import TIME
 
 # common durations in seconds, with similar ratios, so that retries after minutes and after a day both show
 _DELAYS: Final = np.array(
@@ -54,6 +56,7 @@ _MOST_RETRIES: Final = 1_000
 _STEPS: Final = [
     timedelta(hours=hours) for hours in (0.25, 0.5, 1, 3, 6, 12, 24, 48, 168)
 ]
+_QUARTER: Final = 0.25  # hours: every step is a multiple
 _MOST_BINS: Final = 48
 _EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
 _DOING: Final = "finding expiring failures"
@@ -243,48 +246,45 @@ def find_expiring(
 
 
 def next_expiring(
-    failures: AnyFrame, retention: str | timedelta | None, now: datetime, *, most: int
+    failures: AnyFrame, kept: Retention, now: datetime, *, most: int
 ) -> pd.DataFrame:
     """Return the first failures of `find_expiring` that are not due, without loading all failures."""
-    kept = _kept(failures, retention, now)
-    if not kept.is_known:
-        return _expiries(
-            select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table(),
-            kept,
-            now,
-        ).head(0)
     # A failure expires at `when + length`, so it is due later than `now` if `when >= now - length`.
     start = now - kept.length
+    if not kept.is_known:
+        most = 0
     rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
-    expiries = _expiries(rows.then(partial(_soonest, start, most)).table(), kept, now)
-    return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True).head(most)
+    soonest = FirstRows((("when_", "ascending"), ("dlq_id", "ascending")), most)
+    expiries = _expiries(rows.then(partial(_since, start)).reduce(soonest), kept, now)
+    return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True)
 
 
-def times_left(
-    failures: AnyFrame, retention: str | timedelta | None, now: datetime | None
-) -> pd.DataFrame:
-    """Return the columns `expires_at` and `hours_left` of `find_expiring`, in the order of the failures."""
-    rows = select_retained(failures, ["failed_at", "created_at"], doing=_DOING)
-    kept = _kept(failures, retention, now)
-    return _times_left(rows.then(with_time).then(_only_when).table(), kept, now)
-
-
-def _only_when(table: pa.Table) -> pa.Table:
-    return table.select(["when_"])
-
-
-def _soonest(start: datetime, most: int, table: pa.Table) -> pa.Table:
-    """Return the first failures of a batch after a time."""
+def _since(start: datetime, table: pa.Table) -> pa.Table:
+    """Return the failures of a batch after a time."""
     when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
-    later = table.filter(pc.greater_equal(when, pa.scalar(start, when.type)))
-    return later.sort_by([("when_", "ascending"), ("dlq_id", "ascending")]).slice(
-        0, most
+    return table.filter(pc.greater_equal(when, pa.scalar(start, when.type)))
+
+
+def _with_limit(kept: Retention, now: datetime, table: pa.Table) -> pa.Table:
+    """Add `limit_`, the position in `_LIMITS`, "later" or "unknown", and `at_`: the time if it is not due."""
+    times = _times_left(table, kept, now)
+    hours = times["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+    edges = list(_LIMITS.values())
+    # right=True: an entry that expires in exactly six hours is within six hours; NaN comes last
+    limits = np.where(
+        np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True)
     )
+    at = pa.array(times["expires_at"].where(hours > 0), TIME)
+    return table.append_column("limit_", pa.array(limits)).append_column("at_", at)
 
 
 def _kept(
-    failures: AnyFrame, retention: str | timedelta | None, now: datetime | None
+    failures: AnyFrame,
+    retention: str | timedelta | Retention | None,
+    now: datetime | None,
 ) -> Retention:
+    if isinstance(retention, Retention):
+        return retention
     return retention_of(failures, retention, when_counted(now))
 
 
@@ -316,7 +316,7 @@ def _expiries(table: pa.Table, kept: Retention, now: datetime | None) -> pd.Data
 
 def count_expiring(
     failures: AnyFrame,
-    retention: str | timedelta | None = None,
+    retention: str | timedelta | Retention | None = None,
     now: datetime | None = None,
     *,
     by: str | None = None,
@@ -354,31 +354,35 @@ def count_expiring(
     >>> counts["count"].tolist()
     [1, 1, 0, 0, 0, 1]
     """
-    if by is None:
-        times = times_left(failures, retention, now)
-    else:
+    columns = ["failed_at", "created_at"]
+    keys = []
+    if by is not None:
         # raises an error that names the argument
         select(failures, [], doing=_DOING, chosen={"by": by})
-        columns = dict.fromkeys([by, "failed_at", "created_at"])
-        table = select_retained(failures, columns, doing=_DOING).then(with_time).table()
-        times = _times_left(table, _kept(failures, retention, now), now)
-        times = times.assign(by_=[named(value) for value in table[by].to_pylist()])
-    hours = times["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
-    edges = list(_LIMITS.values())
-    # right=True: an entry that expires in exactly six hours is within six hours; NaN comes last
-    when = np.where(
-        np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True)
-    )
+        columns.append(by)
+        keys.append(by)
+    now = when_counted(now)
+    kept = _kept(failures, retention, now)
+    rows = select_retained(failures, dict.fromkeys(columns), doing=_DOING)
+    rows = rows.then(with_time).then(partial(_with_limit, kept, now))
+    table = rows.count(*keys, "limit_", next_=("at_", "min"))
+    counts = table.to_pandas()
     names = [*_LIMITS, "later", "unknown"]
     if by is None:
-        counts = np.bincount(when, minlength=len(names))
-        return typed_frame(when=("str", names), count=("Int64", counts))
-    times = times.assign(when_=when, at_=times["expires_at"].where(hours > 0))
-    counted = pd.crosstab(times["by_"], times["when_"]).reindex(
-        columns=range(len(names)), fill_value=0
+        by_limit = counts.set_index("limit_")["count_"]
+        return typed_frame(
+            when=("str", names),
+            count=("Int64", by_limit.reindex(range(len(names)), fill_value=0)),
+        )
+    counts["by_"] = [named(value) for value in table[by].to_pylist()]
+    counted = counts.pivot_table(
+        index="by_", columns="limit_", values="count_", aggfunc="sum", fill_value=0
     )
+    counted = counted.reindex(columns=range(len(names)), fill_value=0)
     counted.columns = pd.Index(names)
-    counted = counted.astype("Int64").assign(next_at=times.groupby("by_")["at_"].min())
+    counted = counted.astype("Int64").assign(
+        next_at=counts.groupby("by_")["next_"].min()
+    )
     order = counted.assign(
         soon=-counted[names[1:3]].sum(axis=1), by=counted.index.astype(str)
     )
@@ -436,15 +440,46 @@ def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
         doing="counting failures by their expiry",
         name="expiries",
     )
-    hours = rows.table()["hours_left"].cast(pa.float64()).to_numpy()
-    coming = hours[hours >= 0]
-    longest = timedelta(hours=float(coming.max())) if len(coming) else timedelta(0)
+    return _bins(rows.then(_with_quarter), now)
+
+
+def bins_of_failures(failures: AnyFrame, kept: Retention, now: datetime) -> ExpiryBins:
+    """Return the bins of `expiry_bins` for failures, which are counted batch by batch."""
+    rows = select_retained(failures, ["failed_at", "created_at"], doing=_DOING)
+    hours = rows.then(with_time).then(partial(_hours_left, kept, now))
+    return _bins(hours.then(_with_quarter), now)
+
+
+def _hours_left(kept: Retention, now: datetime, table: pa.Table) -> pa.Table:
+    hours = _times_left(table, kept, now)["hours_left"]
+    return pa.table({"hours_left": pa.array(hours, pa.float64())})
+
+
+def _with_quarter(table: pa.Table) -> pa.Table:
+    """Add `quarter_`: how many quarters of an hour are left, -1 if the failure is due, null if unknown."""
+    hours = table["hours_left"].cast(pa.float64()).to_numpy()
+    quarters = np.where(hours < 0, -1, hours // _QUARTER)
+    quarter = pa.array(quarters, pa.float64(), from_pandas=True).cast(pa.int64())
+    hours_left = pa.array(hours, from_pandas=True)
+    return pa.table({"quarter_": quarter, "hours_left": hours_left})
+
+
+def _bins(rows: SelectedRows, now: datetime) -> ExpiryBins:
+    """Return the bins, which are whole quarters of an hour wide."""
+    table = rows.count("quarter_", longest=("hours_left", "max"))
+    counts = table.to_pandas().set_index("quarter_")
+    coming = counts[counts.index >= 0]
+    longest = timedelta(0)
+    if len(coming):
+        longest = timedelta(hours=float(coming["longest"].max()))
     step = next((step for step in _STEPS if longest < _MOST_BINS * step), _STEPS[-1])
-    indices = (coming // (step.total_seconds() / 3600)).astype(np.int64)
+    indices = coming.index.to_numpy(dtype=np.int64) // (step // timedelta(minutes=15))
+    # sums of whole numbers below 2**53 are exact
+    sums = np.bincount(indices, weights=coming["count_"])
     return ExpiryBins(
         now=now.astimezone(UTC),
         step=step,
-        counts=np.bincount(indices).astype(np.int64),
-        due=int((hours < 0).sum()),
-        unknown=int(np.isnan(hours).sum()),
+        counts=sums.astype(np.int64),
+        due=int(counts["count_"][counts.index < 0].sum()),
+        unknown=int(counts["count_"][counts.index.isna()].sum()),
     )

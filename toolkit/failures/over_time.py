@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -282,15 +282,22 @@ def failure_trend(
     if by is not None:
         chosen["by"] = by
     selected = select(failures, ["failed_at", "created_at"], doing=doing, chosen=chosen)
-    counted, rows, dated, minutes = by_minute(
-        selected.then(with_time), *chosen.values()
+    timed = selected.then(with_time).then(with_minute)
+    span = timed.count(first=("minute_", "min"), last=("minute_", "max"))
+    ends = pa.concat_arrays([span[name].combine_chunks() for name in ("first", "last")])
+    ends_ms = ends.drop_null().to_numpy() * MINUTE
+    starts, width = bins_of(ends_ms, wanted, now, doing, zone)
+    # Counts by bin instead of by minute do not grow with the time span.
+    counted = timed.then(partial(_with_bin, starts)).count(
+        "bin_", "fell_back_", *chosen.values()
     )
+    rows = counted["count_"].to_numpy()
+    dated = counted["bin_"].is_valid().to_numpy()
+    bins = counted["bin_"].drop_null().to_numpy()
     # without a column, all failures are one group
     values = np.full(len(rows), "failures", dtype=object)
     if by:
         values = np.array(counted[by].to_pylist(), dtype=object)
-    starts, width = bins_of(minutes, wanted, now, doing, zone)
-    bins = bin_numbers(minutes, starts)
     named_times = read_markers(markers, now)
     marked = _marked(
         np.bincount(bins, rows[dated], len(starts)), bins, starts, width, named_times
@@ -351,6 +358,13 @@ def _marked(
     # the bar of the change and the next one: later ones may belong to another change
     chosen += [(bins >= first) & (bins <= first + 1) for first in reversed(first_bins)]
     return chosen[:_MOST_MARKED]
+
+
+def _with_bin(starts: NDArray[np.int64], table: pa.Table) -> pa.Table:
+    """Add `bin_`, the number of the bin that contains `minute_`; null if that is null."""
+    minutes = table["minute_"].to_pandas().to_numpy(dtype="float64") * MINUTE
+    bins = np.where(np.isnan(minutes), np.nan, bin_numbers(minutes, starts))
+    return table.append_column("bin_", pa.array(bins, from_pandas=True).cast("int64"))
 
 
 def by_minute(

@@ -16,7 +16,11 @@ from toolkit.base.time_zones import span_of_times, time_text
 from toolkit.base.times import parse_duration
 from toolkit.drawing.wording import counted
 from toolkit.failures.clocks import clock_errors
-from toolkit.failures.counts import count_by
+from toolkit.failures.partial_results import (
+    Counts,
+    DistinctValues,
+    repeated_rows,
+)
 from toolkit.failures.run_log import summarize_runs
 from toolkit.failures.selection import (
     freshness_of,
@@ -28,7 +32,7 @@ from toolkit.failures.selection import (
     select_timed,
     typed_frame,
 )
-from toolkit.failures.sources import AnyFrame
+from toolkit.failures.sources import AnyFrame, Request, reduce_together
 from toolkit.secrets.redaction import visible
 from toolkit.tables.freshness import Clock, facts_of_age
 from toolkit.tables.receipt import Receipt, clock_sentence, facts_html
@@ -80,43 +84,46 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     """
     doing = "summing up failures"
     failures = scanned(failures, doing=doing)
-    rows = select_timed(failures, ["workflow_url", "workflow_run_id"], doing=doing)
-    row = rows.count(
-        first=("when_", "min"), last=("when_", "max"), fell_back=("fell_back_", "sum")
+    is_unique = isinstance(failures, ds.Dataset)  # a snapshot keeps ids unique
+    rows = opened(failures, doing=doing)
+    timed = select_timed(rows, ["workflow_url", "workflow_run_id"], doing=doing)
+    aggregates = {
+        "first": ("when_", "min"),
+        "last": ("when_", "max"),
+        "fell_back": ("fell_back_", "sum"),
+    }
+    retained = select_retained(rows, ["workflow_url"], doing=doing)
+    requests: list[Request] = [
+        (timed, Counts((), tuple(aggregates.items()))),
+        (timed, DistinctValues("workflow_run_id")),
+        (select(rows, ["workflow_url"], doing=doing), Counts(("workflow_url",))),
+        (retained, Counts(())),
+    ]
+    if "dlq_id" in rows.names and not is_unique:
+        ids = select(rows, ["dlq_id"], doing=doing)
+        requests.append((ids, DistinctValues("dlq_id")))
+    totals, runs, by_workflow, still_there, *found_ids = reduce_together(requests)
+    row = totals.to_pylist()[0]
+    retained_count = still_there["count_"][0].as_py()
+    workflows = by_workflow.filter(by_workflow["workflow_url"].is_valid())
+    workflows = workflows.sort_by(
+        [("count_", "descending"), ("workflow_url", "ascending")]
     )
-    row = row.to_pylist()[0]
-    runs = rows.count("workflow_run_id")["workflow_run_id"]
-    retained = (
-        select_retained(failures, ["failed_at"], doing=doing)
-        .count()["count_"][0]
-        .as_py()
-    )
-    workflows = count_by(failures, "workflow_url").dropna(subset="workflow_url")
-    repeated = 0
-    # a snapshot keeps ids unique
-    if "dlq_id" in opened(failures, doing=doing).names and not isinstance(
-        failures, ds.Dataset
-    ):
-        ids = select(failures, ["dlq_id"], doing=doing).count("dlq_id")
-        repeated = pc.sum(ids.filter(ids["dlq_id"].is_valid())["count_"]).as_py() or 0
-        repeated -= len(ids) - ids["dlq_id"].null_count
     worst_workflow, worst_count = None, 0
     if len(workflows):
-        worst_workflow, worst_count = (
-            workflows["workflow_url"].iloc[0],
-            int(workflows["count"].iloc[0]),
-        )
+        worst_workflow = workflows["workflow_url"][0].as_py()
+        worst_count = workflows["count_"][0].as_py()
     return FailureOverview(
         count=row["count_"],
         workflows=len(workflows),
-        runs=len(runs) - runs.null_count,
+        runs=runs["distinct"][0].as_py(),
         first_at=row["first"],
         last_at=row["last"],
         worst_workflow=worst_workflow,
         worst_count=worst_count,
         fell_back=row["fell_back"] or 0,
-        gone=row["count_"] - retained,
-        repeated=repeated,
+        gone=row["count_"] - retained_count,
+        repeated=sum(repeated_rows(found) for found in found_ids),
     )
 
 

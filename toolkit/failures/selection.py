@@ -30,8 +30,8 @@ from toolkit import snapshots  # loaded when a path is given
 from toolkit.base.arguments import nearest, shown, whole, wrong
 from toolkit.base.errors import InputError
 from toolkit.base.times import parse_time
+from toolkit.failures.pandas_columns import KINDS
 from toolkit.failures.sources import (
-    KINDS,
     AnyFrame,
     SelectedRows,
     is_partitioned,

@@ -1,28 +1,29 @@
-"""Read the rows of a frame of any engine in Arrow batches, and count them batch by batch.
+"""Read the rows of a frame of any engine in Arrow batches, and reduce them to results batch by batch.
 
-An engine only has to yield Arrow batches of some columns. All arithmetic is done here and by the analyses, on
-batches and on small tables of counts, so that every engine has the same results. For example, a Dask frame of
-100 million rows is counted by workflow without loading it whole.
+An engine only has to yield Arrow batches of some columns. All arithmetic is done by partial results
+(`partial_results.py`) on batches and on small tables, so that every engine has the same results. For example,
+a Dask frame of 100 million rows is counted by workflow on the workers, and only the counts arrive here.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from toolkit import snapshots  # loaded when a cluster may be in use
 from toolkit.base.errors import InputError, SnapshotError, ToolkitError
+from toolkit.failures import partitions
+from toolkit.failures.pandas_columns import pandas_table
+from toolkit.failures.partial_results import Counts, PartialResult
+from toolkit.failures.partitions import Step, Work, applied
 from toolkit.loading.memory import memory_errors_named
-from toolkit.tables import schemas
 from toolkit.tables.arrow_input import ArrowStream, arrow_table, with_plain_types
 from toolkit.tables.schemas import UNFIT
 
@@ -38,29 +39,6 @@ _BATCH_BYTES: Final = 1 << 28
 _LONGEST: Final = 300  # characters of another error in a message
 _READ_AHEAD: Final = 4  # batches of a dataset, and files: the defaults take a gigabyte
 _MERGED_ROWS: Final = 1 << 18  # rows of counts that are merged at once
-_MERGES: Final = {"count_all": "sum", "sum": "sum", "min": "min", "max": "max"}
-
-_SCHEMAS: Final = (schemas.EVENTS, schemas.RUNS, schemas.CALLBACKS, schemas.FAILURES)
-
-
-def _kinds() -> dict[str, str]:
-    """Return "times", "texts" or "numbers" for each column that loaders write."""
-    kinds = dict.fromkeys(("first_seen_at", "gone_after", "gone_before"), "times")
-    for field in chain(*_SCHEMAS, schemas.vectors(), schemas.hits()):
-        if pa.types.is_timestamp(field.type):
-            kinds[field.name] = "times"
-        elif pa.types.is_string(field.type):
-            kinds[field.name] = "texts"
-        elif not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type)):
-            kinds[field.name] = "numbers"
-    return kinds
-
-
-KINDS: Final = _kinds()
-"""Kinds of values in the columns that loaders write, as errors name them."""
-
-Step = Callable[[pa.Table], pa.Table]
-_Wanted = dict[str, tuple[Any, str]]
 
 
 class _Partitions(Protocol):
@@ -84,6 +62,8 @@ class SelectedRows:
     schema: pa.Schema
     batches: Callable[[Sequence[str], Step], Iterator[pa.Table]]
     steps: tuple[Step, ...] = ()
+    workers: Callable[[Sequence[str], Sequence[Work]], list[pa.Table]] | None = None
+    """Reduces rows elsewhere, and returns the results."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,21 +82,8 @@ class SelectedRows:
 
     def map(self) -> Iterator[pa.Table]:
         """Yield each batch after all steps."""
-        try:
-            with memory_errors_named(
-                "reading a frame", next_step="Analyse fewer rows at once."
-            ):
-                yield from self.batches(self.names, partial(_applied, self.steps))
-        except ToolkitError:
-            raise
-        except OSError as error:
-            raise _changed_meanwhile(error) from None
-        except UNFIT as error:
-            raise InputError(
-                "reading a frame",
-                got=str(error)[:120],
-                expected="columns with values of one type each",
-            ) from None
+        with _read_errors_named():
+            yield from self.batches(self.names, partial(applied, self.steps))
 
     def table(self) -> pa.Table:
         """Return all rows as one Arrow table, which has all columns even if it is empty."""
@@ -131,17 +98,79 @@ class SelectedRows:
 
         For example, ``rows.count("workflow_url", last=("when_", "max"))``.
         """
-        wanted: _Wanted = {"count_": ([], "count_all")} | aggregates
-        merged = pa.table({})
-        waiting: list[pa.Table] = []
-        rows = 0
-        for table in self.then(partial(_aggregated, keys, wanted)).map():
-            waiting.append(table)
-            rows += table.num_rows
-            if rows > _MERGED_ROWS + 2 * merged.num_rows:
-                merged = _merged(keys, wanted, waiting)
-                waiting, rows = [merged], 0
-        return _merged(keys, wanted, waiting)
+        return self.reduce(Counts(keys, tuple(aggregates.items())))
+
+    def reduce(self, wanted: PartialResult) -> pa.Table:
+        """Return a result of all rows, which is computed per batch and merged."""
+        return reduce_together([(self, wanted)])[0]
+
+
+Request: TypeAlias = tuple[SelectedRows, PartialResult]
+"""A result of some columns of a frame."""
+
+
+def reduce_together(requests: Sequence[Request]) -> list[pa.Table]:
+    """Return several results of one frame, which is read once, with the columns of all of them.
+
+    All rows are selected from one value of `opened`. For example,
+    ``reduce_together([(rows, Counts(("workflow_url",))), (rows, DistinctValues("workflow_run_id"))])``.
+    """
+    first = requests[0][0]
+    names = list(dict.fromkeys(name for rows, _ in requests for name in rows.names))
+    works = tuple(Work(rows.names, rows.steps, wanted) for rows, wanted in requests)
+    with _read_errors_named():
+        if first.workers is not None:
+            return first.workers(names, works)
+        merging = [_Merging(work.wanted) for work in works]
+        for parts in first.batches(names, partial(_parts, works)):
+            for merged, part in zip(merging, parts, strict=True):
+                merged.add(part)
+        return [merged.result() for merged in merging]
+
+
+class _Merging:
+    """A partial result of all batches so far. It is merged when many rows wait, so that memory is bounded."""
+
+    def __init__(self, wanted: PartialResult) -> None:
+        self._wanted = wanted
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+        self._merged_rows = 0
+
+    def add(self, part: pa.Table) -> None:
+        self._waiting.append(part)
+        self._rows += part.num_rows
+        if self._rows > _MERGED_ROWS + 2 * self._merged_rows:
+            merged = self._wanted.merge(self._waiting)
+            self._waiting, self._rows = [merged], 0
+            self._merged_rows = merged.num_rows
+
+    def result(self) -> pa.Table:
+        return self._wanted.result(self._wanted.merge(self._waiting))
+
+
+def _parts(works: tuple[Work, ...], table: pa.Table) -> list[pa.Table]:
+    return [work.of_batch(table) for work in works]
+
+
+@contextmanager
+def _read_errors_named() -> Iterator[None]:
+    """Raise errors of reading as errors of this toolkit."""
+    try:
+        with memory_errors_named(
+            "reading a frame", next_step="Analyse fewer rows at once."
+        ):
+            yield
+    except ToolkitError:
+        raise
+    except OSError as error:
+        raise _changed_meanwhile(error) from None
+    except UNFIT as error:
+        raise InputError(
+            "reading a frame",
+            got=str(error)[:120],
+            expected="columns with values of one type each",
+        ) from None
 
 
 def _changed_meanwhile(error: OSError) -> SnapshotError:
@@ -168,9 +197,13 @@ def open_rows(frame: Any) -> SelectedRows | None:
     if isinstance(frame, pa.Table):
         return SelectedRows(frame.schema, partial(_table_batches, frame))
     if is_partitioned(frame):
-        empty = _pandas_table(frame._meta)  # noqa: SLF001 - Dask's own libraries read it
+        empty = pandas_table(frame._meta)  # noqa: SLF001 - Dask's own libraries read it
         schema = with_plain_types(empty).schema
-        return SelectedRows(schema, partial(_dask_batches, frame))
+        return SelectedRows(
+            schema,
+            partial(partitions.batches, frame),
+            workers=partial(partitions.reduced, frame),
+        )
     if is_relation(frame):
         schema = pa.RecordBatchReader.from_stream(frame.limit(0)).schema
         return SelectedRows(schema, partial(_duckdb_batches, frame))
@@ -211,7 +244,7 @@ def _pandas(frame: pd.DataFrame) -> SelectedRows:
     ]
     frame = frame.set_axis(names, axis=1)
     if len(set(names)) == len(names):
-        schema = _pandas_table(frame.iloc[:0]).schema
+        schema = pandas_table(frame.iloc[:0]).schema
     else:  # an error for the caller: nothing is read from it
         schema = pa.schema([(name, pa.null()) for name in names])
     return SelectedRows(schema, partial(_frame_batches, frame))
@@ -220,43 +253,7 @@ def _pandas(frame: pd.DataFrame) -> SelectedRows:
 def _frame_batches(
     frame: pd.DataFrame, names: Sequence[str], step: Step
 ) -> Iterator[pa.Table]:
-    return _table_batches(_pandas_table(frame[list(names)]), names, step)
-
-
-def _pandas_table(frame: pd.DataFrame) -> pa.Table:
-    columns = {}
-    for name in frame.columns:
-        try:
-            columns[str(name)] = _arrow(frame[name])
-        except UNFIT as error:
-            raise InputError(
-                "reading a frame",
-                got=f"column {name} with values of several types ({str(error)[:120]})",
-                expected=f"{KINDS.get(name, 'values of one type')} there",
-            ) from None
-    return pa.table(columns)
-
-
-def _arrow(column: pd.Series[Any]) -> pa.Array:
-    """Return a column as Arrow. Raise TypeError for a mixture of dates and times, which Arrow would cut."""
-    array = pa.Array.from_pandas(_plain(column))
-    if pa.types.is_date(array.type):
-        types = set(map(type, column.dropna()))
-        if len(types) > 1:
-            raise TypeError("dates and times")
-    return array
-
-
-def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a column in a type of Arrow. Intervals and periods become strings, for example "(0, 5]"."""
-    dtype: Any = column.dtype
-    if isinstance(dtype, pd.SparseDtype):
-        return column.astype(dtype.subtype)
-    if isinstance(dtype, pd.CategoricalDtype):
-        dtype = dtype.categories.dtype
-    if isinstance(dtype, pd.IntervalDtype | pd.PeriodDtype):
-        return column.astype("str")
-    return column
+    return _table_batches(pandas_table(frame[list(names)]), names, step)
 
 
 def _table_batches(
@@ -286,30 +283,6 @@ def _duckdb_batches(
     return _joined(reader, reader.schema, step)
 
 
-def _dask_batches(frame: Any, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
-    dask: Any = import_module("dask")
-    snapshots.check_versions()
-    read = dask.delayed(partial(_partition, step), pure=False, traverse=False)
-    parts = (read(part) for part in frame[list(names)].to_delayed())
-    yield from map(_aligned, dask.compute(*parts))
-
-
-def _partition(step: Step, frame: pd.DataFrame) -> pa.Table:
-    return step(with_plain_types(_pandas_table(frame)))
-
-
-def _aligned(table: pa.Table) -> pa.Table:
-    """Return a copy of a table in memory that Arrow has allocated.
-
-    The buffers of a table that arrives from another process begin anywhere. Arrow prints a warning for each
-    of them when it counts.
-    """
-    target = pa.BufferOutputStream()
-    with pa.ipc.new_stream(target, table.schema) as stream:
-        stream.write_table(table)
-    return pa.ipc.open_stream(target.getvalue()).read_all()
-
-
 def _joined(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, step: Step
 ) -> Iterator[pa.Table]:
@@ -326,26 +299,3 @@ def _joined(
             waiting, rows, size, has_yielded = [], 0, 0, True
     if waiting or not has_yielded:
         yield step(pa.Table.from_batches(waiting, schema))
-
-
-def _applied(steps: tuple[Step, ...], table: pa.Table) -> pa.Table:
-    for step in steps:
-        table = step(table)
-    return table
-
-
-def _aggregated(keys: tuple[str, ...], wanted: _Wanted, table: pa.Table) -> pa.Table:
-    grouped = table.group_by(list(keys), use_threads=False).aggregate(
-        [*wanted.values()]
-    )
-    columns = {key: grouped[key] for key in keys}
-    for name, (column, kind) in wanted.items():
-        columns[name] = grouped[f"{column}_{kind}" if column else kind]
-    return pa.table(columns)
-
-
-def _merged(keys: tuple[str, ...], wanted: _Wanted, tables: list[pa.Table]) -> pa.Table:
-    table = pa.concat_tables(tables, promote_options="permissive")
-    return _aggregated(
-        keys, {name: (name, _MERGES[kind]) for name, (_, kind) in wanted.items()}, table
-    )

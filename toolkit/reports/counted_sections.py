@@ -17,7 +17,7 @@ from toolkit.failures.calendars import WEEKDAYS, failure_calendar
 from toolkit.failures.count_plots import draw_calendar, draw_expiry, draw_matrix
 from toolkit.failures.counts import count_by, count_labels, count_matrix, count_states
 from toolkit.failures.gaps import gaps_of
-from toolkit.failures.lifetimes import expiry_bins, times_left
+from toolkit.failures.lifetimes import bins_of_failures
 from toolkit.failures.selection import select
 from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.failures.trend_plots import draw_trend
@@ -110,7 +110,7 @@ def _worst(counts: ReportCounts) -> Iterator[Section]:
 def _expiry(counts: ReportCounts) -> Iterator[Section]:
     """Return the section on expiry."""
     now, kept, clean = counts.now, counts.kept, counts.clean.value
-    bins = expiry_bins(times_left(counts.failures, counts.retention.length, now), now)
+    bins = bins_of_failures(counts.failures, counts.retention, now)
     parts: list[Part] = []
     if bins.total:
         number = counted(bins.total, "failure")

@@ -35,6 +35,7 @@ from toolkit.failures.overview import (
     new_and_gone,
     recent_failures,
 )
+from toolkit.failures.partial_results import DistinctValues, repeated_rows
 from toolkit.failures.retention import Retention
 from toolkit.failures.selection import opened, receipt_of, scanned, select
 from toolkit.failures.sources import AnyFrame, SelectedRows
@@ -122,13 +123,13 @@ def without_repeated(
     # a dataset is a snapshot
     if isinstance(frame, ds.Dataset) or "dlq_id" not in rows.names:
         return frame, 0
-    repeated = _repeated(frame, doing, name)
-    if not repeated.any():
+    ids = select(rows, ["dlq_id"], doing=doing, name=name)
+    if not repeated_rows(ids.reduce(DistinctValues("dlq_id"))):
         return frame, 0
     if isinstance(frame, pd.DataFrame):
+        repeated = _repeated(frame, doing, name)
         return frame[~repeated], int(repeated.sum())
     table = rows.table().replace_schema_metadata(rows.schema.metadata)
-    # again, because a lazy frame may be read in another order
     repeated = _repeated(table, doing, name)
     return table.filter(pa.array(~repeated)), int(repeated.sum())
 
@@ -192,9 +193,7 @@ class ReportCounts:
     @cached_property
     def expiring(self) -> list[dict[str, Any]]:
         """Return the number of failures that expire within 6 hours, 24 hours and so on."""
-        return self.clean.rows(
-            count_expiring(self.failures, self.retention.length, self.now)
-        )
+        return self.clean.rows(count_expiring(self.failures, self.retention, self.now))
 
     @property
     def is_quiet(self) -> bool:
@@ -216,7 +215,7 @@ class ReportCounts:
         """Return the failures that expire next."""
         return self.clean.rows(
             next_expiring(
-                self.failures, self.retention.length, self.now, most=CAPS["expiring"]
+                self.failures, self.retention, self.now, most=CAPS["expiring"]
             )
         )
 

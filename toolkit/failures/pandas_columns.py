@@ -1,0 +1,69 @@
+"""Convert pandas frames to Arrow tables, with errors that name the column."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from toolkit.base.errors import InputError
+from toolkit.tables import schemas
+from toolkit.tables.schemas import UNFIT
+
+_SCHEMAS: Final = (schemas.EVENTS, schemas.RUNS, schemas.CALLBACKS, schemas.FAILURES)
+
+
+def _kinds() -> dict[str, str]:
+    """Return "times", "texts" or "numbers" for each column that loaders write."""
+    kinds = dict.fromkeys(("first_seen_at", "gone_after", "gone_before"), "times")
+    for field in chain(*_SCHEMAS, schemas.vectors(), schemas.hits()):
+        if pa.types.is_timestamp(field.type):
+            kinds[field.name] = "times"
+        elif pa.types.is_string(field.type):
+            kinds[field.name] = "texts"
+        elif not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type)):
+            kinds[field.name] = "numbers"
+    return kinds
+
+
+KINDS: Final = _kinds()
+"""Kinds of values in the columns that loaders write, as errors name them."""
+
+
+def pandas_table(frame: pd.DataFrame) -> pa.Table:
+    """Return a frame as an Arrow table. Raise InputError for a column with values of several types."""
+    columns = {}
+    for name in frame.columns:
+        try:
+            columns[str(name)] = _arrow(frame[name])
+        except UNFIT as error:
+            raise InputError(
+                "reading a frame",
+                got=f"column {name} with values of several types ({str(error)[:120]})",
+                expected=f"{KINDS.get(name, 'values of one type')} there",
+            ) from None
+    return pa.table(columns)
+
+
+def _arrow(column: pd.Series[Any]) -> pa.Array:
+    """Return a column as Arrow. Raise TypeError for a mixture of dates and times, which Arrow would cut."""
+    array = pa.Array.from_pandas(_plain(column))
+    if pa.types.is_date(array.type):
+        types = set(map(type, column.dropna()))
+        if len(types) > 1:
+            raise TypeError("dates and times")
+    return array
+
+
+def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column in a type of Arrow. Intervals and periods become strings, for example "(0, 5]"."""
+    dtype: Any = column.dtype
+    if isinstance(dtype, pd.SparseDtype):
+        return column.astype(dtype.subtype)
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    if isinstance(dtype, pd.IntervalDtype | pd.PeriodDtype):
+        return column.astype("str")
+    return column

@@ -1,0 +1,156 @@
+"""Reduce the partitions of a Dask frame on the workers: the client receives results, not rows.
+
+Partial results of the partitions are merged in a tree, so that no worker merges all of them:
+
+    partition ─┐
+    partition ─┼─ merge ─┐
+    partition ─┘         ├─ merge ── result ── client
+    partition ─┬─ merge ─┘
+    partition ─┘
+
+The different values of a column can be as many as the rows. Each partition therefore divides them by a hash,
+and each part is merged and counted separately. Only numbers arrive at the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from toolkit import snapshots  # loaded when a cluster may be in use
+from toolkit.failures.pandas_columns import pandas_table
+from toolkit.failures.partial_results import DistinctValues, PartialResult
+from toolkit.tables.arrow_input import with_plain_types
+
+Step = Callable[[pa.Table], pa.Table]
+
+_FAN_IN: Final = 8
+"""Partial results that one task merges: wide trees have few tasks, narrow ones need less memory each."""
+
+_MOST_BUCKETS: Final = 64
+"""Parts of different values. There is a task per partition and part, so they are few."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each batch is reduced to: some columns, the steps before, and a partial result."""
+
+    names: Sequence[str]
+    steps: tuple[Step, ...]
+    wanted: PartialResult
+
+    def of_batch(self, table: pa.Table) -> pa.Table:
+        """Return the partial result of a batch, which may have further columns."""
+        return self.wanted.of_batch(applied(self.steps, table.select(self.names)))
+
+
+def applied(steps: tuple[Step, ...], table: pa.Table) -> pa.Table:
+    """Return a table after all steps."""
+    for step in steps:
+        table = step(table)
+    return table
+
+
+def batches(frame: Any, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
+    """Yield each partition of a Dask frame after a step, which runs on the workers."""
+    dask: Any = import_module("dask")
+    parts = _delayed(frame, names, partial(_partition, step))
+    yield from map(_unpacked, dask.compute(*parts))
+
+
+def reduced(frame: Any, names: Sequence[str], works: Sequence[Work]) -> list[pa.Table]:
+    """Return the results of all partitions, which are read once and merged on the workers."""
+    dask: Any = import_module("dask")
+    parts = _delayed(frame, names, partial(_partial_results, works))
+    results = [
+        _merged(dask, work.wanted, [part[position] for part in parts])
+        for position, work in enumerate(works)
+    ]
+    return [_unpacked(result) for result in dask.compute(*results)]
+
+
+def _delayed(frame: Any, names: Sequence[str], read: Callable[..., Any]) -> list[Any]:
+    """Return a task per partition."""
+    dask: Any = import_module("dask")
+    snapshots.check_versions()
+    task = dask.delayed(read, pure=False, traverse=False)
+    return [task(part) for part in frame[list(names)].to_delayed()]
+
+
+def _merged(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
+    """Return the task of a result, at the root of a tree of tasks."""
+    result = dask.delayed(partial(_result, wanted), pure=False)
+    if not isinstance(wanted, DistinctValues):
+        return result(_tree(dask, wanted, parts))
+    buckets = min(-(-len(parts) // _FAN_IN), _MOST_BUCKETS)
+    split = dask.delayed(partial(_split, wanted, buckets), pure=False, nout=buckets)
+    divided = [split(part) for part in parts]
+    counts = [
+        result(_tree(dask, wanted, [part[bucket] for part in divided]))
+        for bucket in range(buckets)
+    ]
+    return dask.delayed(partial(_total, wanted), pure=False)(counts)
+
+
+def _tree(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
+    """Return the task that merges all parts, `_FAN_IN` at once."""
+    merge = dask.delayed(partial(_merge, wanted), pure=False)
+    while True:
+        parts = [
+            merge(parts[start : start + _FAN_IN])
+            for start in range(0, len(parts), _FAN_IN)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+
+
+def _merge(wanted: PartialResult, parts: Sequence[bytes]) -> bytes:
+    return _packed(wanted.merge([_unpacked(part) for part in parts]))
+
+
+def _result(wanted: PartialResult, merged: bytes) -> bytes:
+    return _packed(wanted.result(_unpacked(merged)))
+
+
+def _split(wanted: DistinctValues, number: int, part: bytes) -> list[bytes]:
+    return [_packed(divided) for divided in wanted.split(_unpacked(part), number)]
+
+
+def _total(wanted: DistinctValues, results: Sequence[bytes]) -> bytes:
+    return _packed(wanted.total([_unpacked(result) for result in results]))
+
+
+def _partial_results(works: Sequence[Work], frame: pd.DataFrame) -> list[bytes]:
+    table = _table(frame)
+    return [_packed(work.of_batch(table)) for work in works]
+
+
+def _partition(step: Step, frame: pd.DataFrame) -> bytes:
+    return _packed(step(_table(frame)))
+
+
+def _table(frame: pd.DataFrame) -> pa.Table:
+    return with_plain_types(pandas_table(frame))
+
+
+def _packed(table: pa.Table) -> bytes:
+    """Return a table as compressed bytes: bodies and headers shrink to a fraction on their way.
+
+    The buffers of a pickled table begin anywhere in memory when they arrive, and Arrow prints a warning for
+    each of them. In a stream, they are aligned.
+    """
+    target = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(target, table.schema, options=options) as stream:
+        stream.write_table(table)
+    return target.getvalue().to_pybytes()
+
+
+def _unpacked(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()
