@@ -42,7 +42,7 @@ def _rows(count: int, seed: int = 3) -> pa.Table:
     return pa.table(
         {
             "id": ids.where(ids != "1", None),
-            "kind": random.choice(["a", "b", None], count),
+            "kind": random.choice(np.array(["a", "b", None], dtype=object), count),
             "number": random.integers(0, 9, count),
         }
     )
@@ -77,9 +77,11 @@ def test_workers_return_the_results_of_one_reading() -> None:
 
     def read(number: int) -> pd.DataFrame:
         readings.append(number)
-        return table.slice(number * 20, 20).to_pandas()
+        part: pd.DataFrame = table.slice(number * 20, 20).to_pandas()
+        return part
 
-    frame = dask.dataframe.from_map(read, range(20), meta=table.slice(0, 0).to_pandas())
+    frames: Any = dask.dataframe
+    frame = frames.from_map(read, range(20), meta=table.slice(0, 0).to_pandas())
     results = {}
     with dask.config.set(scheduler="synchronous"):
         for engine, given in (("dask", frame), ("arrow", table)):
@@ -138,7 +140,8 @@ def test_a_report_brings_results_to_the_client_and_no_columns(
     for count in (500, 4_000):
         failures = _failures(count)
         groups = tk.group_failures(failures)
-        frame = dask.dataframe.from_pandas(
+        frames: Any = dask.dataframe
+        frame = frames.from_pandas(
             groups.assign(failures).drop(columns="error"), npartitions=3, sort=False
         )
         reduced = partitions.reduced

@@ -149,7 +149,8 @@ def _packed(table: pa.Table) -> bytes:
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(target, table.schema, options=options) as stream:
         stream.write_table(table)
-    return target.getvalue().to_pybytes()
+    packed: bytes = target.getvalue().to_pybytes()
+    return packed
 
 
 def _unpacked(data: bytes) -> pa.Table:
