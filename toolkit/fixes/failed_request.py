@@ -1,0 +1,326 @@
+"""Read the request of a failed delivery from an entry of the DLQ, and find the secrets in it.
+
+Everything that was masked when the failure was loaded, and everything in the body that looks like a secret,
+is replaced by a `Placeholder` when the request is shown. For example, the header ``Authorization: [masked
+len=42 tag=5d1c09ab]`` has the placeholder ``FILL_IN_AUTHORIZATION``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+import pandas as pd
+
+from toolkit.base.arguments import wrong
+from toolkit.base.errors import InputError
+from toolkit.drawing.wording import counted, frame_table
+from toolkit.fixes import request_code
+from toolkit.fixes.placeholders import Placeholder, Variables, mask_body
+from toolkit.fixes.request_code import ShownRequest
+from toolkit.secrets.names import normalise_header
+from toolkit.secrets.redaction import Redactor, visible
+from toolkit.service.signatures import SIGNATURE_HEADERS
+from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.frames import checked_frame
+from toolkit.tables.text import base64_bytes
+
+_DOING: Final = "reproducing a failure"
+_COLUMNS: Final = ("dlq_id", "workflow_url", "headers", "body")
+
+# of one connection, or computed by each client (RFC 9110, section 7.6.1)
+_OF_THE_CONNECTION: Final = frozenset(
+    {"connection", "content-length", "host", "keep-alive", "te", "trailer"}
+    | {"transfer-encoding", "upgrade"}
+)
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# visible characters, spaces and tabs of Latin-1: no line break can add another header
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FailedRequest:
+    r"""The request of a failed delivery; made by `reproduce`.
+
+    Attributes
+    ----------
+    dlq_id : str
+        Id of the entry in the DLQ.
+    method : str
+        Method of the request, for example ``"POST"``.
+    url : str
+        Address of the destination. Values that were masked when the failure was loaded are masked.
+    headers : tuple of (str, str)
+        Headers of the delivery as pairs of name and value, in the order of the entry, without headers of the
+        connection (for example ``Content-Length``) and without the signature, which has expired.
+    body : bytes
+        The exact body, base64 decoded.
+    status : int or None
+        Recorded status of the response.
+    error : str or None
+        Recorded error, as the column `error` shows it.
+    left_out : tuple of str
+        Names of headers that HTTP does not allow, for example with a line break in the value.
+
+    Examples
+    --------
+    >>> failure = {"dlq_id": "dlq_1", "workflow_url": "https://shop.example/pay", "body": '{"order": 7}',
+    ...            "headers": '{"Authorization": ["[masked len=9 tag=5d1c09ab]"]}'}
+    >>> request = reproduce(pd.Series(failure))
+    >>> request
+    FailedRequest(POST https://shop.example/pay, 1 header, 12 bytes; to fill in: FILL_IN_AUTHORIZATION)
+    >>> print(request.to_curl())
+    curl --request POST --globoff --path-as-is --url https://shop.example/pay \
+      --header 'Authorization: '"${FILL_IN_AUTHORIZATION:?}" \
+      --header 'Content-Type:' \
+      --data-raw '{"order": 7}'
+    """
+
+    dlq_id: str
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    status: int | None = None
+    error: str | None = None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        """Return the values that code does not show, in the order of the request."""
+        shown = self.shown
+        everything = [shown.url, *(parts for _, parts in shown.headers), shown.body]
+        found = [part for part in chain(*everything) if isinstance(part, Placeholder)]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def shown(self) -> ShownRequest:
+        """Return the request in parts that may be shown."""
+        redact, variables = Redactor(), Variables()
+        headers = tuple(
+            (name, variables.divide(redact.header(name, value), name, f"header {name}"))
+            for name, value in self.headers
+        )
+        text = body_text(self.body)
+        is_binary = text is None
+        if text is None:
+            text = self.body.decode("latin-1")
+        return ShownRequest(
+            dlq_id=self.dlq_id,
+            method=self.method,
+            url=variables.divide(redact.url(self.url), "url", "address"),
+            headers=headers,
+            body=variables.divide(mask_body(text, redact), "body", "body"),
+            is_binary=is_binary,
+            outcome=redact.text(self._outcome()),
+        )
+
+    def _outcome(self) -> str:
+        """Return a sentence about the recorded response."""
+        response = self.error or "no error message"
+        if self.status is not None:
+            response = f"status {self.status}, {response}"
+        return visible(f"Delivery {self.dlq_id} failed: {response}")
+
+    def to_curl(self) -> str:
+        r"""Return a command for a POSIX shell that sends the request with curl.
+
+        Fill in the variables before you run it: without them, the shell stops and names the first one.
+
+        Examples
+        --------
+        >>> failure = {"dlq_id": "dlq_1", "workflow_url": "https://shop.example/pay", "body": "",
+        ...            "headers": "{}"}
+        >>> print(reproduce(pd.Series(failure)).to_curl())
+        curl --request POST --globoff --path-as-is --url https://shop.example/pay \
+          --header 'Content-Type:' \
+          --data-raw ''
+        """
+        return request_code.curl_command(self.shown)
+
+    def to_python(self) -> str:
+        """Return a program that sends the request with requests, and prints the response.
+
+        Examples
+        --------
+        >>> failure = {"dlq_id": "dlq_1", "workflow_url": "https://shop.example/pay", "body": "{}",
+        ...            "headers": "{}"}
+        >>> print(reproduce(pd.Series(failure)).to_python().splitlines()[0])
+        import requests
+        """
+        return request_code.python_program(self.shown)
+
+    def to_pytest(self) -> str:
+        """Return a test file that sends the request to your application, and expects a success.
+
+        The test sends to ``http://localhost:3000``, or to the address in the variable ``APPLICATION``, with
+        the path of the original request. It fails until the application responds with a status below 300.
+
+        Examples
+        --------
+        >>> failure = {"dlq_id": "dlq_1", "workflow_url": "https://shop.example/pay", "body": "{}",
+        ...            "headers": "{}"}
+        >>> "def test_" in reproduce(pd.Series(failure)).to_pytest()
+        True
+        """
+        return request_code.pytest_file(self.shown)
+
+    def __repr__(self) -> str:
+        url = visible(Redactor().url(self.url))
+        headers = counted(len(self.headers), "header")
+        described = f"{visible(self.method)} {url}, {headers}, {len(self.body):,} bytes"
+        variables = [placeholder.variable for placeholder in self.placeholders]
+        if variables:
+            described += f"; to fill in: {', '.join(variables)}"
+        return f"FailedRequest({described})"
+
+    def _repr_html_(self) -> str:
+        redact = Redactor()
+        rows = [
+            (name, redact.displayed_header(name, value)) for name, value in self.headers
+        ]
+        table = pd.DataFrame(rows, columns=["header", "value"], dtype="str")
+        return frame_table(repr(self), table)
+
+
+def reproduce(failure: pd.Series[Any] | FrameLike) -> FailedRequest:
+    """Return the exact request of a failed delivery, to run it again or to write a test.
+
+    Nothing is sent. To send the request to an application on this machine, use `replay_failure`.
+
+    Parameters
+    ----------
+    failure : pandas.Series or frame
+        One row of a frame from `load_failures` or `read_snapshot`, or a frame with one row. Required:
+        `dlq_id`, `workflow_url`, `headers` and `body`; used if present: `url`, `method`, `body_base64`,
+        `response_status`, `error`.
+
+    Returns
+    -------
+    FailedRequest
+        Method, address, headers and body. `.to_curl()`, `.to_python()` and `.to_pytest()` return code with
+        placeholders for secrets.
+
+    Raises
+    ------
+    InputError
+        If it is not exactly one row, a column is missing, or the row has no address.
+
+    Examples
+    --------
+    >>> failure = {"dlq_id": "dlq_1", "workflow_url": "https://shop.example/pay", "body": "{}",
+    ...            "headers": '{"Content-Type": ["application/json"]}'}
+    >>> reproduce(pd.Series(failure)).headers
+    (('Content-Type', 'application/json'),)
+    """
+    return request_of(_one_row(failure))
+
+
+def request_of(row: dict[str, Any]) -> FailedRequest:
+    """Return the request of a row, given as a dict of columns."""
+    url = _text(row, "url") or _text(row, "workflow_url")
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise InputError(
+            _DOING,
+            got=f"the address {url[:80]!r} of {_text(row, 'dlq_id')!r}",
+            expected="an http or https address",
+        )
+    headers, left_out = _sendable_headers(_text(row, "headers"))
+    status = row.get("response_status")
+    return FailedRequest(
+        dlq_id=_text(row, "dlq_id"),
+        method=_method(_text(row, "method")),
+        url=url,
+        headers=headers,
+        body=body_of(row, "body"),
+        status=None if _is_missing(status) else int(str(status)),
+        error=_text(row, "error") or None,
+        left_out=left_out,
+    )
+
+
+def body_of(row: dict[str, Any], column: str) -> bytes:
+    """Return the bytes of a body: of the column, or of the column of base64 if the body is not UTF-8."""
+    encoded = _text(row, f"{column}_base64")
+    if encoded:
+        decoded = base64_bytes(encoded)
+        if decoded is not None:
+            return decoded
+    return _text(row, column).encode("utf-8", "surrogatepass")
+
+
+def body_text(body: bytes) -> str | None:
+    """Return the text of a body, or None if it is not UTF-8 or contains a null character."""
+    if b"\0" in body:
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _one_row(failure: Any) -> dict[str, Any]:
+    if isinstance(failure, pd.Series):
+        failure = failure.to_frame().T
+    frame = checked_frame("failure", failure, *_COLUMNS)
+    if len(frame) != 1:
+        raise wrong(
+            "failure",
+            failure,
+            f"one row, and not {counted(len(frame), 'row')}",
+            "Choose one, for example failures.iloc[0].",
+        )
+    return {str(name): value for name, value in frame.iloc[0].items()}
+
+
+def _text(row: dict[str, Any], column: str) -> str:
+    """Return the text of a column, or an empty string if it is missing."""
+    value = row.get(column)
+    if _is_missing(value):
+        return ""
+    return str(value)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (pd.api.types.is_scalar(value) and bool(pd.isna(value)))
+
+
+def _method(stated: str) -> str:
+    """Return the method, which is POST unless the entry has another."""
+    if _TOKEN.fullmatch(stated):
+        return stated.upper()
+    return "POST"
+
+
+def _sendable_headers(
+    text: str,
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Return the headers of the delivery that can be sent again, and the names of invalid ones."""
+    sendable: list[tuple[str, str]] = []
+    invalid: list[str] = []
+    for name, value in _header_pairs(text):
+        if normalise_header(name) in (*_OF_THE_CONNECTION, *SIGNATURE_HEADERS):
+            continue
+        if _TOKEN.fullmatch(name) and _HEADER_VALUE.fullmatch(value):
+            sendable.append((name, value))
+        else:
+            invalid.append(name)
+    return tuple(sendable), tuple(dict.fromkeys(invalid))
+
+
+def _header_pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each value of a header map with the name."""
+    try:
+        headers = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        headers = {}
+    if not isinstance(headers, dict):
+        return
+    for name, values in headers.items():
+        listed = values if isinstance(values, list) else [values]
+        yield from ((name, value) for value in listed if isinstance(value, str))
