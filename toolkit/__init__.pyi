@@ -21,6 +21,8 @@ from toolkit.filters.logs import EventFilter as EventFilter
 from toolkit.filters.logs import RunFilter as RunFilter
 from toolkit.filters.metadata import parse as parse_filter  # noqa: F401 - exported
 from toolkit.filters.query import VectorQuery as VectorQuery
+from toolkit.fixes.failed_request import reproduce as reproduce
+from toolkit.fixes.replaying import replay_failure as replay_failure
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver
 from toolkit.loading.callbacks import load_callbacks as load_callbacks
 from toolkit.loading.failures import iter_failures as iter_failures

@@ -8,17 +8,18 @@ len=42 tag=5d1c09ab]`` has the placeholder ``FILL_IN_AUTHORIZATION``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 import pandas as pd
 
-from toolkit.base.arguments import wrong
+from toolkit.base.arguments import mapping, wrong
 from toolkit.base.errors import InputError
+from toolkit.base.own_tokens import MASK
 from toolkit.drawing.wording import counted, frame_table
 from toolkit.fixes import request_code
 from toolkit.fixes.placeholders import Placeholder, Variables, mask_body
@@ -38,6 +39,8 @@ _OF_THE_CONNECTION: Final = frozenset(
     {"connection", "content-length", "host", "keep-alive", "te", "trailer"}
     | {"transfer-encoding", "upgrade"}
 )
+_HEADER_MAP: Final = msgspec.json.Decoder(dict[str, list[str]])
+# signs of a token (RFC 9110, section 5.6.2)
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # visible characters, spaces and tabs of Latin-1: no line break can add another header
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -101,6 +104,10 @@ class FailedRequest:
     @property
     def shown(self) -> ShownRequest:
         """Return the request in parts that may be shown."""
+        return self._divided()[0]
+
+    def _divided(self) -> tuple[ShownRequest, dict[str, str]]:
+        """Return the request in parts, and the variable of each mask."""
         redact, variables = Redactor(), Variables()
         headers = tuple(
             (name, variables.divide(redact.header(name, value), name, f"header {name}"))
@@ -110,7 +117,7 @@ class FailedRequest:
         is_binary = text is None
         if text is None:
             text = self.body.decode("latin-1")
-        return ShownRequest(
+        shown = ShownRequest(
             dlq_id=self.dlq_id,
             method=self.method,
             url=variables.divide(redact.url(self.url), "url", "address"),
@@ -119,6 +126,64 @@ class FailedRequest:
             is_binary=is_binary,
             outcome=redact.text(self._outcome()),
         )
+        return shown, variables.by_mask
+
+    def fill_in(self, secrets: Mapping[str, str | None]) -> FailedRequest:
+        """Return the request with values in place of masks.
+
+        Only masks of the frame have to be filled in: a secret of the body that code does not show is part of
+        `body`. A header for which the value is None is left out.
+
+        Parameters
+        ----------
+        secrets : mapping of str to str or None
+            Values by variable, for example ``{"FILL_IN_AUTHORIZATION": "Bearer …"}``.
+
+        Raises
+        ------
+        InputError
+            If a value is missing. The error names the variables.
+
+        Examples
+        --------
+        >>> failure = {"dlq_id": "dlq_1", "workflow_url": "https://shop.example/pay", "body": "{}",
+        ...            "headers": '{"X-Key": ["[masked len=4 tag=5d1c09ab]"]}'}
+        >>> reproduce(pd.Series(failure)).fill_in({"FILL_IN_X_KEY": "open"}).headers
+        (('X-Key', 'open'),)
+        """
+        secrets = mapping("secrets", secrets)
+        variables = self._variables()
+        missing = sorted(set(variables.values()) - secrets.keys())
+        if missing:
+            raise InputError(
+                "filling in a request",
+                got=f"no value for {', '.join(missing)}",
+                expected="the values that were masked when the failure was loaded",
+                next_step=f"Pass secrets={{{missing[0]!r}: …}}, or None to leave the header out.",
+            )
+        values = {mask: secrets[variable] for mask, variable in variables.items()}
+        # Latin-1 has one character per byte, so that bodies that are not UTF-8 stay exact
+        body = _filled(self.body.decode("latin-1"), values) or ""
+        headers = [(name, _filled(value, values)) for name, value in self.headers]
+        return replace(
+            self,
+            url=_filled(self.url, values) or self.url,
+            headers=tuple(
+                (name, value) for name, value in headers if value is not None
+            ),
+            body=body.encode("latin-1", "replace"),
+        )
+
+    def _variables(self) -> dict[str, str]:
+        """Return the masks that the frame contains, each with the variable of the value."""
+        raw = [self.url, *(value for _, value in self.headers)]
+        raw.append(self.body.decode("latin-1"))
+        contained = set(chain.from_iterable(map(MASK.findall, raw)))
+        return {
+            mask: variable
+            for mask, variable in self._divided()[1].items()
+            if mask in contained
+        }
 
     def _outcome(self) -> str:
         """Return a sentence about the recorded response."""
@@ -224,7 +289,7 @@ def reproduce(failure: pd.Series[Any] | FrameLike) -> FailedRequest:
 def request_of(row: dict[str, Any]) -> FailedRequest:
     """Return the request of a row, given as a dict of columns."""
     url = _text(row, "url") or _text(row, "workflow_url")
-    if urlsplit(url).scheme not in ("http", "https"):
+    if url.partition("://")[0].lower() not in ("http", "https"):
         raise InputError(
             _DOING,
             got=f"the address {url[:80]!r} of {_text(row, 'dlq_id')!r}",
@@ -297,6 +362,16 @@ def _method(stated: str) -> str:
     return "POST"
 
 
+def _filled(text: str, values: Mapping[str, str | None]) -> str | None:
+    """Return text with values in place of masks. Return None if a value in it is None."""
+    for mask in MASK.findall(text):
+        value = values[mask]
+        if value is None:
+            return None
+        text = text.replace(mask, value)
+    return text
+
+
 def _sendable_headers(
     text: str,
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
@@ -315,12 +390,8 @@ def _sendable_headers(
 
 def _header_pairs(text: str) -> Iterator[tuple[str, str]]:
     """Yield each value of a header map with the name."""
-    try:
-        headers = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        headers = {}
-    if not isinstance(headers, dict):
-        return
+    headers: dict[str, list[str]] = {}
+    with suppress(msgspec.DecodeError, RecursionError):
+        headers = _HEADER_MAP.decode(text or "{}")
     for name, values in headers.items():
-        listed = values if isinstance(values, list) else [values]
-        yield from ((name, value) for value in listed if isinstance(value, str))
+        yield from ((name, value) for value in values)

@@ -45,6 +45,8 @@ class Variables:
     """
 
     def __init__(self) -> None:
+        self.by_mask: dict[str, str] = {}
+        """The variable of each mask; for a mask in several places, the first one."""
         self._masks: dict[str, list[str]] = {}
 
     def divide(self, masked: str, label: str, place: str) -> Parts:
@@ -53,7 +55,9 @@ class Variables:
         end = 0
         for match in MASK.finditer(masked):
             parts.append(masked[end : match.start()])
-            parts.append(Placeholder(self._variable(label, match[0]), place))
+            variable = self._variable(label, match[0])
+            self.by_mask.setdefault(match[0], variable)
+            parts.append(Placeholder(variable, place))
             end = match.end()
         parts.append(masked[end:])
         return tuple(part for part in parts if part)
@@ -80,14 +84,20 @@ def _mask_base64(encoded: str, redact: Redactor, depth: int = 1) -> str:
     For example, a step of a workflow is base64 of JSON, and the result of the step can contain a token.
     """
     decoded = base64_bytes(encoded.replace("\\/", "/").rstrip("="))
-    if decoded is None:
-        return encoded
-    text = decoded.decode("utf-8", "replace")
-    searched = redact.text(text)
-    if searched == text and depth < _DEEPEST:
-        searched = _BASE64.sub(
-            lambda run: _mask_base64(run[0], redact, depth + 1), text
-        )
-    if searched == text:
-        return encoded
-    return redact.mask(encoded)
+    try:
+        text = (decoded or b"").decode()
+    except UnicodeDecodeError:
+        return encoded  # a word or an image, for example
+    if _has_secret(text, redact, depth):
+        return redact.mask(encoded)
+    return encoded
+
+
+def _has_secret(text: str, redact: Redactor, depth: int) -> bool:
+    if redact.text(text) != text:
+        return True
+    if depth == _DEEPEST:
+        return False
+    return text != _BASE64.sub(
+        lambda run: _mask_base64(run[0], redact, depth + 1), text
+    )

@@ -7,10 +7,12 @@ variable of the environment, which the reader fills in.
 from __future__ import annotations
 
 import base64
+import re
 import shlex
+import textwrap
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from toolkit.base.python_code import Code, fill, joined, literal
 from toolkit.fixes.placeholders import Parts, Placeholder
@@ -18,6 +20,7 @@ from toolkit.fixes.placeholders import Parts, Placeholder
 # Linux accepts 131,072 bytes per argument of a program.
 _LONGEST_ARGUMENT: Final = 100_000
 _BASE64_LINE: Final = 76
+_HOST: Final = re.compile(r"\A[^/?#]*")
 
 
 class ShownRequest(NamedTuple):
@@ -37,6 +40,31 @@ class ShownRequest(NamedTuple):
         return any(isinstance(part, Placeholder) for part in self.body)
 
     @property
+    def encoding(self) -> str:
+        """Return the encoding of the characters of the body."""
+        if self.is_binary:
+            return "latin-1"
+        return "utf-8"
+
+    @property
+    def visible_body(self) -> bytes:
+        """Return the bytes of the body that may be shown."""
+        text = "".join(part for part in self.body if isinstance(part, str))
+        return text.encode(self.encoding, "surrogatepass")
+
+    @property
+    def fits_argument(self) -> bool:
+        """Return True if the body can be an argument of a program."""
+        return not self.is_binary and len(self.visible_body) < _LONGEST_ARGUMENT
+
+    @property
+    def has_placeholders(self) -> bool:
+        """Return True if any value is not shown."""
+        values = [value for _, value in self.headers]
+        parts = chain(self.url, self.body, *values)
+        return any(isinstance(part, Placeholder) for part in parts)
+
+    @property
     def names_content_type(self) -> bool:
         """Return True if the request has a header Content-Type."""
         return any(name.lower() == "content-type" for name, _ in self.headers)
@@ -44,21 +72,16 @@ class ShownRequest(NamedTuple):
 
 def curl_command(request: ShownRequest) -> str:
     """Return a command for a POSIX shell that sends the request with curl."""
-    arguments = [f"--request {shlex.quote(request.method)} --globoff --path-as-is"]
-    arguments[0] += f" --url {_shell(request.url)}"
-    arguments += [
-        f"--header {_shell(_header_line(name, value))}"
-        for name, value in request.headers
+    method, url = shlex.quote(request.method), _shell(request.url)
+    arguments = [
+        # without globs and shortened paths, curl sends the address as it is written
+        f"--request {method} --globoff --path-as-is --url {url}",
+        *(f"--header {_header_line(name, value)}" for name, value in request.headers),
     ]
     if not request.names_content_type:
         # curl would add the type of a form
         arguments.append("--header 'Content-Type:'")
-    data = "".join(part for part in request.body if isinstance(part, str))
-    is_argument = (
-        not request.is_binary
-        and len(data.encode("utf-8", "replace")) < _LONGEST_ARGUMENT
-    )
-    if is_argument:
+    if request.fits_argument:
         # unlike --data-binary, --data-raw does not read a file if the body begins with @
         arguments.append(f"--data-raw {_shell(request.body)}")
         return _command(arguments)
@@ -67,11 +90,8 @@ def curl_command(request: ShownRequest) -> str:
         arguments.append('--data-binary "@${FILL_IN_BODY_FILE:?}"')
         return _command(arguments)
     arguments.append("--data-binary @-")
-    encoded = base64.b64encode(_raw_body(request, data)).decode()
-    lines = [
-        encoded[start : start + _BASE64_LINE]
-        for start in range(0, len(encoded), _BASE64_LINE)
-    ]
+    encoded = base64.b64encode(request.visible_body).decode()
+    lines = textwrap.wrap(encoded, _BASE64_LINE)
     return "\n".join(["base64 -d <<'END' |", *lines, "END", _command(arguments)])
 
 
@@ -118,11 +138,11 @@ def _command(arguments: Sequence[str]) -> str:
     return "curl " + " \\\n  ".join(arguments)
 
 
-def _header_line(name: str, value: Parts) -> Parts:
+def _header_line(name: str, value: Parts) -> str:
     """Return a header as curl reads it: an empty value is written with a semicolon."""
     if not value:
-        return (f"{name};",)
-    return (f"{name}: ", *value)
+        return shlex.quote(f"{name};")
+    return _shell((f"{name}: ", *value))
 
 
 def _shell(parts: Parts) -> str:
@@ -140,15 +160,8 @@ def _shell(parts: Parts) -> str:
     return "".join(words) or "''"
 
 
-def _raw_body(request: ShownRequest, data: str) -> bytes:
-    if request.is_binary:
-        return data.encode("latin-1")
-    return data.encode("utf-8", "surrogatepass")
-
-
 def _imports(request: ShownRequest) -> list[Code]:
-    everything = [request.url, request.body, *(value for _, value in request.headers)]
-    if any(isinstance(part, Placeholder) for parts in everything for part in parts):
+    if request.has_placeholders:
         return [Code("import os"), Code(""), Code("import requests")]
     return [Code("import requests")]
 
@@ -207,22 +220,31 @@ def _expression(part: str | Placeholder) -> Code:
 
 def _bytes(request: ShownRequest) -> Code:
     """Return a Python expression of the body as bytes."""
-    encoding = "utf-8"
-    if request.is_binary:
-        encoding = "latin-1"
     return fill(
         "({text}).encode({encoding}, {errors})",
         text=_text(request.body),
-        encoding=encoding,
+        encoding=request.encoding,
         errors="surrogatepass",
     )
 
 
 def _path(url: Parts) -> Parts:
     """Return the path and query of an address in parts, without scheme and host."""
-    first = url[0]
-    if not isinstance(first, str):
-        return url
-    parts = urlsplit(first)
-    after_host = first.partition("://")[2][len(parts.netloc) :]
-    return tuple(part for part in (after_host, *url[1:]) if part)
+    # Each placeholder is one null character, which no address contains.
+    marked = "".join(part if isinstance(part, str) else "\0" for part in url)
+    path = after_host(marked)
+    placeholders = [part for part in url if isinstance(part, Placeholder)]
+    # the others are in the host, for example a user and password
+    of_path = iter(placeholders[len(placeholders) - path.count("\0") :])
+    pieces = [piece for piece in re.split("(\0)", path) if piece]
+    return tuple(next(of_path) if piece == "\0" else piece for piece in pieces)
+
+
+def after_host(url: str) -> str:
+    """Return an address without scheme and host, as it is written.
+
+    >>> after_host("https://[masked len=6 tag=75f3361f]@shop.example/pay?a=1")
+    '/pay?a=1'
+    """
+    after_scheme = url.partition("://")[2]
+    return _HOST.sub("", after_scheme, count=1)
