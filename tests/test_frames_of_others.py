@@ -248,6 +248,12 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
             frame, {"response_status": "500"}
         ).reset_index(drop=True),
     ),
+    "replay_failure": (
+        "failures",
+        lambda frame, _: tk.replay_failure(
+            frame, "http://127.0.0.1:9", progress=False
+        ).frame["outcome"],
+    ),
     "find_similar_failures": (
         "failures",
         lambda frame, _: tk.find_similar_failures(frame, frame).frame,

@@ -395,6 +395,20 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "now": None,
         }
     ],
+    "replay_failure": lambda w: [
+        {
+            "failures": w.failures[:2],
+            "to": "http://127.0.0.1:9",
+            "keys": None,
+            "secrets": {},
+            "per_group": 1,
+            "confirm": None,
+            "signed_url": None,
+            "timeout": "1s",
+            "progress": False,
+        }
+    ],
+    "reproduce": lambda w: [{"failure": w.failures[:1]}],
     "find_similar_failures": lambda w: [
         {
             "failures": w.failures[:20],

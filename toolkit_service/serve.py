@@ -109,6 +109,7 @@ def run(
             allowed=options.allow_destination,
             max_message=options.max_message,
             prefix=f"{options.dialect.title()}-",
+            drop_unknown_steps=options.drop_unknown_steps,
         )
         app = build_app(queue, registry, token, interception=interception)
         _serve(app, registry, listening, token_file, options)

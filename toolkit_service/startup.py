@@ -78,6 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     text = "prefix of headers of messages whose publish used no prefix (service)"
     add("--dialect", text, choices=("service", "upstash"), default="service")
+    text = (
+        "accept steps of runs that were not started here, and drop them: for an application whose failed "
+        "steps you replay"
+    )
+    add("--drop-unknown-steps", text, action="store_true")
     text = f"time limit for receiving a request ({REQUEST_TIMEOUT:g})"
     limits = _number(float, 0.01, 86_400, " seconds")
     add(

@@ -292,3 +292,39 @@ def test_with_signing_keys_unsigned_requests_are_refused(
             == "RUN_SUCCESS"
         )
         assert signed.account()["finished"][triggered["workflowRunId"]]["sum"] == 28
+
+
+def test_a_replayed_step_runs_alone(
+    app: Application,
+    running: LocalService,
+    http: httpx.Client,
+    tmp_path: Path,
+    wait_for: Wait,
+) -> None:
+    """The application of another queue accepts the signed request as the step that failed.
+
+    While the desk is closed it fails in the same way; then the step succeeds. The queue of the failure does
+    not change.
+    """
+    run_id, entry = fail(app, http, wait_for)
+    service = tk.connect(queue_url=running.url, queue_token=running.token)
+    failures = tk.load_failures(service, progress=False)
+    failure = failures[failures["workflow_run_id"] == run_id]
+    names = ("QSTASH_CURRENT_SIGNING_KEY", "QSTASH_NEXT_SIGNING_KEY")
+    with LocalService(dialect="upstash", drop_unknown_steps=True) as bench:
+        keys = dict(zip(names, bench.signing_keys, strict=True))
+        with application(bench, tmp_path / "log", **keys) as local:
+            replay = {"keys": list(bench.signing_keys), "progress": False}
+            unsigned = tk.replay_failure(failure, local.url, progress=False)
+            assert unsigned.frame["outcome"].tolist() == ["another failure"]
+            local.desk("closed")
+            closed = tk.replay_failure(failure, local.url, **replay)
+            assert closed.frame["outcome"].tolist() == ["same failure"]
+            local.desk("open")
+            opened = tk.replay_failure(failure, local.url, **replay)
+            assert opened.frame["outcome"].tolist() == ["succeeded"]
+            assert local.ran(run_id) == ["book", "book"]
+    (unchanged,) = http.get(
+        "/v2/workflows/dlq", params={"workflowRunId": run_id}
+    ).json()["messages"]
+    assert unchanged == entry

@@ -132,7 +132,7 @@ class FailedRequest:
         """Return the request with values in place of masks.
 
         Only masks of the frame have to be filled in: a secret of the body that code does not show is part of
-        `body`. A header for which the value is None is left out.
+        `body`. If the value of a header is None, the header is left out.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ class FailedRequest:
         >>> reproduce(pd.Series(failure)).fill_in({"FILL_IN_X_KEY": "open"}).headers
         (('X-Key', 'open'),)
         """
-        secrets = mapping("secrets", secrets)
+        secrets = checked_secrets(secrets)
         variables = self._variables()
         missing = sorted(set(variables.values()) - secrets.keys())
         if missing:
@@ -284,6 +284,18 @@ def reproduce(failure: pd.Series[Any] | FrameLike) -> FailedRequest:
     (('Content-Type', 'application/json'),)
     """
     return request_of(_one_row(failure))
+
+
+def checked_secrets(secrets: object) -> dict[str, str | None]:
+    """Return the values of variables. Raise InputError if one is neither a str nor None."""
+    if secrets is None:
+        return {}
+    given = mapping("secrets", secrets)
+    for variable, value in given.items():
+        if not isinstance(variable, str) or not isinstance(value, str | None):
+            # the error does not show the value, which may be a token
+            raise wrong("secrets", type(value).__name__, "a dict of str to str or None")
+    return dict(given)
 
 
 def request_of(row: dict[str, Any]) -> FailedRequest:

@@ -25,7 +25,12 @@ from toolkit.drawing.wording import counted, frame_table
 from toolkit.failures.grouping import grouped
 from toolkit.failures.selection import typed_rows
 from toolkit.failures.signed_failures import GROUPED
-from toolkit.fixes.failed_request import FailedRequest, body_text, request_of
+from toolkit.fixes.failed_request import (
+    FailedRequest,
+    body_text,
+    checked_secrets,
+    request_of,
+)
 from toolkit.fixes.request_code import after_host
 from toolkit.secrets.redaction import Redactor, Secret, visible
 from toolkit.service.settings import Service, is_loopback
@@ -71,8 +76,8 @@ class Replays:
         One row per request, in the order of the groups: `dlq_id`, `workflow_url`, `group`, `title` (str: of
         the recorded failure), `sent_to` (str: the address), `outcome` (str: succeeded, same failure, another
         failure, no answer), `response_status` (Int64), `error` (str: of the new response, or the reason why
-        there is none), `seconds` (float64: until the response was complete), `response_body` (str: at most 1
-        MB; missing if it is not UTF-8).
+        no response arrived), `seconds` (float64: until the response was complete), `response_body` (str: at
+        most 1 MB; missing if it is not UTF-8).
 
     Examples
     --------
@@ -111,9 +116,9 @@ def replay_failure(
     """Send failed requests to your application again, and report whether it fails in the same way.
 
     Use it to find an error with a debugger, or to check a fix before you redrive. The queue is not changed,
-    but the application does what the request asks for, for example charge a card: start it with test
-    accounts. If a step of a workflow succeeds, the workflow SDK of the application publishes the next step:
-    start the application with the ``QSTASH_URL`` of ``toolkit serve``.
+    but the application executes the request, for example charges a card: start it with test accounts. If a
+    step of a workflow succeeds, the workflow SDK of the application publishes the next step: start the
+    application with the ``QSTASH_URL`` of ``toolkit serve --drop-unknown-steps``.
 
     Parameters
     ----------
@@ -127,7 +132,8 @@ def replay_failure(
         requests are not signed.
     secrets : mapping of str to str or None, optional
         Values that were masked when the failures were loaded, by variable, see `FailedRequest.placeholders`;
-        for example ``{"FILL_IN_AUTHORIZATION": "Bearer …"}``. None leaves the header out.
+        for example ``{"FILL_IN_AUTHORIZATION": "Bearer …"}``. None leaves the header out. Nothing is masked
+        in failures that you load with ``reveal=True``.
     per_group : int or None, default 1
         Number of failures to send of each group of equal errors, the latest first; None for all.
     confirm : str, optional
@@ -163,17 +169,17 @@ def replay_failure(
     base = _application(to, confirm)
     limit = parse_duration(timeout, name="timeout").total_seconds()
     checked_progress(progress)
+    filled = checked_secrets(secrets)
     key = None if keys is None else signing_keys(keys)[0]
     if signed_url is not None:
         signed_url = text("signed_url", signed_url, empty=False)
     rows = _rows(failures)
     chosen = _chosen(rows, per_group)
     requests = [
-        _addressed(request_of(row).fill_in(secrets or {}), base)
-        for row in _records(chosen)
+        _addressed(request_of(row).fill_in(filled), base) for row in _records(chosen)
     ]
     # as long as these live, every redactor masks them, for example in a response that repeats the token
-    known_secrets = _own_secrets(secrets or {})
+    known_secrets = _own_secrets(filled)
     sent: list[_Answer] = []
     with (
         urllib3.PoolManager(retries=False) as pool,
@@ -212,7 +218,7 @@ def _application(to: str, confirm: str | None) -> SplitResult:
             _DOING,
             got=f"the host {host!r} of another machine",
             expected="this machine, or the confirmation of the host",
-            next_step=f"The requests do there what they did before. To send them, pass confirm={host!r}.",
+            next_step=f"The application there executes the requests. To send them, pass confirm={host!r}.",
         )
     return address
 
@@ -269,7 +275,7 @@ def _signed_headers(
 
 
 def _prefix(request: FailedRequest) -> str:
-    """Return the prefix of the dialect in which the service made the delivery."""
+    """Return the prefix of the headers of the service: ``Upstash``, or ``Service`` in the other dialect."""
     names = " ".join(name.lower() for name, _ in request.headers)
     if "service-" in f" {names}":
         return "Service"

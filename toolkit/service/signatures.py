@@ -233,10 +233,9 @@ def signing_keys(
     keys: Sequence[Secret | str] | Service, region: str | None = None
 ) -> tuple[Secret, ...]:
     """Return the keys as secrets. Raise if there are no keys, or if one is too short."""
-    if isinstance(keys, Service):
-        known = _service_keys(keys, region)
-    else:
-        known = _given_keys(keys)
+    known = (
+        _service_keys(keys, region) if isinstance(keys, Service) else _given_keys(keys)
+    )
     if not known:
         raise _no_key("no keys")
     if min(len(key.reveal()) for key in known) < MIN_SIGNING_KEY:

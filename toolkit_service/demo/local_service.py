@@ -44,6 +44,7 @@ class LocalService:
         faults: Path | None = None,
         approximate_above: int | None = None,
         approximate_expansion: int | None = None,
+        drop_unknown_steps: bool = False,
     ) -> None:
         self._temporary = data_dir is None
         self.data_dir = (
@@ -70,6 +71,8 @@ class LocalService:
                 self._arguments += [name, str(setting)]
         if sample:
             self._arguments.append("--sample")
+        if drop_unknown_steps:
+            self._arguments.append("--drop-unknown-steps")
         self._token = Secret(secrets.token_urlsafe(32))
         self._keys = (
             Secret(f"sig_{secrets.token_urlsafe(32)}"),

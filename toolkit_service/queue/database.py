@@ -42,11 +42,16 @@ _BATCH: Final = 256  # most writes in one transaction
 
 
 class QueueWrite(NamedTuple):
-    """A transaction, the time when it takes place (Unix ms), and the factor that divides delays."""
+    """A transaction, the time when it takes place (Unix ms), and settings of the queue.
+
+    `factor` divides delays. If `drops_unknown_steps` is set, steps of runs that were not started here are
+    accepted and dropped.
+    """
 
     connection: sqlite3.Connection
     now_ms: int = 0
     factor: float = 1.0
+    drops_unknown_steps: bool = False
 
     def execute(self, sql: str, *bound: Any) -> sqlite3.Cursor:
         """Execute one statement."""

@@ -62,6 +62,8 @@ class Queue:
         Prefix of headers (``Service-`` or ``Upstash-``) of messages whose publish used no prefix.
     on_this_machine
         Ports of loopback that stand for hosts.
+    drop_unknown_steps
+        Accept and drop steps of runs that were not started here.
     """
 
     def __init__(
@@ -74,8 +76,10 @@ class Queue:
         max_message: int = MAX_MESSAGE,
         prefix: str = PREFIXES[0],
         on_this_machine: Mapping[str, int] | None = None,
+        drop_unknown_steps: bool = False,
     ) -> None:
         self.store = store
+        store.drops_unknown_steps = drop_unknown_steps
         self.prefix = prefix
         self.max_message = max_message
         self.concurrency = concurrency

@@ -68,6 +68,7 @@ class Store:
         make_folder(folder)
         self.clock = clock or SystemClock()
         self.factor = 1.0
+        self.drops_unknown_steps = False
         self.retention_ms = retention_ms
         self.database = Database(folder / "queue.sqlite")
         try:
@@ -99,7 +100,9 @@ class Store:
     ) -> Callable[[sqlite3.Connection], T]:
         now_ms, factor = self.clock.now_ms(), self.factor
         return lambda connection: work(
-            QueueWrite(connection, now_ms, factor), *args, **kwargs
+            QueueWrite(connection, now_ms, factor, self.drops_unknown_steps),
+            *args,
+            **kwargs,
         )
 
     async def write(

@@ -395,6 +395,8 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
         known = known_message(tx, message)
         if known:
             return {"messageId": known, "deduplicated": True}
+        if tx.drops_unknown_steps and _is_of_another_queue(tx, message):
+            return {**accepted, "messageId": message.id}
         message = _accept_step(tx, message)
 
     _remember_deduplication(tx, publish, message)
@@ -403,6 +405,14 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
     if message.run_id:
         accepted["workflowRunId"] = message.run_id
     return accepted
+
+
+def _is_of_another_queue(tx: QueueWrite, message: Message) -> bool:
+    """Return True for a step of a run that is not running here, for example of a replayed failure."""
+    workflow = message.settings.workflow
+    if workflow is None or workflow.init:
+        return False
+    return running(tx, message.run_id) is None
 
 
 def _kind_of(publish: Publish) -> Kind:
