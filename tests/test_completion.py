@@ -56,7 +56,7 @@ def test_bash_completes_commands_options_values_and_paths(
         return set(done.stdout.split())
 
     assert set(COMMANDS) <= offered("")
-    assert offered("re") == {"report", "redrive"}
+    assert offered("re") == {"report", "redrive", "replay"}
     assert {"failures", "vectors"} <= offered("snapshot", "")
     assert offered("snapshot", "failures", "--ki") == {"--kind"}
     assert {"new", "worse"} <= offered("report", "--fail-on", "")

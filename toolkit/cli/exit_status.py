@@ -54,7 +54,7 @@ class ExitStatus(IntEnum):
     NOT_COMPLETE = (
         3,
         "not complete",
-        "Done, but a load or a redrive is not complete, or a repair did not bring back every row.",
+        "Done, but a load or redrive is not complete, rows are lost, or a replayed request did not succeed.",
     )
     NEW = (
         4,
