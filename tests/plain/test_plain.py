@@ -53,6 +53,7 @@ DENSITY = {
     "toolkit/service": 0.21,
     "toolkit/drawing": 0.22,
     "toolkit/filters": 0.25,
+    "toolkit/fixes": 0.22,
     "toolkit/loading": 0.23,
     "toolkit_service": 0.20,
     "toolkit/redrive": 0.26,

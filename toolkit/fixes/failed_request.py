@@ -163,15 +163,13 @@ class FailedRequest:
             )
         values = {mask: secrets[variable] for mask, variable in variables.items()}
         # Latin-1 has one character per byte, so that bodies that are not UTF-8 stay exact
-        body = _filled(self.body.decode("latin-1"), values) or ""
-        headers = [(name, _filled(value, values)) for name, value in self.headers]
+        body = _filled(self.body.decode("latin-1"), values)
+        filled = [(name, _filled(value, values)) for name, value in self.headers]
         return replace(
             self,
-            url=_filled(self.url, values) or self.url,
-            headers=tuple(
-                (name, value) for name, value in headers if value is not None
-            ),
-            body=body.encode("latin-1", "replace"),
+            url=_filled(self.url, values) or "",
+            headers=tuple((name, value) for name, value in filled if value is not None),
+            body=(body or "").encode("latin-1", "replace"),
         )
 
     def _variables(self) -> dict[str, str]:

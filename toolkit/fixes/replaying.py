@@ -340,15 +340,15 @@ def _compared(
 
 def _as_failures(chosen: pd.DataFrame, answers: Sequence[_Answer]) -> pd.DataFrame:
     """Return the failures with the new responses in place of the recorded ones."""
-    texts = [body_text(answer.body) for answer in answers]
-    encoded = [
-        base64.b64encode(answer.body).decode() if text is None else None
-        for answer, text in zip(answers, texts, strict=True)
-    ]
+    bodies = pd.Series(
+        [answer.body for answer in answers], index=chosen.index, dtype="object"
+    )
+    texts = bodies.map(body_text).astype("str")
+    encoded = bodies.map(base64.b64encode).map(bytes.decode).astype("str")
     return chosen.assign(
         response_status=pd.array([answer.status for answer in answers], dtype="Int64"),
-        response_body=pd.array(texts, dtype="str"),
-        response_body_base64=pd.array(encoded, dtype="str"),
+        response_body=texts,
+        response_body_base64=encoded.where(texts.isna()),
     )
 
 

@@ -229,15 +229,16 @@ def _bytes(request: ShownRequest) -> Code:
 
 
 def _path(url: Parts) -> Parts:
-    """Return the path and query of an address in parts, without scheme and host."""
-    # Each placeholder is one null character, which no address contains.
-    marked = "".join(part if isinstance(part, str) else "\0" for part in url)
-    path = after_host(marked)
-    placeholders = [part for part in url if isinstance(part, Placeholder)]
-    # the others are in the host, for example a user and password
-    of_path = iter(placeholders[len(placeholders) - path.count("\0") :])
-    pieces = [piece for piece in re.split("(\0)", path) if piece]
-    return tuple(next(of_path) if piece == "\0" else piece for piece in pieces)
+    """Return the path and query of an address in parts, without scheme and host.
+
+    A placeholder in the host, for example of a user and password, is removed with the host.
+    """
+    for position, part in enumerate(url):
+        # the host ends in the first text with a slash after the scheme
+        path = after_host(f"://{part}" if position else str(part))
+        if isinstance(part, str) and path:
+            return (path, *url[position + 1 :])
+    return ()
 
 
 def after_host(url: str) -> str:
