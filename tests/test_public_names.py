@@ -147,7 +147,8 @@ def test_every_public_name_is_in_one_place():
     """No name of `toolkit` is in one of its modules as well, and no name is in two of them."""
     places = Counter(name for module in (tk, *MODULES) for name in module.__all__)
     assert {name for name, count in places.items() if count > 1} == set()
-    assert len(tk.__all__) <= 100
+    # about 90 of the first layout, and the functions that came after it
+    assert len(tk.__all__) <= 110
     # the table of plots in the docs names every plot
     listed = re.findall(r"(?m)^\| `(plot_\w+)` \|", PLOTS_PAGE.read_text("utf-8"))
     assert sorted(listed) == sorted(tk.plots.__all__)
