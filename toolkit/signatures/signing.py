@@ -23,10 +23,11 @@ import msgspec
 import pandas as pd
 
 from toolkit.base.arguments import wrong
+from toolkit.signatures.codes import CODE
 from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.frame_names import stable_name
 from toolkit.signatures.known_templates import KnownTemplates
-from toolkit.signatures.placeholders import CODE, with_placeholders
+from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.remembering import Memo, cached
 from toolkit.signatures.templates import learn

@@ -23,7 +23,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
-from toolkit.signatures.placeholders import CODE, PLACEHOLDER
+from toolkit.signatures.codes import CODE
+from toolkit.signatures.placeholders import PLACEHOLDER
 
 VALUE: Final = "<value>"
 """A word that differs between messages that are otherwise equal."""
