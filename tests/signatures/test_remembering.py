@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.signatures import placeholders
+from toolkit.signatures import placeholders, word_values
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.remembering import Memo
 from toolkit.signatures.traces import stack_trace
@@ -55,11 +55,29 @@ def test_every_time_has_a_part_that_is_searched_first(text: str):
 )  # fmt: skip
 def test_simple_words_are_read_as_by_the_whole_pattern(word: str):
     """A word without signs of places has the same placeholders by the shorter pattern."""
-    by_whole_pattern = placeholders._VALUES.sub(placeholders._placeholder, word)
-    assert (
-        placeholders._VALUES_OF_SIMPLE_WORD.sub(placeholders._placeholder, word)
-        == by_whole_pattern
-    )
+    by_whole_pattern = word_values._VALUES.sub(word_values._placeholder, word)
+    simple = word_values._VALUES_OF_SIMPLE_WORD
+    assert simple.sub(word_values._placeholder, word) == by_whole_pattern
+
+
+@pytest.mark.parametrize(
+    "word", ["7", "(42)", "[1.25],", "10.0.0.5", "(/10.0.0.5:80);", "order_17", "[blk_-42]", "ab_c-d_0x,",
+             "0b7c1f0e-55a1-4b7e-9f13-2c8e6a90d1f4,", "1234567", "((7"],
+)  # fmt: skip
+def test_usual_values_are_read_as_by_the_whole_pattern(word: str):
+    """A word of a usual form has the same placeholder by the pattern that is tried first."""
+    assert word_values._USUAL_VALUE.fullmatch(word)
+    assert word_values._masked(word) == word_values._replace_values(word)
+
+
+@pytest.mark.parametrize("part", ["a.b", "a-b", "a=", "1.2", 'k="v'])
+def test_a_word_of_any_length_takes_a_bounded_time(part: str):
+    """Of a long word, only the start is read, because patterns look for signs in the whole word."""
+    long_word = part * 33_000
+    masked = placeholders.with_placeholders(f"data {long_word} refused")
+    assert masked.startswith("data ")
+    assert masked.endswith(" refused")
+    assert len(masked) < 2_000
 
 
 def test_a_document_carries_its_trace():

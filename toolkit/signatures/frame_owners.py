@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
-from toolkit.signatures.remembering import LONGEST
+from toolkit.signatures.remembering import LONGEST, Memo
 
 _LIBRARY: Final = re.compile(
     r"site-packages[/\\]|dist-packages[/\\]|[/\\]lib[/\\]python\d|<frozen |<string>|importlib[/\\._]"
@@ -22,23 +22,23 @@ _LIBRARY: Final = re.compile(
     r"|/rustc/|/\.cargo/|/usr/local/go/|/go/pkg/mod/|/libexec/src/|/go/src/(?:runtime|net|internal|testing)/"
 )
 _LIBRARY_NAMES: Final = re.compile(
-    r"^(?:java|javax|jakarta|jdk|sun|com\.sun|kotlin|kotlinx|scala|groovy|android|androidx|dalvik"
+    r"(?:java|javax|jakarta|jdk|sun|com\.sun|kotlin|kotlinx|scala|groovy|android|androidx|dalvik"
     r"|com\.android\.internal"
     r"|org\.(?:springframework|apache|hibernate|junit|eclipse|jboss|mockito|glassfish|codehaus"
     r"|postgresql|mongodb)"
     r"|io\.(?:netty|grpc|micronaut|quarkus|reactivex)|reactor|com\.(?:mysql|zaxxer|fasterxml"
     r"|google\.common|intellij)"
     r"|System|Microsoft|MS|Npgsql|Newtonsoft|Grpc|StackExchange)\."
-    r"|^(?:std|core|alloc|tokio|futures_util|futures_core|backtrace|hyper|rayon_core|anyhow|serde"
+    r"|(?:std|core|alloc|tokio|futures_util|futures_core|backtrace|hyper|rayon_core|anyhow|serde"
     r"|serde_json)(?:::|$)"
-    r"|^(?:<(?:std|core|alloc|tokio|F|T) |rust_begin_unwind|__rust|_start|__libc_start|main$(?<!main)|_main$)"
-    r"|^(?:runtime|testing|net/http|net|reflect|sync|syscall|internal/\w+|panic|os|io|bufio|encoding/\w+"
+    r"|(?:<(?:std|core|alloc|tokio|F|T) |rust_begin_unwind|__rust|_start|__libc_start|main$(?<!main)|_main$)"
+    r"|(?:runtime|testing|net/http|net|reflect|sync|syscall|internal/\w+|panic|os|io|bufio|encoding/\w+"
     r"|database/sql)\."
-    r"|^(?:process|Module|Object\.Module|Function\.Module|new Promise|Promise|Array|JSON|Timeout"
+    r"|(?:process|Module|Object\.Module|Function\.Module|new Promise|Promise|Array|JSON|Timeout"
     r"|Immediate|Generator)(?:\.|$)"
 )
 _RUNTIME_NAMES: Final = re.compile(
-    r"^(?:java|javax|jdk|sun|com\.sun|kotlin|scala|groovy|System|Microsoft)\."
+    r"(?:java|javax|jdk|sun|com\.sun|kotlin|scala|groovy|System|Microsoft)\."
 )
 """The language itself. It throws on behalf of every program, so it is the last choice for a frame."""
 _TEST_NAMES: Final = re.compile(
@@ -75,22 +75,34 @@ def owner_of(function: str, path: str) -> Owner:
     >>> owner_of("com.acme.Checks.requireOrder", ""), owner_of("send", "/app/site-packages/http/client.py")
     (<Owner.APPLICATION_GUARD: 1>, <Owner.LIBRARY: 2>)
     """
-    if len(function) + len(path) > LONGEST:
-        return _known_owner(function[:LONGEST], path[-LONGEST:])
-    return _known_owner(function, path)
+    if not path:
+        return _OWNER_OF_FUNCTION[function[:LONGEST]]
+    return _owner_in_file(function[:LONGEST], path[-LONGEST:])
 
 
 @lru_cache(maxsize=1 << 14)
-def _known_owner(function: str, path: str) -> Owner:
-    if _RUNTIME_NAMES.search(function):
+def _owner_in_file(function: str, path: str) -> Owner:
+    owner = _OWNER_OF_FUNCTION[function]
+    if owner < Owner.LIBRARY and _LIBRARY.search(path):
+        # the same function of a library
+        return Owner(owner + Owner.LIBRARY)
+    return owner
+
+
+def _owner_of_function(function: str) -> Owner:
+    """Return the owner by the name only."""
+    if _RUNTIME_NAMES.match(function):
         return Owner.RUNTIME
     if _TEST_NAMES.search(function):
         return Owner.TEST
     owner = Owner.APPLICATION
     guard = Owner.APPLICATION_GUARD
-    if _LIBRARY.search(path) or _LIBRARY_NAMES.search(function):
+    if _LIBRARY_NAMES.match(function):
         owner = Owner.LIBRARY
         guard = Owner.LIBRARY_GUARD
     if _GUARDS.search(function):
         return guard
     return owner
+
+
+_OWNER_OF_FUNCTION: Final = Memo(_owner_of_function)

@@ -16,6 +16,7 @@ exception above it: `... 1 more` stands for one of them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from toolkit.signatures.frame_names import plain_name
@@ -28,7 +29,8 @@ from toolkit.signatures.trace_frames import (
 )
 
 _FRAME: Final = re.compile(
-    r"^\s*at (?:[\w.\-@]+/(?:[\w.\-@]*/)?)?([\w.$<>\-]+)\(([^()]*)\)"
+    # without a module, as most frames; then with a loader and a module, such as app//shop@1.2/
+    r"\s*at (?:([\w.$<>\-]+)\([^()]*\)|(?:[\w.\-@]+/(?:[\w.\-@]*/)?)([\w.$<>\-]+)\([^()]*\))"
 )
 _HEAD: Final = re.compile(
     r"^(?:Exception in thread \"[^\"]*\" |Caused by: |\s*Suppressed: |Wrapped by: |.*?\s)??"
@@ -42,15 +44,18 @@ _OMITTED: Final = re.compile(
 def read_java(lines: list[str]) -> StackTrace:
     """Read a trace: the line of each error is followed by the frames of the error."""
     reader = _JavaReader()
-    for line, frame in zip(lines, map(_FRAME_OF_LINE.__getitem__, lines), strict=True):
-        if frame is not None:
-            if reader.head:
-                reader.complete_error()
-            reader.frames.append(frame)
-        else:
-            reader.read_other_line(line)
-            if reader.is_complete:
-                break
+    frames = list(map(_FRAME_OF_LINE.__getitem__, lines))
+    # most lines are frames, which are added together: up to the next line that is none
+    other_lines = [number for number, frame in enumerate(frames) if frame is None]
+    first_frame = 0
+    for number in [*other_lines, len(lines)]:
+        reader.add_frames(list(filter(None, frames[first_frame:number])))
+        if number == len(lines):
+            break
+        reader.read_other_line(lines[number])
+        if reader.is_complete:
+            break
+        first_frame = number + 1
     if reader.head:
         reader.complete_error()
     return trace_of("java", reader.errors, reader.frames)
@@ -67,6 +72,14 @@ class _JavaReader:
         self.is_complete = False
         self._frames_above: list[Frame] = []
         """Frames of the error that the last one caused."""
+
+    def add_frames(self, frames: Sequence[Frame]) -> None:
+        """Add frames, which belong to the error whose head was read before."""
+        if not frames:
+            return
+        if self.head:
+            self.complete_error()
+        self.frames += frames
 
     def read_other_line(self, line: str) -> None:
         """Read the head of an error, or the number of frames that were left out."""
@@ -92,24 +105,33 @@ class _JavaReader:
             return True
         if self.errors or self.head:
             return False
-        return _HEAD.match(line) is not None
+        return _ERROR_OF_LINE[line] is not None
 
     def complete_error(self) -> None:
         """Add the error that `head` begins, and begin the list of frames."""
         self._frames_above = self.frames
         self.frames = []
-        found = _HEAD.match(self.head)
-        if found:
-            message = found[2] or ""
-            self.errors.append((plain_name(found[1]), message.strip()))
+        error = _ERROR_OF_LINE[self.head]
+        if error is not None:
+            self.errors.append(error)
         self.head = ""
+
+
+def _error(line: str) -> Error | None:
+    """Return the type and the message of an error, or None if a line begins no error."""
+    found = _HEAD.match(line)
+    if found is None:
+        return None
+    message = found[2] or ""
+    return plain_name(found[1]), message.strip()
 
 
 def _frame(line: str) -> Frame | None:
     found = _FRAME.match(line)
     if found is None:
         return None
-    return Frame(found[1])
+    return Frame(found[1] or found[2])
 
 
+_ERROR_OF_LINE: Final = Memo(_error)
 _FRAME_OF_LINE: Final = Memo(_frame)
