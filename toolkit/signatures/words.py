@@ -18,7 +18,7 @@ If the words and the glue are joined, the result is the message, character by ch
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
@@ -92,6 +92,8 @@ _OPENINGS_OF_NAMES: Final = frozenset("\"'[(`:")
 _QUOTES: Final = ("'", '"', "`")
 _OPENINGS_OF_VALUES: Final = frozenset("\"'([{")
 """Signs with which the value of a key begins."""
+_DIRECTLY: Final = ("", '"', "'")
+"""Signs between a key and a value that belong together."""
 _CUES: Final = frozenset(
     """
     user username for host hostname server node from to by named name file table column queue topic task
@@ -137,34 +139,69 @@ def split_sentence(message: str) -> Sentence:
         plain_words = message.split(" ")
         if "" not in plain_words and len(plain_words) < MOST_WORDS:
             return Sentence(tuple(plain_words), _blanks_around(len(plain_words)))
-    words: list[str] = []
-    glue: list[str] = []
+    splitter = _Splitter()
     end_of_last = 0
     for start, end in _spans(message):
-        between = message[end_of_last:start]
-        word = message[start:end]
-        if _ends_with_key(words):
-            blanks = _blanks_before_next(words[-1], between)
-            if blanks is not None:
-                # of `ruser= rhost=db-1`, the value of the first key
-                words.append("")
-                glue.append(blanks)
-                between = between[len(blanks) :]
-            if word and _ID_KEY.search(words[-1]) and between in ("", '"', "'"):
-                word = "<id>"
-        glue.append(between)
-        words.append(word)
+        splitter.add(message[end_of_last:start], message[start:end])
         end_of_last = end
-        if len(words) == MOST_WORDS:
-            return Sentence(tuple(words), (*glue, ""))
-    if _ends_with_key(words) and len(words) < MOST_WORDS:
-        words.append("")
-        glue.append("")
-    return Sentence(tuple(words), (*glue, message[end_of_last:]))
+        if splitter.is_full:
+            return splitter.sentence("")
+    splitter.add_left_out("")
+    return splitter.sentence(message[end_of_last:])
 
 
-def _ends_with_key(words: list[str]) -> bool:
-    return bool(words) and words[-1][-1:] in _KEY_SIGNS
+class _Splitter:
+    """The words and the glue of a message, while the message is split.
+
+    For example, `ruser= rhost=db-1` is added in three steps, and the second adds an empty word:
+
+        add("", "ruser=")      words  ruser=
+        add(" ", "rhost=")     words  ruser=  ""  rhost=
+        add("", "db-1")        words  ruser=  ""  rhost=  db-1
+    """
+
+    def __init__(self) -> None:
+        self._words: list[str] = []
+        self._glue: list[str] = []
+
+    @property
+    def is_full(self) -> bool:
+        """True if further words are not compared."""
+        return len(self._words) >= MOST_WORDS
+
+    def add(self, glue: str, word: str) -> None:
+        """Add a word and the signs before it. After a key without a value, an empty word comes first."""
+        if self._ends_with_key():
+            glue = self.add_left_out_before(glue)
+            if word and self._takes_id(glue):
+                word = "<id>"
+        self._glue.append(glue)
+        self._words.append(word)
+
+    def add_left_out_before(self, glue: str) -> str:
+        """Add an empty word if the last key has no value. Return the rest of the signs before the next word."""
+        blanks = _blanks_before_next(self._words[-1], glue)
+        if blanks is None:
+            return glue
+        self.add_left_out(blanks)
+        return glue[len(blanks) :]
+
+    def add_left_out(self, blanks: str) -> None:
+        """Add an empty word if the last word is a key."""
+        if self._ends_with_key() and not self.is_full:
+            self._glue.append(blanks)
+            self._words.append("")
+
+    def sentence(self, last_glue: str) -> Sentence:
+        """Return the words so far."""
+        return Sentence(tuple(self._words), (*self._glue, last_glue))
+
+    def _ends_with_key(self) -> bool:
+        return bool(self._words) and self._words[-1][-1:] in _KEY_SIGNS
+
+    def _takes_id(self, glue: str) -> bool:
+        """Return whether the last word is a key of ids directly before the next word, as in `orderId="a"`."""
+        return glue in _DIRECTLY and _ID_KEY.search(self._words[-1]) is not None
 
 
 @lru_cache(maxsize=MOST_WORDS)
@@ -268,38 +305,84 @@ def kinds_of_words(words: Sequence[str], glue: Sequence[str]) -> tuple[int, ...]
     )
 
 
+class _PlacedWord(NamedTuple):
+    """A word at its place in a message."""
+
+    word: str
+    bare: str
+    """The word without the sign of a key, and without values next to the letters."""
+    before: str
+    """The word before it, "" at the start of a message."""
+    opening: str
+    """The sign before it, for example a quote or a blank."""
+
+    @property
+    def is_key(self) -> bool:
+        """True if the word ends with the sign of a key, as in `host=`."""
+        return self.word[-1] in _KEY_SIGNS
+
+    @property
+    def is_constant(self) -> bool:
+        """True if the word is in capitals."""
+        return _CONSTANT.fullmatch(self.bare) is not None
+
+    @property
+    def is_code(self) -> bool:
+        """True for a code, as numbers are placeholders. If many codes occur at a place, they are values."""
+        return self.bare.isdigit() or CODE.fullmatch(self.bare) is not None
+
+    @property
+    def is_announced(self) -> bool:
+        """True after a quote or bracket, and after a word such as "user" or `host=`."""
+        return self.opening in _OPENINGS_OF_NAMES or _follows_cue(self.before)
+
+    @property
+    def follows_name_key(self) -> bool:
+        """True after a key that takes names. It can have a blank before the sign, as in `table :ORDERS`."""
+        key = self.before
+        if self.opening == ":":
+            key = f"{key}:"
+        return takes_names(key)
+
+
+_RULES_OF_KINDS: Final[tuple[tuple[Callable[[_PlacedWord], bool], int], ...]] = (
+    # no user <value>, ruser= rhost=db-1
+    (lambda placed: not placed.word or is_value(placed.word), NAME),
+    # the option 'a'
+    (lambda placed: is_letter_in_quotes(placed.word, placed.opening), NAME),
+    # connection refused
+    (lambda placed: not placed.bare or _states_failure(placed.bare), NEVER),
+    # table: ORDERS
+    (lambda placed: placed.is_constant and placed.follows_name_key, NAME),
+    # DISK_FULL
+    (lambda placed: placed.is_constant, NEVER),
+    # error 40P01
+    (lambda placed: placed.is_code, PLAIN),
+    # no route to db-1: timeout
+    (lambda placed: placed.is_key and _is_cue(placed.before), NAME),
+    # size: 7
+    (lambda placed: placed.is_key and placed.bare.isidentifier(), NEVER),
+    # com.example.mail: no memory
+    (lambda placed: placed.is_key, PLAIN),
+    # user ann, "stock"
+    (lambda placed: placed.is_announced, NAME),
+    # file not found
+    (lambda placed: _PLAIN_WORD.fullmatch(placed.word) is not None, PLAIN),
+)
+"""Tests of a word, and the kind. The first true test decides. Other words, such as `db-1`, are names."""
+
+
 @lru_cache(maxsize=1 << 16)
 def word_kind(word: str, before: str, opening: str) -> int:
     """Return the kind of a word that follows another word and a sign, such as a quote or a bracket."""
-    if is_value(word) or not word or is_letter_in_quotes(word, opening):
-        return NAME
     bare = word
     if not word.isalpha():
         bare = _EDGES.sub("", word.replace(ANY, "")).rstrip("=:")
-    if not bare or _states_failure(bare):
-        return NEVER
-    if _CONSTANT.fullmatch(bare):
-        return _constant_kind(before, opening)
-    if bare.isdigit() or CODE.fullmatch(bare):
-        # a code, since other numbers are placeholders. If many codes occur at one place, they are values
-        return PLAIN
-    if word[-1] in _KEY_SIGNS:
-        return _key_kind(bare, before)
-    if opening in _OPENINGS_OF_NAMES or _follows_cue(before):
-        return NAME
-    if _PLAIN_WORD.fullmatch(word):
-        return PLAIN
+    placed = _PlacedWord(word, bare, before, opening)
+    for applies, kind in _RULES_OF_KINDS:
+        if applies(placed):
+            return kind
     return NAME
-
-
-def _constant_kind(before: str, opening: str) -> int:
-    """Return the kind of a constant. The key can have a blank before the sign, as in `table :ORDERS`."""
-    key = before
-    if opening == ":":
-        key = f"{before}:"
-    if takes_names(key):
-        return NAME
-    return NEVER
 
 
 def _states_failure(bare: str) -> bool:
@@ -326,20 +409,12 @@ def states_failure_key(key: str) -> bool:
 
 def _follows_cue(before: str) -> bool:
     """Return whether the word before announces a name, for example `host=` or "user"."""
-    return before.endswith("=") or before.rstrip(":").lower() in _CUES
+    return before.endswith("=") or _is_cue(before)
 
 
-def _key_kind(key: str, before: str) -> int:
-    """Return the kind of a word before `:` or `=`, usually the name of a field, which is no value.
-
-    It is a value if it follows a word such as "to", as in "no route to db-1: timeout". It can be one if it is
-    spelled like an address or a package, as in "com.example.mail: no memory".
-    """
-    if before.rstrip(":").lower() in _CUES:
-        return NAME
-    if key.isidentifier():
-        return NEVER
-    return PLAIN
+def _is_cue(before: str) -> bool:
+    """Return whether a word announces a name in a sentence, for example "to" in "no route to db-1"."""
+    return before.rstrip(":").lower() in _CUES
 
 
 def value_at(word: str) -> str:
