@@ -179,7 +179,7 @@ class _Splitter:
         self._words.append(word)
 
     def add_left_out_before(self, glue: str) -> str:
-        """Add an empty word if the last key has no value. Return the rest of the signs before the next word."""
+        """Add an empty word if the last key has no value. Return the signs before the next word."""
         blanks = _blanks_before_next(self._words[-1], glue)
         if blanks is None:
             return glue
