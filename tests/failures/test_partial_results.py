@@ -31,7 +31,7 @@ WANTED: dict[str, PartialResult] = {
     "counts": Counts(("kind",), (("largest", ("number", "max")),)),
     "counts of all": Counts((), (("total", ("number", "sum")),)),
     "first rows": FirstRows((("number", "ascending"), ("id", "ascending")), 7),
-    "first rows per kind": FirstRows((("id", "descending"),), 2, key="kind"),
+    "first rows per kind": FirstRows((("id", "descending"),), 2, keys=("kind",)),
     "distinct": DistinctValues("id"),
 }
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from toolkit.base.arguments import texts, whole, wrong
 from toolkit.drawing.wording import shorten
 from toolkit.failures.partial_results import Counts, FirstRows
+from toolkit.failures.partitions import Step
 from toolkit.failures.selection import (
     Counted,
     largest_groups,
@@ -29,6 +30,7 @@ from toolkit.failures.selection import (
     with_minute,
 )
 from toolkit.failures.sources import AnyFrame, SelectedRows
+from toolkit.failures.sql_results import SqlStep
 from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.document import masked_part
 from toolkit.signatures.headlines import ErrorText, binary_line, error_text, mask_text
@@ -456,7 +458,7 @@ def stored_counts(
     # bodies are large, so they are only read if a part is searched in them
     if parts:
         read.append("response_body")
-    rows = select_timed(failures, read, doing=doing).then(partial(_with_parts, parts))
+    rows = _divided(select_timed(failures, read, doing=doing), parts)
     counts = rows.count(
         *keys, "contains_", first_=("when_", "min"), last_=("when_", "max")
     )
@@ -474,13 +476,17 @@ def latest_rows(
     """Return the latest rows of each combination of keys and `parts` of bodies, by `when_`, then by id.
 
     The frame is read twice: first only the keys and times, then the rows since the earliest minute needed.
-    Both readings keep a bounded number of rows per key.
+    Both readings keep a bounded number of rows per key. DuckDB finds the rows in one query.
     """
     keys, parts = tuple(keys), tuple(parts)
+    order = (("when_", "descending"), ("dlq_id", "descending"))
     counted_columns = [*keys, "failed_at", "created_at"]
     if parts:
         counted_columns.append("response_body")
-        rows, keys = rows.then(partial(_with_parts, parts)), (*keys, "contains_")
+        rows, keys = _divided(rows, parts), (*keys, "contains_")
+    found = rows.computed_elsewhere(FirstRows(order, most, keys))
+    if found is not None:
+        return found.select(list(rows.names))
     # first reading: per key, find the earliest minute that is needed for the latest `most` rows
     timed = rows.then(partial(_with_key, keys)).then(with_minute)
     # bodies are by far the largest column, and most are not among the latest
@@ -491,9 +497,8 @@ def latest_rows(
     starts = minutes.to_pandas().fillna({"minute_": -1}).groupby(_KEY)["minute_"].min()
     known, since = pa.array(starts.index, pa.string()), pa.array(starts.astype("int64"))
     # second reading: the rows since then, which are few, sorted exactly
-    order = (("when_", "descending"), ("dlq_id", "descending"))
     latest = timed.then(partial(_since, known, since)).reduce(
-        FirstRows(order, most, key=_KEY)
+        FirstRows(order, most, (_KEY,))
     )
     return latest.select(list(rows.names))
 
@@ -509,6 +514,14 @@ def _latest_minutes(most: int, counts: pa.Table) -> pa.Table:
     )
     later = frame.groupby(_KEY)["count_"].cumsum() - frame["count_"]
     return counts.take(pa.array(frame.index[later < most]))
+
+
+def _divided(rows: SelectedRows, parts: tuple[str, ...]) -> SelectedRows:
+    """Return rows with `contains_`, which is empty without parts."""
+    step: Step = partial(_with_parts, parts)
+    if not parts:
+        step = SqlStep(step, "(SELECT *, '' AS contains_ FROM {rows})")
+    return rows.then(step)
 
 
 def _with_parts(parts: tuple[str, ...], table: pa.Table) -> pa.Table:

@@ -82,19 +82,21 @@ class Counts:
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The first rows in an order, of each value of a column or of all: at most `most` of each."""
+    """The first rows in an order, of each combination of keys or of all: at most `most` of each."""
 
     order: tuple[tuple[str, str], ...]
     most: int
-    key: str | None = None
+    keys: tuple[str, ...] = ()
 
     def of_batch(self, table: pa.Table) -> pa.Table:
         """Return the first rows of a batch."""
-        if self.key is None:
+        if not self.keys:
             return table.sort_by([*self.order]).slice(0, self.most)
-        ordered = table.sort_by([(self.key, "ascending"), *self.order])
-        keys = ordered.select([self.key]).to_pandas()
-        rank = keys.groupby(self.key, dropna=False).cumcount().to_numpy()
+        ordered = table.sort_by(
+            [*((key, "ascending") for key in self.keys), *self.order]
+        )
+        keys = ordered.select(self.keys).to_pandas()
+        rank = keys.groupby([*self.keys], dropna=False).cumcount().to_numpy()
         return ordered.filter(pa.array(rank < self.most))
 
     def merge(self, parts: Sequence[pa.Table]) -> pa.Table:

@@ -39,6 +39,7 @@ from toolkit.failures.sources import (
     is_relation,
     open_rows,
 )
+from toolkit.failures.sql_results import SqlStep
 from toolkit.tables.frames import in_index, made_visible, to_frame
 from toolkit.tables.freshness import Clock, Freshness, freshness
 from toolkit.tables.receipt import Receipt
@@ -113,7 +114,8 @@ def select(
             expected=f"also {', '.join(map(str, missing))}",
             next_step=in_index(frame, missing) or "Use a frame made by a loader.",
         )
-    return rows.choose(names).then(partial(_typed, doing, name))
+    typed = SqlStep(partial(_typed, doing, name), "{rows}")
+    return rows.choose(names).then(typed)
 
 
 def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRows:
@@ -232,11 +234,17 @@ def select_retained(
     return select(frame, [*names, GONE_BEFORE], doing=doing).then(_retained)
 
 
-def _retained(table: pa.Table) -> pa.Table:
+def _without_gone(table: pa.Table) -> pa.Table:
     return table.filter(table[GONE_BEFORE].is_null()).drop_columns([GONE_BEFORE])
 
 
-def with_time(table: pa.Table) -> pa.Table:
+_retained: Final = SqlStep(
+    _without_gone,
+    f"(SELECT * EXCLUDE ({GONE_BEFORE}) FROM {{rows}} WHERE {GONE_BEFORE} IS NULL)",  # noqa: S608 - a constant
+)
+
+
+def _with_time(table: pa.Table) -> pa.Table:
     """Add `when_` and `fell_back_`: the time of each failure, and whether it is that of `created_at`."""
     failed, created = table["failed_at"], table["created_at"]
     if failed.type != created.type:
@@ -253,6 +261,19 @@ def with_time(table: pa.Table) -> pa.Table:
     return table.append_column("when_", when).append_column("fell_back_", fell_back)
 
 
+_WHEN: Final = "coalesce(failed_at, created_at)"
+_IS_USABLE: Final = (
+    f"{_WHEN} >= TIMESTAMPTZ '{EARLIEST}' AND {_WHEN} < TIMESTAMPTZ '{LATEST}'"
+)
+
+with_time: Final = SqlStep(
+    _with_time,
+    f"(SELECT *, CASE WHEN {_IS_USABLE} THEN {_WHEN} END AS when_, "  # noqa: S608 - constants
+    f"failed_at IS NULL AND coalesce({_IS_USABLE}, false) AS fell_back_ FROM {{rows}})",
+)
+"""Adds `when_` and `fell_back_`: the time of each failure, and whether it is that of `created_at`."""
+
+
 def when_counted(now: datetime | None) -> datetime:
     """Return the time from which spans and ages are counted, in UTC; by default the current time."""
     if now is None:
@@ -260,10 +281,16 @@ def when_counted(now: datetime | None) -> datetime:
     return parse_time(now, exact=True, name="now")
 
 
-def with_minute(table: pa.Table) -> pa.Table:
+def _with_minute(table: pa.Table) -> pa.Table:
     """Add `minute_`: the minute of `when_`, counted from 1970, null if that is null."""
     seconds = table["when_"].cast(pa.timestamp("s", "UTC"), safe=False).cast(pa.int64())
     return table.append_column("minute_", pc.divide(seconds, 60))
+
+
+with_minute: Final = SqlStep(
+    _with_minute, "(SELECT *, epoch_us(when_) // 60000000 AS minute_ FROM {rows})"
+)
+"""Adds `minute_`: the minute of `when_`, counted from 1970."""
 
 
 def select_timed(

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from toolkit.base.errors import InputError, SnapshotError, ToolkitError
-from toolkit.failures import partitions
+from toolkit.failures import partitions, sql_results
 from toolkit.failures.pandas_columns import pandas_table
 from toolkit.failures.partial_results import Counts, PartialResult
 from toolkit.failures.partitions import Step, Work, applied
@@ -63,7 +63,9 @@ class SelectedRows:
     batches: Callable[[Sequence[str], Step], Iterator[pa.Table]]
     steps: tuple[Step, ...] = ()
     workers: Callable[[Sequence[str], Sequence[Work]], list[pa.Table]] | None = None
-    """Reduces rows elsewhere, and returns the results."""
+    """Reduces rows on workers, and returns the results."""
+    computed: Callable[[Work], pa.Table | None] | None = None
+    """Computes a result as a query of a database; None if it cannot."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,6 +106,13 @@ class SelectedRows:
         """Return a result of all rows, which is computed per batch and merged."""
         return reduce_together([(self, wanted)])[0]
 
+    def computed_elsewhere(self, wanted: PartialResult) -> pa.Table | None:
+        """Return a result that a database computes, or None if rows have to be read."""
+        if self.computed is None:
+            return None
+        with _read_errors_named():
+            return self.computed(Work(self.names, self.steps, wanted))
+
 
 Request: TypeAlias = tuple[SelectedRows, PartialResult]
 """A result of some columns of a frame."""
@@ -116,6 +125,18 @@ def reduce_together(requests: Sequence[Request]) -> list[pa.Table]:
     ``reduce_together([(rows, Counts(("workflow_url",))), (rows, DistinctValues("workflow_run_id"))])``.
     """
     first = requests[0][0]
+    results = [rows.computed_elsewhere(wanted) for rows, wanted in requests]
+    remaining = [
+        request
+        for request, found in zip(requests, results, strict=True)
+        if found is None
+    ]
+    others = iter(_read_together(first, remaining) if remaining else ())
+    return [next(others) if found is None else found for found in results]
+
+
+def _read_together(first: SelectedRows, requests: Sequence[Request]) -> list[pa.Table]:
+    """Return results of batches that are read once."""
     names = list(dict.fromkeys(name for rows, _ in requests for name in rows.names))
     works = tuple(Work(rows.names, rows.steps, wanted) for rows, wanted in requests)
     with _read_errors_named():
@@ -206,7 +227,11 @@ def open_rows(frame: Any) -> SelectedRows | None:
         )
     if is_relation(frame):
         schema = pa.RecordBatchReader.from_stream(frame.limit(0)).schema
-        return SelectedRows(schema, partial(_duckdb_batches, frame))
+        return SelectedRows(
+            schema,
+            partial(_duckdb_batches, frame),
+            computed=partial(sql_results.result_of, frame),
+        )
     return _exported(frame)
 
 
