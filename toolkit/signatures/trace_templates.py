@@ -17,6 +17,7 @@ message, for example a `NameError` or a `NoSuchMethodError`. Their messages are 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -117,32 +118,44 @@ def _can_be_compared(document: Document) -> bool:
 
 
 def _joined(current: Mapping[str, str]) -> dict[str, str]:
-    """Return new templates of messages of one place, whose templates so far are given."""
-    alike: defaultdict[tuple[Words, Words], list[str]] = defaultdict(list)
-    one_word: list[str] = []
-    sentences: dict[str, Sentence] = {}
-    for template in sorted(set(current.values())):
-        sentence = split_sentence(template)
-        sentences[template] = sentence
-        if template and " " not in template:
-            one_word.append(template)
-        else:
-            skeleton = without(plain_words_of(sentence), _places_of_names(sentence))
-            alike[sentence.glue, skeleton].append(template)
-    replaced: dict[str, str] = {}
-    if len(one_word) >= TUNING.one_word_messages:
-        replaced |= dict.fromkeys(one_word, VALUE)
-    for (_, skeleton), members in alike.items():
-        if (
-            len(members) >= TUNING.different
-            and letters_in(skeleton) >= TUNING.agreement
-        ):
-            replaced |= _with_values([sentences[member] for member in members], members)
+    """Return new templates of messages of one place, whose templates so far are given.
+
+    For example, the skeleton of "the option 'a' is gone" is the words with an empty word in place of "a". The
+    message "the option 'b' is gone" has the same skeleton, and both get "the option '<value>' is gone".
+    """
+    templates = sorted(set(current.values()))
+    replaced = _one_value(list(filter(_is_one_word, templates)))
+    for alike in _by_skeleton(itertools.filterfalse(_is_one_word, templates)):
+        replaced |= _with_values(alike)
     return {
         message: replaced[template]
         for message, template in current.items()
         if template in replaced
     }
+
+
+def _is_one_word(template: str) -> bool:
+    return template != "" and " " not in template
+
+
+def _one_value(words: list[str]) -> dict[str, str]:
+    """Return a value for each message of one word, if enough of them differ."""
+    if len(words) < TUNING.one_word_messages:
+        return {}
+    return dict.fromkeys(words, VALUE)
+
+
+def _by_skeleton(templates: Iterable[str]) -> list[list[Sentence]]:
+    """Return the messages that are equal except for their names, with enough words that agree."""
+    alike: defaultdict[tuple[Words, Words], list[Sentence]] = defaultdict(list)
+    for template in templates:
+        sentence = split_sentence(template)
+        skeleton = without(plain_words_of(sentence), _places_of_names(sentence))
+        if letters_in(skeleton) >= TUNING.agreement:
+            alike[sentence.glue, skeleton].append(sentence)
+    return [
+        sentences for sentences in alike.values() if len(sentences) >= TUNING.different
+    ]
 
 
 def _places_of_names(sentence: Sentence) -> list[int]:
@@ -164,15 +177,15 @@ def _can_differ(word: str, before: str, opening: str) -> bool:
     return is_letter_in_quotes(word, opening) or _CLASS_NAME.fullmatch(word) is not None
 
 
-def _with_values(sentences: list[Sentence], templates: list[str]) -> dict[str, str]:
+def _with_values(sentences: list[Sentence]) -> dict[str, str]:
     """Return the template of each sentence, with values at the places at which the sentences differ."""
-    columns = list(zip(*map(plain_words_of, sentences), strict=True))
-    different = {place for place, column in enumerate(columns) if len(set(column)) > 1}
+    columns = zip(*map(plain_words_of, sentences), strict=True)
+    places = [place for place, column in enumerate(columns) if len(set(column)) > 1]
     replaced: dict[str, str] = {}
-    for sentence, template in zip(sentences, templates, strict=True):
-        words = [
-            value_at(word) if place in different else word
-            for place, word in enumerate(sentence.words)
-        ]
+    for sentence in sentences:
+        words = list(sentence.words)
+        for place in places:
+            words[place] = value_at(words[place])
+        template = sentence.with_words(sentence.words)
         replaced[template] = sentence.with_words(words)
     return replaced

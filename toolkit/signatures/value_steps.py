@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from toolkit.signatures.message_rows import (
     MessageRow,
@@ -90,16 +90,24 @@ def _by_frequency(table: MessageTable) -> bool:
         skeleton = _skeleton(row.words, table.columns, most_words)
         if skeleton is not None:
             skeletons[skeleton].append(row)
-    changed = False
-    for skeleton, members in skeletons.items():
-        places = [place for place, word in enumerate(skeleton) if word == _GAP]
-        least = _needed_plain_words(letters_in(skeleton))
-        if len(members) >= least and all(
-            _differ(members, place, least) for place in places
-        ):
-            changed = True
-            make_values(members, places)
-    return changed
+    changed_members = [
+        members
+        for skeleton, members in skeletons.items()
+        if _fill_gaps(skeleton, members)
+    ]
+    return bool(changed_members)
+
+
+def _fill_gaps(skeleton: Words, members: list[MessageRow]) -> bool:
+    """Make the words at the gaps of a skeleton values if there are enough of them. Return whether it did."""
+    places = [place for place, word in enumerate(skeleton) if word == _GAP]
+    least = _needed_plain_words(letters_in(skeleton))
+    if len(members) < least:
+        return False
+    if not all(_differ(members, place, least) for place in places):
+        return False
+    make_values(members, places)
+    return True
 
 
 _GAP: Final = "\0"
@@ -155,15 +163,16 @@ def _repeated_names(rows: list[MessageRow]) -> bool:
             alike[places, without(row.words, places)].append(row)
     changed = False
     for (places, others), members in alike.items():
-        different = {row.words[places[0]] for row in members}
-        if (
-            len(different) > 1
-            and letters_in(others) > 1
-            and not all(map(is_value, different))
-        ):
-            changed = True
+        if _has_other_names(members, places[0]) and letters_in(others) > 1:
             make_values(members, places)
+            changed = True
     return changed
+
+
+def _has_other_names(rows: list[MessageRow], place: int) -> bool:
+    """Return whether messages have different words at a place, and not only values of different kinds."""
+    different = {row.words[place] for row in rows}
+    return len(different) > 1 and not all(map(is_value, different))
 
 
 def _places_of_repeated_names(row: MessageRow) -> Iterator[tuple[int, ...]]:
@@ -174,12 +183,16 @@ def _places_of_repeated_names(row: MessageRow) -> Iterator[tuple[int, ...]]:
     if len(set(row.words)) == len(row.words):
         return  # as in most messages
     for word, count in Counter(row.words).items():
-        if count == 1 or len(word) == 1:
-            continue
-        repeated = (place for place, other in enumerate(row.words) if other == word)
-        places = tuple([place for place in repeated if row.kinds[place] == NAME])
-        if len(places) > 1:
-            yield places
+        if count > 1 and len(word) != 1:
+            places = _places_of_name(row, word)
+            if len(places) > 1:
+                yield places
+
+
+def _places_of_name(row: MessageRow, name: str) -> tuple[int, ...]:
+    """Return the places of a word at which it is a name."""
+    repeated = [place for place, word in enumerate(row.words) if word == name]
+    return tuple([place for place in repeated if row.kinds[place] == NAME])
 
 
 def _names_together(rows: list[MessageRow]) -> bool:
@@ -193,21 +206,24 @@ def _names_together(rows: list[MessageRow]) -> bool:
     )
     for row in rows:
         places = tuple([place for place, kind in enumerate(row.kinds) if kind == NAME])
-        if places:
-            skeleton = without(row.words, places)
-            if letters_in(skeleton):
-                alike[skeleton].append((row, places))
+        skeleton = without(row.words, places)
+        if places and letters_in(skeleton):
+            alike[skeleton].append((row, places))
     changed = False
     for skeleton, members in alike.items():
         places = members[0][1]
-        least = TUNING.plain_words
-        if letters_in(skeleton) >= max(2, len(places)):
-            least = TUNING.names
-        if len(members) >= least:
+        if len(members) >= _needed_messages(skeleton, places):
             # rarely, messages with names at other places have the same skeleton, such as `:` and `db-1:`
             same_places = [row for row, own_places in members if own_places == places]
             changed |= _make_different_names_values(same_places, places)
     return changed
+
+
+def _needed_messages(skeleton: Words, places: tuple[int, ...]) -> int:
+    """Return how many messages have to be equal except for all of their names."""
+    if letters_in(skeleton) >= max(2, len(places)):
+        return TUNING.names
+    return TUNING.plain_words
 
 
 def _make_different_names_values(
@@ -220,9 +236,9 @@ def _make_different_names_values(
         if place == 0:
             needed = TUNING.plain_words  # the first word often states the failure
         different = {row.words[place] for row in rows}
-        if len(different) >= needed and not all(map(is_value, different)):
-            changed = True
+        if len(different) >= needed and _has_other_names(rows, place):
             make_values(rows, [place])
+            changed = True
     return changed
 
 
@@ -242,16 +258,21 @@ def _one_by_one(rows: list[MessageRow], kind: int) -> bool:
         before = list(accumulate(row.words, _chained, initial=0))
         after = 0
         for place in reversed(range(len(row.words))):
-            word = row.words[place]
-            if row.kinds[place] == kind or is_value(word) or not word:
+            if _can_be_joined(row, place, kind):
                 alike[place, before[place], after].append(row)
             after = _chained(after, row.words[place])
     changed = False
     for (place, _, _), members in alike.items():
         if len(members) > 1 and _is_place_of_values(members, place, kind):
-            changed = True
             make_values(members, [place])
+            changed = True
     return changed
+
+
+def _can_be_joined(row: MessageRow, place: int, kind: int) -> bool:
+    """Return whether a word has the kind that is compared, is a value already, or is left out."""
+    word = row.words[place]
+    return row.kinds[place] == kind or not word or is_value(word)
 
 
 def _chained(chain: int, word: str) -> int:
@@ -264,42 +285,76 @@ def _is_place_of_values(rows: list[MessageRow], place: int, kind: int) -> bool:
     different = {row.words[place] for row in rows}
     if len(different) == 1:
         return False
+    words = rows[0].words
     has_value = any(map(is_value, different))
-    if "" in different and may_lack_value(rows[0].words[place - 1]):
+    if "" in different and may_lack_value(words[place - 1]):
         has_value = True  # as in `tag: , size: 7` and `tag: disk, size: 7`
-    needed = _needed_words(rows[0].words, place, kind, has_value=has_value)
-    return needed is not None and len(different) >= needed
+    evidence = _Evidence(
+        agreeing=letters_in(words[:place]) + letters_in(words[place + 1 :]),
+        is_first=place == 0,
+        is_name=kind == NAME,
+        has_value=has_value,
+        follows_name_key=place > 0 and takes_names(words[place - 1]),
+    )
+    return len(different) >= _needed_words(evidence)
 
 
-def _needed_words(
-    words: Sequence[str], place: int, kind: int, *, has_value: bool
-) -> int | None:
-    """Return how many different words make a place a value; None if no number does.
+class _Evidence(NamedTuple):
+    """The evidence that the different words at a place are values."""
 
-    `has_value` tells that another message has a value at the place already.
-    """
-    agreeing = letters_in(words[:place]) + letters_in(words[place + 1 :])
-    if agreeing == 0:
-        return None
-    if place == 0:
-        # the first word often states the failure, and one word agrees with anything
-        return TUNING.plain_words if agreeing > 1 else None
-    if agreeing == 1:
-        return TUNING.plain_words if kind == NAME else None
-    if has_value and agreeing >= TUNING.agreement_with_values:
-        return TUNING.keyed_names
-    if kind == NAME:
-        return _needed_names(words[place - 1], has_value=has_value)
-    if has_value:
-        return TUNING.plain_words_with_values
-    return _needed_plain_words(agreeing)
+    agreeing: int
+    """Words with letters that agree in all messages."""
+    is_first: bool
+    """Whether the place is the first of the message. The first word often states the failure."""
+    is_name: bool
+    """Whether the words look like names."""
+    has_value: bool
+    """Whether another message has a value at the place already."""
+    follows_name_key: bool
+    """Whether the word before is a key such as `topic:`."""
 
 
-def _needed_names(before: str, *, has_value: bool) -> int:
-    """Return how many names make a place a value: fewer after a key such as `topic:`."""
-    if has_value or takes_names(before):
-        return TUNING.keyed_names
-    return TUNING.names
+_ANY_NUMBER: Final = 10**9
+"""More words than messages have: the place is never one of values."""
+
+_RULES_OF_NEEDED_WORDS: Final[tuple[tuple[Callable[[_Evidence], bool], int], ...]] = (
+    (lambda evidence: evidence.agreeing == 0, _ANY_NUMBER),
+    # one word agrees with anything
+    (lambda evidence: evidence.is_first and evidence.agreeing == 1, _ANY_NUMBER),
+    (lambda evidence: evidence.is_first, TUNING.plain_words),
+    (lambda evidence: evidence.agreeing == 1 and evidence.is_name, TUNING.plain_words),
+    (lambda evidence: evidence.agreeing == 1, _ANY_NUMBER),
+    # no route to <ip>, no route to db-1
+    (lambda evidence: evidence.is_name and evidence.has_value, TUNING.keyed_names),
+    # topic: orders, topic: carts
+    (
+        lambda evidence: evidence.is_name and evidence.follows_name_key,
+        TUNING.keyed_names,
+    ),
+    # no such user ann, bob, eve
+    (lambda evidence: evidence.is_name, TUNING.names),
+    # size of <ip> is known, size of disk is known
+    (
+        lambda evidence: (
+            evidence.has_value and evidence.agreeing >= TUNING.agreement_with_values
+        ),
+        TUNING.keyed_names,
+    ),
+    (lambda evidence: evidence.has_value, TUNING.plain_words_with_values),
+    (
+        lambda evidence: evidence.agreeing >= TUNING.agreement,
+        TUNING.plain_words_in_agreement,
+    ),
+)
+"""Tests of the evidence, and how many different words are needed. The first true test decides."""
+
+
+def _needed_words(evidence: _Evidence) -> int:
+    """Return how many different words make a place a value."""
+    for applies, needed in _RULES_OF_NEEDED_WORDS:
+        if applies(evidence):
+            return needed
+    return TUNING.plain_words
 
 
 def _needed_plain_words(agreeing: int) -> int:
