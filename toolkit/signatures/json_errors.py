@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -69,20 +70,30 @@ _INSPECTED: Final = re.compile(r"#<([A-Z][\w:]{0,100})(?:: (.*))?>", re.DOTALL)
 _JSON_SIGN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+("?)|[{}\[\],]', re.DOTALL)
 """A string, with the closing quote unless it is cut off, or a bracket or comma between strings."""
 
-_MOST_DEPTH: Final = 6
-_MOST_NESTED: Final = 3
-"""Levels of objects at unknown keys that are searched for an error."""
-_MOST_OPEN: Final = 50
-"""Open brackets of JSON that was cut off."""
-_MOST_ITEMS: Final = 3
-"""Elements of a list of errors that are read."""
-_MOST_FIELDS: Final = 20
-_MOST_FACT: Final = 200
-"""Characters of a code or type."""
-_MOST_MEMBERS: Final = 100
-"""Members of an object that are read."""
-_MOST_KEYS: Final = 20
-"""Keys that identify JSON without an error."""
+
+@dataclass(frozen=True)
+class JsonLimits:
+    """How much of a body is read. Errors stand near the top of a body, and hostile bodies must stay cheap."""
+
+    depth: int = 6
+    """Levels of causes within causes."""
+    nested: int = 3
+    """Levels of objects at unknown keys that are searched for an error."""
+    open_brackets: int = 50
+    """Open brackets of JSON that was cut off. Each later sign copies them."""
+    items: int = 3
+    """Elements of a list of errors: further ones repeat the error for other fields."""
+    fields: int = 20
+    """Names of refused fields, and names of a path."""
+    fact: int = 200
+    """Characters of a code or type. Longer values are messages."""
+    members: int = 100
+    """Members of an object."""
+    keys: int = 20
+    """Keys that identify JSON without an error."""
+
+
+LIMITS: Final = JsonLimits()
 
 
 def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
@@ -117,7 +128,7 @@ def _keys_of(value: Any) -> list[str]:
     """Return the first keys of an object in the order of their names; none for other values."""
     if not isinstance(value, dict):
         return []
-    return sorted(value)[:_MOST_KEYS]
+    return sorted(value)[: LIMITS.keys]
 
 
 def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
@@ -128,11 +139,11 @@ def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
     3. Known keys in an object at an unknown key, for example `{"result": {"message": "no stock"}}`.
     """
     found = _Findings(read)
-    found.add(value, _MOST_DEPTH)
+    found.add(value, LIMITS.depth)
     if found.is_empty:
         found.add_fields(value)
     if found.is_empty:
-        return _find_nested(value, read, _MOST_NESTED) or found
+        return _find_nested(value, read, LIMITS.nested) or found
     return found
 
 
@@ -142,7 +153,7 @@ def _find_nested(
     """Return the first error with a message below keys that are not in the tables, or None."""
     if not depth or not isinstance(value, dict):
         return None
-    for item in list(value.values())[:_MOST_KEYS]:
+    for item in list(value.values())[: LIMITS.keys]:
         if isinstance(item, dict):
             found = _Findings(read)
             found.add(item, depth)
@@ -193,40 +204,69 @@ def _completed(text: str, *, keeps_text: bool = False) -> str:
     bracket that can end a value, and the brackets that are open there. With `keeps_text`, a string at the end
     is closed instead: `{"a": {"b": 1, "c": "xx"}}`.
     """
-    # The signs of the example, with the brackets to close after each, and the end of the readable part:
-    #
-    #     sign     {    "a"   {    "b"   ,    "c"   "xx
-    #     close    }    }     }}   }}    }}   }}    }}
-    #     end      1    1     7    7     13   13    13       text[:13] is {"a": {"b": 1
-    open_brackets: list[str] = []
-    end = 0
-    closing_brackets: list[str] = []
-    is_in_string = False
-    for token in _JSON_SIGN.finditer(text):
-        sign = token[0][0]
-        if sign == '"':
-            is_in_string = not token[1]
-            continue
-        if sign in "}]" and not open_brackets:
-            continue
-        end = token.end()
-        if sign == ",":
-            end = token.start()
-        elif sign in "}]":
-            open_brackets.pop()
-        else:
-            open_brackets.append(_CLOSING_BRACKETS[sign])
-        closing_brackets = open_brackets.copy()
-        if sign in "}]" and not open_brackets:
-            break  # the value ends here, and other text follows
-        if len(open_brackets) > _MOST_OPEN:
-            break  # copies of the brackets would take time that grows with the square of their number
-    if end and not open_brackets and "{" not in text[:end]:
+    brackets = _OpenBrackets()
+    for sign in _JSON_SIGN.finditer(text):
+        brackets.read(sign)
+        if brackets.is_complete:
+            break
+    end = brackets.end
+    if brackets.is_closed and "{" not in text[:end]:
         raise ValueError("a message that begins with a number in brackets")
-    if keeps_text and is_in_string:
+    if keeps_text and brackets.is_in_string:
         unfinished = text.rstrip("\\")
-        return f'{unfinished}"{"".join(reversed(open_brackets))}'
-    return text[:end] + "".join(reversed(closing_brackets))
+        return f'{unfinished}"{brackets.closing_now()}'
+    return text[:end] + brackets.closing_at_end
+
+
+class _OpenBrackets:
+    """The brackets that are open while the signs of JSON are read.
+
+    For example, the signs of `{"a": {"b": 1, "c": "xx`, with the brackets to close after each, and the end of
+    the readable part:
+
+        sign     {    "a"   {    "b"   ,    "c"   "xx
+        close    }    }     }}   }}    }}   }}    }}
+        end      1    1     7    7     13   13    13       text[:13] is {"a": {"b": 1
+    """
+
+    def __init__(self) -> None:
+        self._open: list[str] = []
+        self.end = 0
+        """The end of the part that can be read."""
+        self.closing_at_end = ""
+        """The brackets that close this part."""
+        self.is_in_string = False
+        self.is_complete = False
+        """True if other text follows the value, or if too many brackets are open."""
+
+    @property
+    def is_closed(self) -> bool:
+        """True if signs were read, and no bracket is open."""
+        return self.end > 0 and not self._open
+
+    def closing_now(self) -> str:
+        """Return the brackets that close what is open."""
+        return "".join(reversed(self._open))
+
+    def read(self, found: re.Match[str]) -> None:
+        """Read a string, a bracket or a comma."""
+        sign = found[0][0]
+        if sign == '"':
+            self.is_in_string = not found[1]
+        elif sign == ",":
+            self._mark(found.start())
+        elif sign in _CLOSING_BRACKETS:
+            self._open.append(_CLOSING_BRACKETS[sign])
+            self._mark(found.end())
+            self.is_complete = len(self._open) > LIMITS.open_brackets
+        elif self._open:
+            self._open.pop()
+            self._mark(found.end())
+            self.is_complete = not self._open
+
+    def _mark(self, end: int) -> None:
+        self.end = end
+        self.closing_at_end = self.closing_now()
 
 
 _CLOSING_BRACKETS: Final = {"{": "}", "[": "]"}
@@ -314,7 +354,7 @@ class _Findings:
         if isinstance(value, str):
             self._add_text(value)
         elif isinstance(value, list):
-            for item in value[:_MOST_ITEMS]:
+            for item in value[: LIMITS.items]:
                 self.add(item, depth - 1)
         elif isinstance(value, dict):
             self._add_object(value, depth, is_by_field=is_by_field)
@@ -323,7 +363,7 @@ class _Findings:
         self, value: dict[str, Any], depth: int, *, is_by_field: bool
     ) -> None:
         """Add the parts of an object by key: facts, the stack, the message, then the causes."""
-        shape = _shape_of(tuple(value)[:_MOST_MEMBERS])
+        shape = _shape_of(tuple(value)[: LIMITS.members])
         self._add_facts(value, shape)
         self._add_stack(value, shape)
         message = self._add_message(value, shape)
@@ -396,7 +436,7 @@ class _Findings:
                 and message
                 and all(isinstance(item, str) for item in message)
             ):
-                for item in message[:_MOST_ITEMS]:
+                for item in message[: LIMITS.items]:
                     self._add_text(item)
                 return message
         return None
@@ -421,9 +461,9 @@ class _Findings:
         """Add the names of refused fields and their errors, as in `{"email": ["Enter an address."]}`."""
         if not isinstance(value, dict):
             return
-        for name in sorted(value)[:_MOST_FIELDS]:
+        for name in sorted(value)[: LIMITS.fields]:
             errors = _nonempty_strings(value[name])
-            if errors and len(name) < _MOST_FACT:
+            if errors and len(name) < LIMITS.fact:
                 self.facts.append(name)
                 for error in errors:
                     self._add_text(error)
@@ -450,7 +490,7 @@ def _fact(value: object) -> str | None:
         return None
     if isinstance(value, int):
         return str(value)
-    if not isinstance(value, str) or not 0 < len(value) < _MOST_FACT:
+    if not isinstance(value, str) or not 0 < len(value) < LIMITS.fact:
         return None
     if value.startswith("#<"):
         return None  # an exception with a message, which is read as a message
@@ -467,9 +507,9 @@ def _place_in_input(path: object) -> str | None:
     if not isinstance(path, list):
         return None
     names = [name for name in path if isinstance(name, str)]
-    if not names or len(names) > _MOST_FIELDS:
+    if not names or len(names) > LIMITS.fields:
         return None
-    return ".".join(names)[:_MOST_FACT]
+    return ".".join(names)[: LIMITS.fact]
 
 
 def _nonempty_strings(value: object) -> list[str]:
@@ -477,5 +517,5 @@ def _nonempty_strings(value: object) -> list[str]:
     if not isinstance(value, list):
         return []
     return [
-        item for item in value[:_MOST_ITEMS] if isinstance(item, str) and item.strip()
+        item for item in value[: LIMITS.items] if isinstance(item, str) and item.strip()
     ]

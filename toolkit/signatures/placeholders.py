@@ -159,7 +159,11 @@ def _with_short_words(message: str) -> str:
 
 
 def _replace_words(words: list[str]) -> list[str]:
-    """Return words with placeholders. A number stays if the words around it show that it is a code."""
+    """Return words with placeholders. A number stays if the words around it show that it is a code.
+
+    For example, of "exit code 137 at 10.0.0.5", the words are read one by one as "exit code <num> at <ip>".
+    "137" is then restored, because it follows "exit code".
+    """
     replaced = list(map(READ_WORDS.__getitem__, words))
     for position, word in enumerate(replaced):
         if type(word) is WordInContext and _is_code(word, words, position):
@@ -167,11 +171,19 @@ def _replace_words(words: list[str]) -> list[str]:
     if replaced[:1] != words[:1] and LEADING_CODE.fullmatch(words[0]):
         replaced[0] = words[0]
     if not _CONNECTED.isdisjoint(words):
-        for position in range(1, len(words)):
-            if words[position - 1] in _CONNECTED:
-                address = words[position]
-                replaced[position] = with_service_of_port(address, replaced[position])
+        _name_services(words, replaced)
     return replaced
+
+
+def _name_services(words: list[str], replaced: list[str]) -> None:
+    """Add the kind of service to addresses that were connected to, in place.
+
+    For example, "ECONNREFUSED <ip>" becomes "ECONNREFUSED redis://<ip>" if the port was 6379.
+    """
+    for position in range(1, len(words)):
+        if words[position - 1] in _CONNECTED:
+            address = words[position]
+            replaced[position] = with_service_of_port(address, replaced[position])
 
 
 def _is_code(word: WordInContext, words: list[str], position: int) -> bool:
