@@ -8,7 +8,13 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.vectors.recall_audit import recall_by_group, recall_over_queries
+from toolkit.vectors.exact_comparison import ExactSearch
+from toolkit.vectors.recall_audit import (
+    compare_hits,
+    recall_by_group,
+    recall_over_queries,
+)
+from toolkit.vectors.vector_rows import VectorTables
 from toolkit_service.demo.local_service import LocalService
 
 ROWS, DIMENSION = 3000, 48
@@ -353,3 +359,46 @@ def test_it_is_shown_and_drawn(services):
     assert "Recall@10 of stored vectors" in ax.get_title(loc="left")
     assert len(ax.get_yticklabels()) == 2
     assert json.loads(audit.frame.to_json(orient="records"))
+
+
+def test_equal_vectors_in_batches_of_other_sizes_are_no_misses():
+    """The same vector has slightly different float32 scores in a batch of 300 rows and in one of one row."""
+    rng = np.random.default_rng(3)
+    stored = rng.normal(size=(300, 384)).astype(np.float32)
+    queries = (stored[:100] + rng.normal(0, 0.5, (100, 384))).astype(np.float32)
+    copies = [f"copy {number}" for number in range(100)]
+    returned = [{key: 0.9} for key in copies]
+    search = ExactSearch(
+        queries, namespace="", similarity="COSINE", k=1, returned=returned
+    )
+    rows = [(stored, [f"row {number}" for number in range(300)])]
+    rows += [(stored[[number]], [key]) for number, key in enumerate(copies)]
+    for matrix, ids in rows:
+        frame = pd.DataFrame({"id": ids, "vector": list(matrix)})
+        for batch in VectorTables(frame, doing="testing", with_ids=True):
+            search.add(batch, np.ones(len(ids), dtype=bool))
+    compared = list(compare_hits(search, copies, returned, 1))
+    assert [row[3] for row in compared] == [1.0] * 100
+
+
+@pytest.mark.parametrize(
+    ("mean", "shown"), [(1.0, "100.0 %"), (0.9998, "99.9 %"), (0.5, "50.0 %")]
+)
+def test_a_recall_below_all_is_never_shown_as_all(mean, shown):
+    """A single miss in many queries is not rounded to 100 %."""
+    queries = 5000
+    misses = round((1 - mean) * queries)
+    frame = pd.DataFrame(
+        {
+            "namespace": "",
+            "filter": "",
+            "query": [str(number) for number in range(queries)],
+            "share": [0.0] * misses + [1.0] * (queries - misses),
+        }
+    )
+    overall = recall_over_queries(frame, k=10, seed=0)
+    by = recall_by_group(frame, {}, k=10, seed=0)
+    audit = tk.results.RecallAudit(
+        frame=frame, by=by, overall=overall, stored=True, changed=0, unknown=0, k=10
+    )
+    assert shown in audit.verdict

@@ -56,6 +56,10 @@ def test_each_kind_of_change_is_named():
     assert changes.plot().get_yticklabels()[0].get_text() == "(default) (9)"
     assert changes.explanation.stands_out
     assert changes.explanation.frame["condition"][0] == {"topic": "3"}
+    shown = repr(changes.explanation)
+    assert "changed vectors" in shown
+    assert "rose" not in shown
+    assert f"{len(found)} expected" not in shown
 
 
 def test_sparse_vectors_and_metadata_are_compared():
@@ -175,3 +179,22 @@ def test_what_has_no_ids_is_an_error():
     """A matrix has no ids to match by."""
     with pytest.raises(InputError, match="with their ids"):
         tk.compare_vectors(np.eye(3), np.eye(3))
+
+
+@pytest.mark.parametrize("as_snapshot", [True, False])
+def test_one_namespace_is_compared_with_another(tmp_path, as_snapshot):
+    """Two loads of one namespace each are compared by id, and the verdict names both."""
+    before, after, topic, gone = changed_rows()
+    first = to_frame(before).assign(namespace="old model")
+    second = to_frame(after).assign(namespace="new model")
+    source = first
+    if as_snapshot:
+        source = tmp_path / "first"
+        tk.write_snapshot(first, source)
+    changes = tk.compare_vectors(source, second)
+    assert changes.namespaces == ("old model", "new model")
+    assert changes.verdict.startswith("The namespace new model compared with old model")
+    found = changes.frame.set_index("id")["change"]
+    assert found[before[topic[0]]["id"]] == "text only"
+    assert (found[gone["id"]], found["new"]) == ("vanished", "appeared")
+    assert set(changes.frame["namespace"]) == {"new model"}

@@ -104,10 +104,17 @@ def draw_explanation(
     observed: float,
     expected: float,
     stands_out: bool,
+    part: str | None = None,
 ) -> Axes:
-    """Draw two bars per row (`condition`, `observed`, `expected`), the likeliest condition at the top."""
+    """Draw two bars per row (`condition`, `observed`, `expected`), the likeliest condition at the top.
+
+    `part` names the rows if they are a part of all, for example "changed vectors".
+    """
     title = "Observed and expected, by condition"
     change = f"{observed:,.0f} observed, {expected:,.0f} expected"
+    unit = "failures"
+    if part is not None:
+        change, unit = f"{observed:,.0f} {part}", "rows"
     if not stands_out:
         return show_sentence(ax, f"Nothing stands out: {change}", theme, title)
     rows = conditions.head(min(_CONDITIONS, rows_that_fit(ax, NAMED_BAR)))
@@ -127,7 +134,7 @@ def draw_explanation(
     _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
     heading(ax, title, theme, prefix=prefix, above=above)
     label_axis(
-        ax.xaxis, f"{change} in all; conditions can match the same failures", theme
+        ax.xaxis, f"{change} in all; conditions can match the same {unit}", theme
     )
     return ax
 

@@ -72,6 +72,9 @@ class Explanation(Plotted):
     episodes : list of pairs of datetime
         First and last failure of each episode of the largest rise. Counts exclude the time between episodes.
         Empty for your own window, and for `explain_change`.
+    compared : pair of str or None
+        Names of a part of rows and of all rows, if their shares were compared instead of events at two
+        times, for example ``("changed vectors", "all vectors")``.
     left_out : list of str
         Attributes that separate what `explain_change` compared by definition, for example ``state``.
 
@@ -89,6 +92,7 @@ class Explanation(Plotted):
     window: tuple[datetime, datetime] | None = None
     episodes: list[tuple[datetime, datetime]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    compared: tuple[str, str] | None = None
 
     def select(self, failures: AnyFrame, *, rank: int = 1) -> pd.DataFrame:
         """Select the rows of a frame that meet a condition, within the episodes or the window, if any.
@@ -139,6 +143,8 @@ class Explanation(Plotted):
         ]
 
     def __repr__(self) -> str:
+        if self.compared is not None:
+            return self._shares_sentence(*self.compared)
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
         if self.window is not None:
             since, until = (f"{time:%Y-%m-%d %H:%M}" for time in self.window)
@@ -170,6 +176,17 @@ class Explanation(Plotted):
             rose += ", as others fell"
         return rose
 
+    def _shares_sentence(self, part: str, whole: str) -> str:
+        """Return the first condition with its count in a part of rows, and the count by its share of all."""
+        if not self.stands_out:
+            return f"{self.observed:,.0f} {part}: nothing stands out"
+        first = self.frame.iloc[0]
+        return (
+            f"{self.observed:,.0f} {part}: {first['observed']:,.0f} if "
+            f"{describe_condition(first['condition'])}, {first['expected']:,.0f} expected by its share of "
+            f"{whole}"
+        )
+
     def _repr_html_(self) -> str:
         clean = Redactor().text
         sentence = clean(repr(self))
@@ -196,6 +213,7 @@ class Explanation(Plotted):
         return draw_explanation(
             self.frame, ax, theme,
             observed=self.observed, expected=self.expected, stands_out=self.stands_out,
+            part=self.compared[0] if self.compared else None,
         )  # fmt: skip
 
 

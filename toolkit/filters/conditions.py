@@ -395,7 +395,12 @@ def filter_literal(value: object) -> str:
     >>> tk.parse_filter(f"title = {filter_literal(title)}").matches({"title": title})
     True
     """
-    return _literal(_checked_value(value))
+    try:
+        return _literal(_checked_value(value))
+    except InputError as error:
+        raise InputError(
+            f"reading value ({error.doing})", got=error.got, expected=error.expected
+        ) from None
 
 
 def _literal(value: Value) -> str:

@@ -282,7 +282,7 @@ def _several_namespaces(
     service: Service, namespace: str | Sequence[str] | None
 ) -> list[str] | None:
     """Return the names of several namespaces, of which "all" is every one; None for a single name."""
-    if namespace == "all":
+    if isinstance(namespace, str) and namespace == "all":
         with Transport.to(service, "vector") as transport:
             return sorted(read_info(transport).namespaces) or [""]
     if namespace is None or isinstance(namespace, str):

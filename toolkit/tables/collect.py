@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from toolkit.base.arguments import as_json, texts
+from toolkit.base.arguments import as_json, nearest, texts, wrong
 from toolkit.base.errors import InputError
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.explode import KEPT_OF_HITS, PREFIX
@@ -60,17 +60,22 @@ def collect_metadata(
     '{"city": "Oslo", "tags": ["eu"]}'
     """
     frame = checked_frame("frame", frame)
-    names = [str(name) for name in frame.columns if name not in KEPT_OF_HITS]
+    columns = {str(name): place for place, name in enumerate(frame.columns)}
+    names = [name for name in columns if name not in KEPT_OF_HITS]
     if fields is not None:
         names = list(dict.fromkeys(texts("fields", fields)))
-        frame = checked_frame("frame", frame, *names)
+    for name in names:
+        if name not in columns:
+            raise wrong(
+                "fields", name, "a column of the frame", nearest(name, list(columns))
+            )
     as_written = set(frame.attrs.get("json_fields", ()))
     if json_fields is not None:
         as_written = set(texts("json_fields", json_fields))
     rows: list[dict[str, Any]] = [{} for _ in range(len(frame))]
     for name in names:
         path = _path(name)
-        for row, value in enumerate(frame[name]):
+        for row, value in enumerate(frame.iloc[:, columns[name]]):
             field = f"the field {name!r} of row {row:,}"
             present = json_form(field, value)
             if present is None:

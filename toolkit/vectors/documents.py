@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from toolkit.base.arguments import nearest, wrong
-from toolkit.vectors.vector_rows import IndexRows, VectorSource, VectorTables
+from toolkit.vectors.vector_rows import (
+    IndexRows,
+    InNamespace,
+    VectorSource,
+    VectorTables,
+)
 
 Groups: TypeAlias = str | Callable[[str], object] | None
 
@@ -129,7 +134,7 @@ class DocumentFinder:
         self,
         before: IndexRows,
         after: IndexRows,
-        sources: Sequence[VectorSource],
+        sources: Sequence[VectorSource | InNamespace],
         groups: Any,
         *,
         doing: str,
@@ -201,7 +206,11 @@ class DocumentFinder:
         return usual
 
     def _values(
-        self, source: VectorSource, namespace: str, field: str, ids: set[str]
+        self,
+        source: VectorSource | InNamespace,
+        namespace: str,
+        field: str,
+        ids: set[str],
     ) -> dict[str, object]:
         """Return the value of a metadata field by id, as JSON."""
         values: dict[str, object] = {}

@@ -43,6 +43,8 @@ _FEW: Final = 20  # with fewer queries, the mean of a group varies too much to b
 _SHOWN: Final = 60  # characters of a filter in the verdict
 _AT_ONCE: Final = 100  # queries per request
 _MISSED: Final = 10
+# Scores are float32: in batches of other sizes, the same vectors have scores that differ by about 1e-7.
+_TIE: Final = 1e-6
 
 Filters: TypeAlias = str | MetadataFilter | Sequence[str | MetadataFilter] | None
 
@@ -329,7 +331,7 @@ def audit_recall(
     )
     changed = max(moved, gone - after.pending_count, unknown if is_loaded_now else 0)
     frame = typed_tuples(
-        [row for search in searches for row in _compared(*search, k)],
+        [row for search in searches for row in compare_hits(*search, k)],
         namespace="str", filter="str", query="str", share="float64", score_gap="float64", missed="object",
     )  # fmt: skip
     k = min(k, max((search.most for search, _, _ in searches), default=0) or k)
@@ -427,7 +429,14 @@ def recall_over_queries(frame: pd.DataFrame, *, k: int, seed: int) -> Recall:
 
 
 def _percents(mean: float, low: float, high: float) -> str:
-    return f"{mean * 100:.1f} % [{low * 100:.1f}, {high * 100:.1f}]"
+    return f"{_tenths(mean)} % [{_tenths(low)}, {_tenths(high)}]"
+
+
+def _tenths(share: float) -> str:
+    """Return a share in percent, but "100.0" only for all."""
+    if share < 1:
+        return f"{min(share * 100, 99.9):.1f}"
+    return f"{share * 100:.1f}"
 
 
 def _place(group: pd.Series[Any]) -> str:
@@ -553,7 +562,7 @@ def _ask(
     return [dict(list(hits_of.items())[:k]) for hits_of in scored]
 
 
-def _compared(
+def compare_hits(
     search: ExactSearch, labels: list[str], scored: list[dict[str, float]], k: int
 ) -> Iterator[tuple[Any, ...]]:
     """Yield one row per query: namespace, filter, label, recall, gap of scores, and missed ids."""
@@ -568,7 +577,9 @@ def _compared(
         # A hit that is not among the passed vectors cannot be judged. It took one of the `k`
         # places, so only the other places count.
         most = k - len(returned_hits) + len(hits)
-        share = recalled(list(hits), exact, most) if most else np.nan
+        share = np.nan
+        if most:
+            share = recalled(list(hits), exact, most, tie=_TIE)
         missed = (
             [key for key, _ in exact[:most] if key not in hits] if share < 1 else []
         )

@@ -190,24 +190,27 @@ def _is_pair(item: object) -> bool:
     return isinstance(item, tuple | list) and len(item) == 2  # noqa: PLR2004 - a pair
 
 
-def recalled(returned: list[Any], exact: list[Any], k: int) -> float:
+def recalled(
+    returned: list[Any], exact: list[Any], k: int, *, tie: float = _TIE
+) -> float:
     """Return the recall of one query; NaN if nothing can be found.
 
-    For example, 9 of the 10 nearest neighbours give 0.9.
+    For example, 9 of the 10 nearest neighbours give 0.9. `tie` is the relative difference of scores that
+    count as equal.
     """
     findable = min(k, len(exact))
     if not findable:
         return float("nan")
-    neighbours = _nearest(exact, k) if _are_pairs(exact) else set(exact[:k])
+    neighbours = _nearest(exact, k, tie) if _are_pairs(exact) else set(exact[:k])
     return min(findable, len(neighbours.intersection(returned[:k]))) / findable
 
 
-def _nearest(pairs: list[Any], k: int) -> set[Any]:
+def _nearest(pairs: list[Any], k: int, tie: float) -> set[Any]:
     """Return the ids of the `k` best scores, and of scores that are equal to the last of them."""
     # For example, with scores a 0.9, b 0.8, c 0.8 and k = 2, both b and c are right in second place.
     ordered = sorted((float(score) for _, score in pairs), reverse=True)
     last = ordered[min(k, len(ordered)) - 1]
-    least = last - _TIE * max(1.0, abs(last))
+    least = last - tie * max(1.0, abs(last))
     return {key for key, score in pairs if float(score) >= least}
 
 

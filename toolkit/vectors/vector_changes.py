@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from toolkit.vectors.rounding import Rounding, sketch_distances
 from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.vector_rows import (
     IndexRows,
+    InNamespace,
     VectorSource,
     VectorTables,
     read_rows,
@@ -31,6 +32,8 @@ from toolkit.vectors.vector_rows import (
 
 _DOING: Final = "comparing vectors"
 _SAMPLE: Final = 100_000
+_STATES: Final = ("before", "after")
+_Source: TypeAlias = VectorSource | InNamespace
 _NAMED: Final = {
     "appeared": "appeared",
     "vanished": "vanished",
@@ -90,6 +93,8 @@ class VectorChanges:
         One row per namespace whose usual dimension changed: `namespace`, `before`, `after` (Int64).
     rows : int
         Number of vectors in either state.
+    namespaces : pair of str or None
+        The two namespaces if one was compared with another; `frame` then has the name of the second.
     not_compared : dict
         Parts (``vector``, ``sparse vector``, ``text``, ``metadata``) that one state lacks in all rows, for
         example because they were not loaded, with the state that lacks them: ``before`` or ``after``. They
@@ -109,6 +114,7 @@ class VectorChanges:
     dimensions: pd.DataFrame
     rows: int
     not_compared: dict[str, str]
+    namespaces: tuple[str, str] | None = None
 
     @property
     def counts(self) -> pd.DataFrame:
@@ -143,7 +149,8 @@ class VectorChanges:
             f"{_WERE[part]} not compared, as {_SIDES[side]}"
             for part, side in self.not_compared.items()
         ]
-        before = [
+        before = self._compared_namespaces()
+        before += [
             f"the dimension changed from {old} to {new} in {name or 'the default namespace'}"
             for name, old, new in self.dimensions.itertuples(index=False)
         ]
@@ -166,8 +173,18 @@ class VectorChanges:
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
             condition = describe_condition(first["condition"])
-            parts.append(f"{first['lift']:.1f} times as often as others if {condition}")
+            parts.append(
+                f"{first['observed']:,.0f} of the changed vectors if {condition}, "
+                f"{first['expected']:,.0f} expected by its share of all vectors"
+            )
         return _sentence([*before, *parts, *self._rounded(), *unseen])
+
+    def _compared_namespaces(self) -> list[str]:
+        """Return the statement that one namespace was compared with another."""
+        if self.namespaces is None:
+            return []
+        first, second = (name or "(default)" for name in self.namespaces)
+        return [f"the namespace {second} compared with {first}"]
 
     def _rounded(self) -> list[str]:
         """Return the statement about vectors that differ by rounding alone."""
@@ -239,7 +256,8 @@ def compare_vectors(
     Parameters
     ----------
     before, after : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset or path
-        Frames of `load_vectors`, or snapshots, with ids.
+        Frames of `load_vectors`, or snapshots, with ids. If each has one namespace, and these differ, the
+        vectors with the same ids are compared, and the verdict names both namespaces.
     groups : str or callable, optional
         The document of each vector, because chunks of one document are alike: the name of a metadata field,
         or a function that returns the document of an id. ``str`` makes each vector a document of its own. If
@@ -282,13 +300,17 @@ def compare_vectors(
     2  c     appeared       NaN
     """
     seed = whole("seed", seed, least=0)
+    namespaces = _two_namespaces(before, after)
+    sources: tuple[_Source, _Source] = (before, after)
+    if namespaces is not None:
+        sources = (InNamespace(before, namespaces[1]), after)
     old, new = (
         read_rows(
             VectorTables(value, doing=_DOING, name=name, with_ids=True),
             sample=_SAMPLE,
             seed=seed,
         )
-        for name, value in (("before", before), ("after", after))
+        for name, value in zip(_STATES, sources, strict=True)
     )
     first, second = (
         side.rows.assign(position=np.arange(len(side.rows)))
@@ -296,7 +318,7 @@ def compare_vectors(
         .astype({"namespace": "str"})
         for side in (old, new)
     )
-    finder = DocumentFinder(old, new, (before, after), groups, doing=_DOING)
+    finder = DocumentFinder(old, new, sources, groups, doing=_DOING)
     joined = first.merge(
         second,
         on=["namespace", "id"],
@@ -324,12 +346,26 @@ def compare_vectors(
     return VectorChanges(
         frame=frame,
         drift=drifts(_new(frame), old, new, finder, seed),
-        explanation=_explained(frame, before, after),
+        explanation=_explained(frame, *sources),
         rounding=rounding,
         dimensions=_dimensions(old, new),
         rows=len(joined),
         not_compared=not_compared,
+        namespaces=namespaces,
     )
+
+
+def _two_namespaces(
+    before: VectorSource, after: VectorSource
+) -> tuple[str, str] | None:
+    """Return the namespaces of both states if each has only one, and these differ."""
+    names = []
+    for name, value in zip(_STATES, (before, after), strict=True):
+        tables = VectorTables(value, doing=_DOING, name=name, with_ids=True)
+        names.append(tables.keys()["namespace"].unique().tolist())
+    if [len(found) for found in names] != [1, 1] or names[0] == names[1]:
+        return None
+    return names[0][0], names[1][0]
 
 
 def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
@@ -477,7 +513,7 @@ def _new(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _explained(
-    frame: pd.DataFrame, before: VectorSource, after: VectorSource
+    frame: pd.DataFrame, before: _Source, after: _Source
 ) -> Explanation | None:
     """Explain the changes by metadata fields with few values, if the changed vectors share values."""
     if frame.empty:
@@ -501,9 +537,11 @@ def _explained(
     if not few or not any(is_changed):
         return None
     mask = np.array(is_changed)
-    return explain_change(
+    found = explain_change(
         table, table[mask], attributes=few, exposure=len(table) / mask.sum()
     )
+    # changed vectors are a part of all vectors, and no later events
+    return replace(found, compared=("changed vectors", "all vectors"))
 
 
 def _fields(text: str | None) -> dict[str, str]:

@@ -57,18 +57,30 @@ class VectorBatch:
     metadata: list[str | None]
 
 
+@dataclass(frozen=True)
+class InNamespace:
+    """Vectors that are read as vectors of one namespace, to compare them with another namespace."""
+
+    vectors: VectorSource
+    namespace: str
+
+
 class VectorTables:
     """Rows of `vectors`, which are counted at once and read in batches on each iteration."""
 
     def __init__(
         self,
-        vectors: VectorSource,
+        vectors: VectorSource | InNamespace,
         *,
         doing: str,
         name: str = "vectors",
         with_ids: bool = False,
     ) -> None:
         self._doing, self._name = doing, name
+        self._only_namespace: str | None = None
+        if isinstance(vectors, InNamespace):
+            self._only_namespace = vectors.namespace
+            vectors = vectors.vectors
         given = vectors
         if isinstance(vectors, str | os.PathLike | Snapshot):
             vectors = scanned(vectors, doing=doing, name=name)
@@ -140,6 +152,10 @@ class VectorTables:
             table = self._source.select(names)
         columns = {name: table[name].cast(pa.string()).fill_null("") for name in names}
         columns.setdefault("namespace", pa.array([""] * self.rows, pa.string()))
+        if self._only_namespace is not None:
+            columns["namespace"] = pa.array(
+                [self._only_namespace] * self.rows, pa.string()
+            )
         frame: pd.DataFrame = pa.table(columns).to_pandas()
         return frame
 
@@ -182,13 +198,18 @@ class VectorTables:
             got = "rows with another number of sparse_indices than of sparse_values"
             raise self._wrong(got, "a value for each index") from None
         return VectorBatch(
-            namespaces=[namespace or "" for namespace in _strings(batch, "namespace")],
+            namespaces=self._namespaces(batch),
             ids=[vector_id or "" for vector_id in ids],
             dense=_dense(batch.column("vector")),
             sparse=sparse,
             data=[data or "" for data in _strings(batch, "data")],
             metadata=_strings(batch, "metadata"),
         )
+
+    def _namespaces(self, batch: pa.RecordBatch) -> list[str]:
+        if self._only_namespace is not None:
+            return [self._only_namespace] * batch.num_rows
+        return [namespace or "" for namespace in _strings(batch, "namespace")]
 
     def _wrong(self, got: str, expected: str) -> InputError:
         return InputError(
