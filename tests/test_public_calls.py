@@ -327,6 +327,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         {
             "vectors": source,
             "labels": labels,
+            "queries": None,
             "precision": 0.9,
             "confidence": 0.95,
             "similarity": None,

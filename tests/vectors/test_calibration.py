@@ -8,6 +8,7 @@ import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, to_frame
 from toolkit.analysis import threshold_for_precision
 from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.vectors.query_scores import PairScores
 from toolkit_service.demo.local_service import LocalService
 
 
@@ -240,3 +241,50 @@ def test_hits_without_their_queries_are_doubted():
     assert "The labels look like hits of queries" in found.verdict
     with pytest.warns(UnexpectedResultWarning, match="query of each label"):
         threshold_for_precision(labels["score"], labels["match"], precision=0.5)
+
+
+def test_queries_as_vectors_are_compared_with_stored_rows():
+    """Questions score lower than stored rows do, and the threshold is that of questions."""
+    rng = np.random.default_rng(1)
+    shared = rng.normal(size=64)
+    topics = rng.normal(size=(2000, 64))
+    rows = 2 * shared + topics
+    questions = topics[:50] + 0.3 * shared + 0.3 * rng.normal(size=(50, 64))
+    stored = tk.calibrate_threshold(rows).frame.iloc[0]
+    found = tk.calibrate_threshold(rows, queries=questions)
+    row = found.frame.iloc[0]
+    assert (stored["pairs"], row["pairs"]) == ("stored rows", "queries and rows")
+    assert (stored["queries"], row["queries"]) == (0, 50)
+    assert row["random_high"] < row["best_median"] < stored["random_high"]
+    assert row["random_share"] == pytest.approx(0.001, rel=0.1)
+    assert f"{row['best_low']:.2f}" in found.verdict
+    with pytest.raises(InputError, match="queries"):
+        tk.calibrate_threshold(rows, queries=questions[:, :3])
+    with pytest.raises(InputError, match=r"queries.*vectors"):
+        tk.calibrate_threshold(rows, queries=["why does it fail?"])
+
+
+def test_texts_are_queries_of_an_index_with_a_model(sample_service):
+    """Scores are those that the service returns; without queries a warning says what was compared."""
+    questions = ["connection refused", "the disk is full", "restart the worker"]
+    found = tk.calibrate_threshold(
+        sample_service, queries=questions, namespace="runbooks"
+    )
+    hits = tk.query_text(sample_service, questions, namespace="runbooks", top_k=1000)
+    row = found.frame.iloc[0]
+    best = hits[hits["rank"] == 1]["score"]
+    assert row["best_median"] == pytest.approx(best.median())
+    assert row["random_median"] == pytest.approx(hits["score"].median())
+    assert row["random_high"] == pytest.approx(hits["score"].quantile(0.999))
+    with pytest.warns(UnexpectedResultWarning, match="queries=texts"):
+        alone = tk.calibrate_threshold(sample_service, namespace="runbooks")
+    assert alone.frame["pairs"].tolist() == ["stored rows"]
+
+
+def test_only_the_highest_scores_of_many_rows_are_known():
+    """The score that one pair in 1,000 reaches needs the highest scores alone, and the median all."""
+    scores = np.sort(np.random.default_rng(0).random(10_000))
+    every, highest = PairScores(scores, 10_000), PairScores(scores[-100:], 10_000)
+    assert highest.reached_by(0.001) == pytest.approx(every.reached_by(0.001), abs=1e-3)
+    assert np.isnan(highest.median)
+    assert highest.share_from(scores[-50]) == every.share_from(scores[-50]) == 0.005

@@ -435,6 +435,7 @@ def _loading(has_service: bool, passed: Any, source: VectorSource) -> Code:  # n
         and loaded.complete
         and loaded.rows == len(source)
         and not loaded.scope["prefix"]
+        and "filter" not in loaded.scope
     ):
         load = _LOAD.write(variable("service"), namespace=loaded.scope["namespaces"])
         line = fill("vectors = {load}", load=load)
@@ -644,11 +645,12 @@ def _recall(recall: RecallAudit, code: Code, mask: _Mask) -> Iterator[Part]:
 def _scores(scores: Calibration, code: Code, mask: _Mask) -> Iterator[Part]:
     """Return the threshold above which scores mean a match, per namespace."""
     columns = [
-        _NAMESPACE, "similarity", "#threshold", ReportColumn("why", below=True), "#random median",
+        _NAMESPACE, "similarity", "pairs", "#threshold", ReportColumn("why", below=True), "#random median",
         "#random high", "#random share", "#duplicate share", "#labels",
     ]  # fmt: skip
     if len(scores.frame):
-        yield _table("Scores of random pairs, and thresholds", columns, scores.frame)
+        shown = scores.frame.drop(columns=["queries", "best_median", "best_low"])
+        yield _table("Scores of random pairs, and thresholds", columns, shown)
         yield from _figure("Scores of pairs", scores, "pairs", "pair", code, mask)
 
 

@@ -76,7 +76,7 @@ def collect_metadata(
     for name in names:
         path = _path(name)
         for row, value in enumerate(frame.iloc[:, columns[name]]):
-            field = f"the field {name!r} of row {row:,}"
+            field = f"frame, the field {name!r} of row {row:,}"
             present = json_form(field, value)
             if present is None:
                 continue

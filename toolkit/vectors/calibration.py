@@ -26,6 +26,12 @@ from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.vectors.exact_comparison import SIMILARITIES, pair_scores
 from toolkit.vectors.label_tests import look_like_hits
+from toolkit.vectors.query_scores import (
+    PairScores,
+    read_queries,
+    scores_of_texts,
+    scores_of_vectors,
+)
 from toolkit.vectors.retrieval import UNKNOWN_QUERIES, Threshold, find_threshold
 from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.vector_rows import (
@@ -46,6 +52,12 @@ _SAMPLE: Final = 50_000
 _PAIRS: Final = 200_000
 _CHANCE: Final = 0.001
 _STEPS: Final = 200
+_QUERIES: Final = "queries and rows"
+_STORED: Final = "stored rows"
+_STORED_ONLY: Final = (
+    "The threshold is that of pairs of stored rows, but the index embeds the texts of queries, and questions "
+    "score lower. Pass usual queries of your users: calibrate_threshold(service, queries=texts)."
+)
 _LARGEST: Final = 1e100  # larger than any product of float32 vectors
 
 
@@ -56,11 +68,13 @@ class Calibration:
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row per namespace: `namespace`, `similarity`, `threshold` (float64, missing if no threshold can be
-        promised), `why`, `random_median` and `random_high` (float64, the median score of two random vectors,
+        One row per namespace: `namespace`, `similarity`, `pairs` (``queries and rows`` or ``stored rows``),
+        `threshold` (float64, missing if no threshold can be promised), `why`, `random_median` and
+        `random_high` (float64, the median score of random pairs, missing if only the best hits are known,
         and the score that one pair in 1,000 reaches), `random_share` (float64, the share of random pairs at
         or above the threshold), `duplicate_share` (float64, the same for pairs with equal text; missing
-        without any), `labels` (Int64).
+        without any), `labels` and `queries` (Int64), `best_median` and `best_low` (float64, the median score
+        of the best hit of a query, and the score that the best hits of 95 % of the queries reach).
     curve : pandas.DataFrame
         `namespace`, `score`, `random_share` and, if labels were passed, `precision` (float64, the share of
         matches among labelled pairs of this score, which rises with the score).
@@ -78,7 +92,7 @@ class Calibration:
     --------
     >>> rng = np.random.default_rng(0)
     >>> calibrate_threshold(rng.normal(size=(500, 64))).verdict
-    'Two random vectors score 0.50; one pair in 1,000 reaches 0.69.'
+    'Two random stored vectors score 0.50; one pair in 1,000 reaches 0.69.'
     """
 
     frame: pd.DataFrame
@@ -108,8 +122,7 @@ class Calibration:
             place = ""
             if row["namespace"]:
                 place = f"In {row['namespace']}, "
-            sentence = f"{place}two random vectors score {row['random_median']:.2f}"
-            sentence += f"; one pair in 1,000 reaches {row['random_high']:.2f}"
+            sentence = f"{place}{_pairs_sentence(row)}"
             if self.promised and np.isnan(row["threshold"]):
                 sentence += f"; no threshold: {row['why']}"
             elif self.promised:
@@ -136,13 +149,14 @@ def calibrate_threshold(
     vectors: Service | VectorSource,
     labels: FrameLike | None = None,
     *,
+    queries: str | Iterable[str] | npt.ArrayLike | FrameLike | None = None,
     precision: float = 0.9,
     confidence: float = 0.95,
     similarity: str | None = None,
     namespace: Namespaces | None = None,
     seed: int = 0,
 ) -> Calibration:
-    """Find a threshold for scores: above the scores of random pairs, or by labels that you judged.
+    """Find a threshold for the scores of queries: above those of random pairs, or by labels that you judged.
 
     Parameters
     ----------
@@ -154,6 +168,11 @@ def calibrate_threshold(
         is the score that one random pair in 1,000 reaches. Rows whose `match` is missing are left out, and
         counted in the verdict. If the labels are hits of queries, pass their column `query` as well: hits of
         one query are often right or wrong together.
+    queries : str, iterable of str, array_like or pandas.DataFrame, optional
+        Usual queries of your users, at most 1,000: texts, if `vectors` is the service of an index with a
+        model, or vectors. Random pairs are then pairs of a query and a stored vector. Without queries they
+        are pairs of stored vectors, which are often more similar to each other than questions are to
+        documents: such a threshold can reject the right hit of a question.
     precision, confidence : float
         The promise: at least this share of the hits at or above the threshold are matches, with this
         confidence.
@@ -177,7 +196,8 @@ def calibrate_threshold(
     Warns
     -----
     UnexpectedResultWarning
-        If labels have no column `query` and look like hits of several queries.
+        If labels have no column `query` and look like hits of several queries. If the index embeds text, and
+        you pass neither labels nor queries.
 
     Notes
     -----
@@ -198,7 +218,9 @@ def calibrate_threshold(
     precision = positive("precision", precision)
     confidence = positive("confidence", confidence)
     similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
+    service, model = None, ""
     if isinstance(vectors, Service):
+        service = vectors
         info = describe_index(vectors)
         if info.kind != "DENSE" or info.similarity not in SIMILARITIES:
             raise InputError(
@@ -213,11 +235,16 @@ def calibrate_threshold(
                 similarity,
                 f"{info.similarity!r}, the similarity of the index",
             )
-        similarity = info.similarity
+        similarity, model = info.similarity, info.model
         vectors = load_index(vectors, namespace, include_metadata=False)
     elif namespace is not None:
         raise of_vectors(namespace)
     scale = similarity or "COSINE"
+    asked = None
+    if queries is not None:
+        asked = read_queries(queries, service, model)
+    elif model and labels is None:
+        warnings.warn(_STORED_ONLY, UnexpectedResultWarning, stacklevel=2)
     index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
     judged, unlabelled = _labels(labels, sorted(index.sampled))
     doubtful = any(
@@ -234,10 +261,10 @@ def calibrate_threshold(
             continue
         # Cosines of unrelated documents are near 0 for some models and near 0.7 for others, so no fixed
         # threshold fits all of them. Random pairs show what chance scores here.
-        chance = np.sort(_random_pairs(matrix, scale, seed))
+        chance = _chance(service, asked, name, index.rows, matrix, scale, seed)
         same = _same_text(matrix, texts[positions], scale)
         labelled = judged.get(name, _Labelled(np.zeros(0), np.zeros(0, dtype=bool)))
-        high = float(np.quantile(chance, 1 - _CHANCE))
+        high = chance.reached_by(_CHANCE)
         threshold = Threshold(high, "one random pair in 1,000 reaches it")
         if labels is not None:
             threshold = Threshold(None, "nothing is labelled here")
@@ -250,21 +277,26 @@ def calibrate_threshold(
                 queries=labelled.queries,
                 seed=seed,
             )
-        value = np.nan if threshold.value is None else threshold.value
-        shares = _share(chance, value), _share(same, value)
-        median, count = float(np.median(chance)), len(labelled.scores)
-        rows.append((name, scale, value, threshold.why, median, high, *shares, count))
+        rows.append(
+            (name, scale, *_row(chance, same, threshold, high, len(labelled.scores)))
+        )
         curve += _curve(name, chance, labelled)
         pairs += _pairs(
-            name if len(index.sampled) > 1 else None, chance, same, labelled, seed
+            name if len(index.sampled) > 1 else None,
+            chance.scores,
+            same,
+            labelled,
+            seed,
         )
     curves = typed_tuples(
         curve, namespace="str", score="float64", random_share="float64", precision="float64"
     )  # fmt: skip
     return Calibration(
         typed_tuples(
-            rows, namespace="str", similarity="str", threshold="float64", why="str", random_median="float64",
-            random_high="float64", random_share="float64", duplicate_share="float64", labels="Int64",
+            rows, namespace="str", similarity="str", pairs="str", threshold="float64", why="str",
+            random_median="float64", random_high="float64", random_share="float64",
+            duplicate_share="float64", labels="Int64", queries="Int64", best_median="float64",
+            best_low="float64",
         ),
         curves.drop(columns=[] if labels is not None and curve else ["precision"]),
         typed_tuples(pairs, pair="str", score="float64"),
@@ -316,6 +348,55 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
     }, int((~is_labelled).sum())
 
 
+def _chance(
+    service: Service | None,
+    asked: Any,
+    namespace: str,
+    rows: pd.DataFrame,
+    matrix: Matrix,
+    similarity: str,
+    seed: int,
+) -> PairScores:
+    """Return the scores of random pairs in a namespace: of queries and rows, or of stored rows."""
+    if isinstance(asked, list) and service is not None:
+        stored = int((rows["namespace"] == namespace).sum())
+        return scores_of_texts(service, asked, namespace, stored)
+    if asked is not None:
+        return scores_of_vectors(asked, matrix, similarity, seed)
+    scores = np.sort(_random_pairs(matrix, similarity, seed))
+    return PairScores(scores, len(scores))
+
+
+def _row(
+    chance: PairScores, same: _Floats, threshold: Threshold, high: float, labels: int
+) -> tuple[Any, ...]:
+    """Return the columns of a namespace, from `pairs` to `best_low`."""
+    value = np.nan if threshold.value is None else threshold.value
+    random_share = np.nan
+    if not np.isnan(value):
+        random_share = float(chance.share_from(value))
+    kind, best = _STORED, [0, np.nan, np.nan]
+    if chance.best is not None:
+        kind = _QUERIES
+        best = [len(chance.best), *np.quantile(chance.best, [0.5, 0.05]).tolist()]
+    median, same_share = chance.median, _share(same, value)
+    scores = (value, threshold.why, median, high, random_share, same_share)
+    return (kind, *scores, labels, *best)
+
+
+def _pairs_sentence(row: dict[Any, Any]) -> str:
+    """Return the sentence about random pairs and, if queries were passed, about their best hits."""
+    reached = f"one pair in 1,000 reaches {row['random_high']:.2f}"
+    if row["pairs"] == _STORED:
+        return f"two random stored vectors score {row['random_median']:.2f}; {reached}"
+    if not np.isnan(row["random_median"]):
+        reached = (
+            f"a query and a random vector score {row['random_median']:.2f}; {reached}"
+        )
+    best = f"{row['best_median']:.2f} at the median, and at least {row['best_low']:.2f} for 95 %"
+    return f"{reached}; the best hits of the queries ({row['queries']:,}) score {best}"
+
+
 def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
     rng = np.random.default_rng([seed, 4])
     # The second number of a seed separates the draws: with the same seed, each step has its own stream.
@@ -336,13 +417,12 @@ def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Flo
 
 
 def _curve(
-    name: str, chance: _Floats, labelled: _Labelled
+    name: str, chance: PairScores, labelled: _Labelled
 ) -> Iterable[tuple[Any, ...]]:
     """Yield scores over the whole range, the share of random pairs at or above each, and the precision."""
-    known = np.concatenate([chance[[0, -1]], labelled.scores])
+    known = np.concatenate([chance.scores[[0, -1]], labelled.scores])
     scores = np.linspace(known.min(), known.max(), _STEPS)
-    # "left" is the number of scores below, so the rest is at or above.
-    shares = 1 - np.searchsorted(chance, scores, side="left") / len(chance)
+    shares = chance.share_from(scores)
     precision = (
         _isotonic(labelled.scores, labelled.matches, scores)
         if len(labelled.scores)
