@@ -27,8 +27,11 @@ demo: $(DEMO)/.ready ## run the main job on the embedded service; results land i
 	@$(DEMO)/bin/toolkit demo --out $(OUT)
 
 # tests/tiers.py decides what is exhaustive. Tests of a page need the ones before them: they run again as a whole.
+# If `test-all` is made too, it runs the whole of each page, and `test` leaves the tours to it.
+TOURS := $(if $(filter test-all,$(MAKECMDGOALS)), and not browser)
+
 test: install browser ## run every module's tests and a tour of each panel in the browser (ten minutes)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive"
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive$(TOURS)"
 	@echo "tested on $$($(BIN)/python --version); make test-all runs everything"
 
 test-all: node_modules test ## run everything: all cases, crash points, panels, soak-like tests, a second Python (50 minutes)

@@ -290,7 +290,13 @@ def test_every_figure_of_a_kernel_is_shown(kitchen, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_needs_no_variable_and_cleans_up(kitchen, tmp_path: Path) -> None:
     """With nothing configured an embedded service is used; it and the files are removed at the end."""
-    executed = kitchen.execute(FOLDER / "05_snapshots_and_reports.ipynb")
+    notebook = nbformat.read(FOLDER / "05_snapshots_and_reports.ipynb", as_version=4)
+    # the report has run above, and takes half of the time
+    notebook.cells = [cell for cell in notebook.cells if cell.id != "report"]
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("print(report.verdict)\n", "")
+    nbformat.write(notebook, tmp_path / "without_report.ipynb")
+    executed = kitchen.execute(tmp_path / "without_report.ipynb")
     assert "from local" in json.dumps(executed.notebook)
     assert "whole: 5,000 rows" in executed.streams["stdout"]
     assert list((tmp_path / "tmpdir").glob("toolkit-*")) == []

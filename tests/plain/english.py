@@ -16,6 +16,7 @@ import sys
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 PER = 10_000
@@ -115,22 +116,45 @@ class English:
 
 def measure_english(paths: Iterable[Path]) -> English:
     """Measure the prose of Python and Markdown files, or of all such files below folders."""
-    passages = [passage for file in _files(paths) for passage in _passages(file)]
-    words = sum(len(WORD.findall(passage.prose)) for passage in passages)
-    rates = {}
-    places = {}
-    for phrase, (pattern, _) in (DIALECT | MISSED).items():
-        found = [
-            passage
-            for passage in passages
-            for _ in re.finditer(pattern, passage.prose, re.IGNORECASE)
-        ]
-        rates[phrase] = len(found) / max(words, 1) * PER
-        places[phrase] = found
+    files = [_measured(file) for file in _files(paths)]
+    passages = [passage for file in files for passage in file.passages]
+    words = sum(file.words for file in files)
+    places = {
+        phrase: [passage for file in files for passage in file.places[phrase]]
+        for phrase in DIALECT | MISSED
+    }
+    rates = {
+        phrase: len(found) / max(words, 1) * PER for phrase, found in places.items()
+    }
     docstrings = [passage for passage in passages if passage.is_function_docstring]
     noun_first = [passage for passage in docstrings if NOUN_FIRST.match(passage.prose)]
     places["docstrings that begin with a noun"] = noun_first
     return English(words, rates, places, len(noun_first) / max(len(docstrings), 1))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The prose of one file, and for each phrase the passages with it, once per occurrence."""
+
+    passages: list[Passage]
+    words: int
+    places: dict[str, list[Passage]]
+
+
+@cache
+def _measured(file: Path) -> _Measured:
+    """Measure a file once, because it is part of a folder and of all folders together."""
+    passages = list(_passages(file))
+    places = {
+        phrase: [
+            passage
+            for passage in passages
+            for _ in re.finditer(pattern, passage.prose, re.IGNORECASE)
+        ]
+        for phrase, (pattern, _) in (DIALECT | MISSED).items()
+    }
+    words = sum(len(WORD.findall(passage.prose)) for passage in passages)
+    return _Measured(passages, words, places)
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:

@@ -14,6 +14,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import toolkit as tk
+from tests.plots.conftest import PLOTS
 from toolkit.drawing.drawable import drawable, width
 from toolkit.drawing.style import THEMES
 from toolkit.errors import InputError
@@ -30,6 +31,9 @@ PAYLOADS = [
     *PIECES, *(f"{piece} tail" for piece in PIECES),
     *(f"https://shop.example.com/{piece}" for piece in PIECES), "\u2066isolated\u2069",
 ]  # fmt: skip
+
+
+CONTROLS = set("\x00\x1b\r\t\u202e\u2066\u2069\u200b\ufeff\u2028")
 
 
 def axes(width=6.0, height=3.6):
@@ -118,24 +122,34 @@ def test_the_users_settings_have_no_say_and_stay(plot):
 
 @pytest.mark.slow
 def test_hostile_texts_are_drawn_as_text(plot):
-    """A hundred payloads are neither maths nor invisible, without controls, and not wider than the plot."""
-    for payloads in (
-        PAYLOADS[start : start + 7] for start in range(0, len(PAYLOADS), 7)
-    ):
+    """Payloads are neither maths nor invisible, without controls, and not wider than the plot.
+
+    Each plot draws each piece in one of the three forms of `PAYLOADS`, and the next plot in the next form.
+    """
+    forms = [
+        PAYLOADS[start : start + len(PIECES)]
+        for start in (0, len(PIECES), 2 * len(PIECES))
+    ]
+    first = [one.name for one in PLOTS].index(plot.name)
+    drawn = [forms[(first + place) % 3][place] for place in range(len(PIECES))]
+    drawn += PAYLOADS[3 * len(PIECES) :]
+    for payloads in (drawn[start : start + 7] for start in range(0, len(drawn), 7)):
         ax = plot.draw(14, texts=payloads, ax=axes(4, 3))
         for text in drawn_texts(ax):
             written = text.get_text()
             assert not (text.get_parse_math() and "$" in written)
-            assert not set(written) & set(
-                "\x00\x1b\r\t\u202e\u2066\u2069\u200b\ufeff\u2028"
-            )
+            assert not set(written) & CONTROLS
             assert len(written) <= 120
     ax.figure.draw_without_rendering()
 
 
-def test_there_are_a_hundred_payloads():
-    """The list has its documented length."""
+def test_a_hundred_payloads_are_made_drawable():
+    """The function that all plots use makes each of them text without controls and without maths."""
     assert len(set(PAYLOADS)) >= 100
+    for payload in PAYLOADS:
+        written = drawable(payload)
+        assert not set(written) & CONTROLS
+        assert len(written) <= 120
 
 
 LONG = {
@@ -148,16 +162,25 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("size", [(3, 2), (4, 9), (9, 3.6)])
-def test_long_labels_of_any_script_leave_the_axes_their_size(plot, size):
+def long_names(number):
+    """Seven names of each of two scripts in turn, and seven of all scripts, for the size of this number."""
+    every = list(LONG.values())
+    seven = [[text] * 7 for text in every[number::3]]
+    return [*seven, [*every, every[number]]]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_long_labels_of_any_script_leave_the_axes_their_size(plot, number):
     """Seven long names in letters that are wide, missing or stacked: laid out without a warning.
 
-    From 4 inches on, a third of the area is left, and no title is over a legend.
+    From 4 inches on, a third of the area is left, and no title is over a legend. Each size meets each script
+    among others, and each script is alone at one of the sizes.
     """
-    for text in LONG.values():
+    size = [(3, 2), (4, 9), (9, 3.6)][number]
+    for texts in long_names(number):
         names = [
-            f"{text}{number}" if number % 2 else f"{number}{text}"
-            for number in range(7)
+            f"{text}{place}" if place % 2 else f"{place}{text}"
+            for place, text in enumerate(texts)
         ]
         ax = plot.draw(40, texts=names, ax=axes(*size))
         ax.figure.draw_without_rendering()  # constrained layout warns where nothing is left for the Axes

@@ -608,15 +608,15 @@ def readings(text: str) -> Iterator[str]:
     """The text as it is, and as it reads when its escapes are read, once and again."""
     yield text
     for _ in range(8):
-        read = _ANY_ESCAPE.sub(_read, text)
+        read = _ANY_ESCAPE.sub(lambda found: _read(found[0]), text)
         if read == text:
             return
         yield read
         text = read
 
 
-def _read(found: re.Match[str]) -> str:
-    escape = found[0]
+@cache
+def _read(escape: str) -> str:
     if escape[0] == "&":
         return html.unescape(escape)
     digits = re.search(r"(?:%u00|%|u00|u\{|x)([0-9a-fA-F]+)\}?\Z", escape)
