@@ -43,18 +43,20 @@ def reported(rows: list[dict[str, Any]], **options: Any) -> FailureReport:
     return report_failures(failures(rows), **options)
 
 
-SCALES: list[Scale] = []
-"""Scales of trends that were computed for the report."""
+@pytest.fixture(scope="module")
+def scales() -> list[Scale]:
+    """Scales of trends that `report` has computed."""
+    return []
 
 
 @pytest.fixture(scope="module")
-def report() -> FailureReport:
+def report(scales: list[Scale]) -> FailureReport:
     """Of a problem of the last three hours, and one that ended five days ago and was larger."""
     compute_scale = Scale.until
 
     def noted(end: datetime, first: datetime) -> Scale:
-        SCALES.append(compute_scale(end, first))
-        return SCALES[-1]
+        scales.append(compute_scale(end, first))
+        return scales[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Scale, "until", noted)
@@ -66,9 +68,11 @@ def report() -> FailureReport:
         )
 
 
-def test_all_trends_of_a_report_share_one_scale(report: FailureReport) -> None:
+def test_all_trends_of_a_report_share_one_scale(
+    report: FailureReport, scales: list[Scale]
+) -> None:
     """The bars are computed once per report, and each trend has that many."""
-    (scale,) = SCALES
+    (scale,) = scales
     trends = [
         value
         for section in report.sections
