@@ -32,15 +32,16 @@ from toolkit_service.api import TOKEN_PARAMETERS, ApiError, error_body, invalid
 from toolkit_service.operations import Operation, Query, document
 from toolkit_service.queue.database import QueueWrite
 from toolkit_service.queue.dlq import dlq_operations
-from toolkit_service.queue.flow_control import flow_control_operations
-from toolkit_service.queue.publish_routes import message_operations, queue_operations
+from toolkit_service.queue.flow_control_routes import flow_control_operations
+from toolkit_service.queue.named_queue_routes import queue_operations
+from toolkit_service.queue.publish_routes import message_operations
 from toolkit_service.queue.run_routes import run_operations
+from toolkit_service.queue.schedule_routes import schedule_operations
 from toolkit_service.queue.scheduler import Queue
-from toolkit_service.queue.schedules import schedule_operations
-from toolkit_service.queue.url_groups import url_group_operations
+from toolkit_service.queue.url_group_routes import url_group_operations
 from toolkit_service.storage_errors import INTERNAL_ERROR
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 from toolkit_service.vectors.vector_routes import vector_operations
 
 # without a token they show no stored data

@@ -43,8 +43,8 @@ from toolkit_service.app import Interception, build_app
 from toolkit_service.queue.scheduler import Queue
 from toolkit_service.queue.state import Store
 from toolkit_service.startup import DEFAULT_INDEXES, read_signing_keys, read_token
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
 """Adds sample history to a service that is about to start."""

@@ -20,8 +20,8 @@ import numpy as np
 from clusters import clustered
 
 from toolkit_service.vectors.bodies import Included, IndexQuery
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 DIMENSION = 384
 BATCH = 1000

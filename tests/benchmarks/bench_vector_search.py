@@ -25,9 +25,10 @@ from clusters import clustered
 
 from toolkit.filters.metadata import parse
 from toolkit_service.vectors.bodies import Included, IndexQuery, RangePage
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.sparse import SparseArray
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry, VectorIndex
+from toolkit_service.vectors.vector_index import VectorIndex
 from toolkit_service.vectors.vector_routes import Call, range_page
 
 DIMENSION = 384

@@ -13,7 +13,7 @@ import toolkit as tk
 from tests.accuracy.histories import history, names_the_root
 from toolkit.analysis import find_incidents
 from toolkit.errors import InputError
-from toolkit.failures.change_points import surprise
+from toolkit.failures.rate_windows import surprise
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit_service.demo.history import APPLICATION, wire_entries

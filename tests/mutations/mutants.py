@@ -362,7 +362,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the index is not updated",
-        "toolkit/snapshots/merging.py",
+        "toolkit/snapshots/day_files.py",
         "kept_indexes = self._unchanged_indexes()\n",
         "kept_indexes = self.before.index_files if self.before else ()\n",
         _SYNCING,

@@ -13,7 +13,7 @@ import pytest
 
 from toolkit.errors import SnapshotError
 from toolkit.snapshots import open_snapshot, read_snapshot, verify_snapshot
-from toolkit.snapshots.merging import MOST_FILES
+from toolkit.snapshots.day_files import MOST_FILES
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
@@ -94,12 +94,12 @@ def test_large_files_are_not_merged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A large file is left alone until a row in it changes, and a full one is followed by another."""
-    monkeypatch.setattr("toolkit.snapshots.merging.SMALL_BYTES", 1)
+    monkeypatch.setattr("toolkit.snapshots.day_files.SMALL_BYTES", 1)
     for hour in range(MOST_FILES + 3):
         sync(made.entries(*"abcdefghijkl"[: hour + 1]))
         clock.forward(minutes=1)
     assert _files(store) == {"2026-03-01": MOST_FILES + 3}
-    monkeypatch.setattr("toolkit.snapshots.merging.PART_BYTES", 1)
+    monkeypatch.setattr("toolkit.snapshots.day_files.PART_BYTES", 1)
     other = SnapshotStore(store.path.with_name("other"))
     pages = [made.entries(f"{page}") for page in range(3)]
     sync_load(made.load(*pages), other, clock=clock, batch_bytes=1, group_bytes=1)

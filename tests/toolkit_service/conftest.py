@@ -11,7 +11,7 @@ from toolkit_service.demo.faults.middleware import Faults
 from toolkit_service.operations import Operation, document
 from toolkit_service.queue.scheduler import Queue
 from toolkit_service.queue.state import Store
-from toolkit_service.vectors.vector_index import IndexRegistry
+from toolkit_service.vectors.index_registry import IndexRegistry
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,8 @@ from toolkit.secrets.redaction import Secret
 from toolkit_service.app import Guard, build_app
 from toolkit_service.queue.scheduler import Queue
 from toolkit_service.queue.state import Store
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 TOKEN = "token-of-the-guard-tests"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

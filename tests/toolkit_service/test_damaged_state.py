@@ -20,8 +20,8 @@ from toolkit.errors import LocalServiceError, SettingsError
 from toolkit.secrets.masking_key import masking_key
 from toolkit_service.demo.local_service import LocalService
 from toolkit_service.queue.state import Store
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 ROOT = Path(__file__).parents[2]
 PAGE = 8192

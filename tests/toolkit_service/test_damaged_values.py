@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.toolkit_service.queue.conftest import Service, serving
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 LISTINGS = (
     "/v2/logs",

@@ -15,12 +15,12 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from toolkit.failures.change_points import dispersion
 from toolkit.failures.comparable_rows import Sides, when_failed
 from toolkit.failures.outcomes import LEFT
 from toolkit.failures.selection import (
     typed_frame,
 )
+from toolkit.failures.usual_rates import dispersion
 
 CHANGES: Final = (
     "new",

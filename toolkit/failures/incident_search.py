@@ -30,17 +30,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from toolkit.failures.change_columns import category_column
-from toolkit.failures.change_points import (
-    FEWEST,
-    ExpectedShares,
-    episodes,
-    forerunners,
-    least_surprise,
-    spreads,
-    strongest,
-    surprise,
-    unlike_any,
-)
 from toolkit.failures.explaining import RANKED, Explanation, explain_columns, recounted
 from toolkit.failures.failure_attributes import (
     NAMED,
@@ -56,6 +45,17 @@ from toolkit.failures.incident_times import (
     history_of,
 )
 from toolkit.failures.periods import period_in_words
+from toolkit.failures.rate_windows import (
+    FEWEST,
+    ExpectedShares,
+    episodes,
+    forerunners,
+    least_surprise,
+    spreads,
+    strongest,
+    surprise,
+    unlike_any,
+)
 from toolkit.failures.selection import typed_rows
 
 _Floats = npt.NDArray[np.float64]

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from toolkit.failures.change_points import cumulated
 from toolkit.failures.gaps import Nanoseconds, time_known, without_gaps
+from toolkit.failures.usual_rates import cumulated
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]

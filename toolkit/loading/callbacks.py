@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,6 +133,7 @@ def load_callbacks(
 
 
 def _bodies(source: Source) -> Iterator[Body]:
+    """Yield the bodies of a source of any kind."""
     if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
         raise InputError(
             _DOING,
@@ -144,12 +145,15 @@ def _bodies(source: Source) -> Iterator[Body]:
         yield from _from_path(Path(source))
         return
     for index, body in enumerate(_several(source)):
-        if not isinstance(body, bytes | str | Mapping | ReceivedCallback):
+        if not isinstance(body, _BODIES):
             got = f"{type(body).__name__} as body {index}"
             raise InputError(
                 _DOING, got=got, expected="JSON as bytes or text, or a dict"
             )
         yield body
+
+
+_BODIES: Final = (bytes, str, Mapping, ReceivedCallback)
 
 
 def _several(source: Any) -> Iterable[Any]:
@@ -173,29 +177,36 @@ def _from_path(path: Path) -> Iterator[Body]:
     try:
         is_folder = path.is_dir()
     except OSError as error:
-        reason = f"a path that is {error.strerror}"
-        raise InputError(_DOING, got=reason, expected="a file or a folder") from None
-    if is_folder:
-        yield from _from_folder(path)
-        return
+        raise _no_source(f"a path that is {error.strerror}") from None
+    files = _files_of_folder(path) if is_folder else [_checked_file(path)]
+    yield from chain.from_iterable(map(_from_file, files))
+
+
+def _no_source(got: str, expected: str = "a file or a folder") -> InputError:
+    return InputError(_DOING, got=got, expected=expected)
+
+
+def _checked_file(path: Path) -> Path:
     if not path.is_file():
-        missing = f"{str(path)!r}, which does not exist"
-        raise InputError(_DOING, got=missing, expected="a file or a folder")
-    if path.suffix.lower() not in _SUFFIXES:
+        raise _no_source(f"{str(path)!r}, which does not exist")
+    if not _has_bodies(path):
         expected = f"a file that ends in {' or '.join(_SUFFIXES)}"
-        raise InputError(_DOING, got=f"the file {path.name!r}", expected=expected)
-    yield from _from_file(path)
+        raise _no_source(f"the file {path.name!r}", expected)
+    return path
 
 
-def _from_folder(folder: Path) -> Iterator[Body]:
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() not in _SUFFIXES:
-            continue
+def _has_bodies(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES
+
+
+def _files_of_folder(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder that can contain bodies."""
+    for path in filter(_has_bodies, sorted(folder.iterdir())):
         # a link could lead out of the folder, and reading a pipe could block
         if path.is_symlink() or not path.is_file():
             unusable = f"{path.name!r}, which is not a plain file"
-            raise InputError(_DOING, got=unusable, expected="a folder of plain files")
-        yield from _from_file(path)
+            raise _no_source(unusable, "a folder of plain files")
+        yield path
 
 
 def _from_file(path: Path) -> Iterator[Body]:
@@ -217,14 +228,16 @@ def _from_lines(raw: bytes, path: Path) -> Iterator[bytes]:
 
 
 def _from_array(raw: bytes, path: Path) -> Iterator[bytes]:
+    """Yield the objects of a JSON array."""
     try:
         items = elements(raw.decode("utf-8", "surrogateescape"))
     except ValueError as error:
         raise no_json(raw, error, repr(path.name)) from None
     for index, item in enumerate(items):
         if not item.startswith("{"):
-            got = f"{kind_of(read_json(item))} at {index} of {path.name!r}"
-            raise InputError(_DOING, got=got, expected="an array of JSON objects")
+            kind = kind_of(read_json(item))
+            got = f"{kind} at {index} of {path.name!r}"
+            raise _no_source(got, "an array of JSON objects")
         yield item.encode("utf-8", "surrogateescape")
 
 

@@ -10,7 +10,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -213,9 +213,8 @@ class EntryRecognizer:
         ids = [entry.dlqId for entry in named]
         if not all(ids) or is_in("\n".join(ids)):  # the decoder masks such ids
             return None
-        return RawEntries(
-            ids, identities_of(ids), raws, [self._digest(raw) for raw in raws]
-        )
+        digests = list(map(self._digest, raws))
+        return RawEntries(ids, identities_of(ids), raws, digests)
 
     def recognize(
         self,
@@ -225,26 +224,27 @@ class EntryRecognizer:
         is_stored: IsStored,
     ) -> Iterator[PartlyStored | None]:
         """Yield which entries of each page are stored, or None for a page that has to be decoded."""
-        entries: list[RawEntries | None] = []
-        for page in pages:
-            read = self.read(page)
-            entries.append(
-                read if read is not None and are_new(read.identities) else None
-            )
-        readable = [read for read in entries if read is not None]
+        entries = [self._read_new(page, are_new) for page in pages]
+        readable = list(filter(None, entries))
         # one call for all pages, because each call searches the index of the snapshot
-        flags = is_stored(
-            b"".join(chain.from_iterable(read.identities for read in readable)),
-            b"".join(chain.from_iterable(read.digests for read in readable)),
-        ).tolist()
-        start = 0
+        identities = chain.from_iterable(read.identities for read in readable)
+        digests = chain.from_iterable(read.digests for read in readable)
+        flags = iter(is_stored(b"".join(identities), b"".join(digests)).tolist())
         for page, page_entries in zip(pages, entries, strict=True):
             if page_entries is None:
                 yield None
-                continue
-            end = start + len(page_entries.ids)
-            yield _partly_stored(page, page_entries, flags[start:end])
-            start = end
+            else:
+                flags_of_page = list(islice(flags, len(page_entries.ids)))
+                yield _partly_stored(page, page_entries, flags_of_page)
+
+    def _read_new(
+        self, page: bytes, are_new: Callable[[Sequence[bytes]], bool]
+    ) -> RawEntries | None:
+        """Return the entries of a page, or None if the load cannot read it or has read a row before."""
+        entries = self.read(page)
+        if entries is None or not are_new(entries.identities):
+            return None
+        return entries
 
     def _digest(self, raw: msgspec.Raw) -> bytes:
         # SHA-256 with the key in front takes half the time of HMAC. HMAC also prevents extension attacks, but

@@ -7,10 +7,10 @@ limit, and records where a later load can resume.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, compress
+from itertools import chain, compress, repeat
 from typing import Any, Final
 
 import pandas as pd
@@ -112,21 +112,29 @@ class Batch:
 
 def join_batches(batches: Sequence[Batch]) -> Batch:
     """Join the batches of a load. Rows without a digest get zeros."""
-    tables = [batch.table for batch in batches if batch.table.num_rows]
+    with_rows = [batch.table for batch in batches if batch.table.num_rows]
     later = [
         batch.later_versions for batch in batches if batch.later_versions is not None
     ]
+    later_versions = None
+    if later:
+        later_versions = pa.concat_tables(later)
     return Batch(
-        table=pa.concat_tables(tables or [batches[0].table]),
-        identities=list(chain.from_iterable(batch.identities for batch in batches)),
-        digests=list(chain.from_iterable(map(_digests, batches))),
-        stored=list(chain.from_iterable(batch.stored for batch in batches)),
-        later_versions=pa.concat_tables(later) if later else None,
+        table=pa.concat_tables(with_rows or [batches[0].table]),
+        identities=_joined(batch.identities for batch in batches),
+        digests=_joined(map(_digests, batches)),
+        stored=_joined(batch.stored for batch in batches),
+        later_versions=later_versions,
     )
 
 
+def _joined(lists: Iterable[Iterable[bytes]]) -> list[bytes]:
+    return list(chain.from_iterable(lists))
+
+
 def _digests(batch: Batch) -> list[bytes]:
-    return batch.digests or [bytes(DIGEST_BYTES)] * batch.table.num_rows
+    no_digest = bytes(DIGEST_BYTES)
+    return batch.digests or list(repeat(no_digest, batch.table.num_rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,24 +394,18 @@ class Load:
             if not any(batch.table.num_rows for batch in batches):
                 raise
             raise self._interrupted(batches, error) from error
-        table = (
-            pa.concat_tables(_in_order(batches))
-            if batches
-            else self.plan.schema.empty_table()
-        )
+        table = self.plan.schema.empty_table()
+        if batches:
+            table = pa.concat_tables(_in_order(batches))
         receipt = self.receipt
         later = [batch for batch in batches if batch.later_versions is not None]
         if later:
             table, changed, unexpected = self._latest(table, later)
-            receipt = replace(
-                receipt,
-                duplicates=max(0, receipt.duplicates - unexpected),
-                changed=changed,
-            )
-        frame = to_frame(table, receipt)
+            duplicates = max(0, receipt.duplicates - unexpected)
+            receipt = replace(receipt, duplicates=duplicates, changed=changed)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
-        return frame
+        return to_frame(table, receipt)
 
     def _interrupted(
         self, batches: list[Batch], error: BaseException
@@ -430,15 +432,12 @@ class Load:
         Return the table, the number of rows that changed, and the number of changes that were not expected.
         """
         versions = pa.concat_tables(batch.later_versions for batch in later)
-        replaced = pc.index_in(
-            row_keys(versions, self.plan.key), value_set=row_keys(table, self.plan.key)
-        )
+        new_keys = row_keys(versions, self.plan.key)
+        replaced = pc.index_in(new_keys, value_set=row_keys(table, self.plan.key))
         # Mostly no row has changed: compare all at once before comparing one by one.
         if replaced.null_count == 0 and table.take(replaced).equals(versions):
             return table, 0, 0
-        is_unexpected: list[bool] = []
-        for batch in later:
-            is_unexpected += [not batch.reread] * len(batch.later_versions or ())
+        is_unexpected = _are_unexpected(later)
         candidates = pa.concat_tables([table, versions])
         chosen_rows = list(range(table.num_rows))
         changed: set[int] = set()
@@ -447,15 +446,22 @@ class Load:
             if position is None:  # the row is beyond the limit
                 continue
             candidate = table.num_rows + number
-            if candidates.slice(candidate, 1).equals(
-                candidates.slice(chosen_rows[position], 1)
-            ):
-                continue
-            chosen_rows[position] = candidate
-            changed.add(position)
-            changed_unexpectedly += is_unexpected[number]
+            current_row = candidates.slice(chosen_rows[position], 1)
+            if not candidates.slice(candidate, 1).equals(current_row):
+                chosen_rows[position] = candidate
+                changed.add(position)
+                changed_unexpectedly += is_unexpected[number]
         latest = candidates.take(pa.array(chosen_rows, pa.int64()))
         return latest, len(changed), changed_unexpectedly
+
+
+def _are_unexpected(later: list[Batch]) -> list[bool]:
+    """Return for each later version whether it came without a second request for the page."""
+    flags: list[bool] = []
+    for batch in later:
+        count = len(batch.later_versions or ())
+        flags += repeat(not batch.reread, count)
+    return flags
 
 
 def _in_order(batches: list[Batch]) -> list[pa.Table]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,11 +76,13 @@ def memory_errors_named(what: str, *, next_step: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
+        got = "no memory left"
+        # Arrow names the number of bytes, Python nothing
+        if str(error):
+            got = f"no memory left ({str(error)[:120]})"
         raise NotEnoughMemoryError(
             what,
-            got=f"no memory left ({str(error)[:120]})"
-            if str(error)
-            else "no memory left",
+            got=got,
             expected="enough memory for the rows",
             next_step=next_step,
         ) from None
@@ -87,14 +90,17 @@ def memory_errors_named(what: str, *, next_step: str) -> Iterator[None]:
 
 def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
     """Raise NotEnoughMemoryError if the vectors of a page of JSON would not fit into memory."""
-    if dimension is None or (
-        len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION
-    ):
+    if dimension is None:
         return
+    if len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION:
+        return
+    if limit is None:
+        limit = available_memory()
+    rows = bytes(page).count(b'"id"')
     check_memory(
         f"reading a page of vectors of {dimension:,} numbers each",
-        needed=bytes(page).count(b'"id"') * dimension * _NUMBER_BYTES,
-        limit=available_memory() if limit is None else limit,
+        needed=rows * dimension * _NUMBER_BYTES,
+        limit=limit,
         next_step="Check the dimension and the rows of the index, or try in any case with "
         "memory_limit=math.inf.",
     )
@@ -108,46 +114,45 @@ def _size(count: float) -> str:
 
 
 def _of_the_process(root: Path) -> Iterator[int]:
+    """Yield the memory that the limit of this process leaves, if there is one."""
     if resource is None or root != Path("/"):
         return
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     if most == resource.RLIM_INFINITY:
         return
-    try:
+    with suppress(OSError, ValueError):
         # RLIMIT_AS limits virtual memory, and the first number of statm is its size in pages (proc(5))
-        pages = int((root / "proc/self/statm").read_text("utf-8").split()[0])
-    except (OSError, ValueError):
-        return
-    yield max(0, most - pages * resource.getpagesize())
+        statm = (root / "proc/self/statm").read_text("utf-8")
+        used = int(statm.split()[0]) * resource.getpagesize()
+        yield max(0, most - used)
 
 
 def _of_the_machine(root: Path) -> Iterator[int]:
-    try:
-        for line in (root / "proc/meminfo").read_text("utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
-                yield int(line.split()[1]) * 1024
-                return
-    except (OSError, ValueError):
-        pass
+    """Yield the memory that the system can hand out without swapping."""
+    with suppress(OSError, ValueError):
+        meminfo = (root / "proc/meminfo").read_text("utf-8")
+        # for example "MemAvailable:   16326472 kB"
+        match = re.search(r"^MemAvailable:\s*(\d+)", meminfo, re.MULTILINE)
+        if match is not None:
+            yield int(match[1]) * 1024
+            return
     names = getattr(os, "sysconf_names", {})  # none on Windows
-    if (
-        root == Path("/") and "SC_PHYS_PAGES" in names
-    ):  # pragma: no cover - not on Linux
+    has_names = "SC_PHYS_PAGES" in names
+    if root == Path("/") and has_names:  # pragma: no cover - not on Linux
         yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _of_the_container(root: Path) -> Iterator[int]:
     """Yield the free memory of the control group, of version 2 or 1."""
     for limit_file, usage_file, stat_file in _CGROUP_FILES:
-        try:
+        # a version that the system does not use has no such files
+        with suppress(OSError, ValueError):
             limit = (root / limit_file).read_text("utf-8").strip()
             # version 2 writes "max" for no limit; version 1 a number so large that the minimum ignores it
-            if limit == "max":
-                continue
-            used = int((root / usage_file).read_text("utf-8"))
-            yield max(0, int(limit) - used + _cached_bytes(root / stat_file))
-        except (OSError, ValueError):
-            continue
+            if limit != "max":
+                used = int((root / usage_file).read_text("utf-8"))
+                cached = _cached_bytes(root / stat_file)
+                yield max(0, int(limit) - used + cached)
 
 
 def _cached_bytes(stat_file: Path) -> int:

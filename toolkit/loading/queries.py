@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
-from typing import Any
+from itertools import compress
+from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -18,59 +15,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.base.arguments import instance, texts, whole, wrong
-from toolkit.base.errors import (
-    InputError,
-    ProtocolError,
-    ServiceError,
-    ToolkitError,
-    UnexpectedResultWarning,
-)
+from toolkit.base.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.base.own_tokens import masked_value
-from toolkit.filters.metadata import MetadataFilter, parse
+from toolkit.filters.metadata import MetadataFilter
 from toolkit.filters.query import (
     FusionAlgorithm,
     QueryMode,
-    SparsePair,
     VectorQuery,
     WeightingStrategy,
 )
-from toolkit.loading.vectors import (
-    FETCH_BATCH,
-    batched,
-    ids_in_namespaces,
-    unknown_namespace,
-)
-from toolkit.service.pages import result_arrays, result_bytes
-from toolkit.service.responses import (
-    Request,
-    Response,
-    RetryPolicy,
-    envelope,
-    raise_malformed,
-)
+from toolkit.loading.query_advice import advise_on_queries
+from toolkit.loading.query_by_id import first_found, with_vectors
+from toolkit.loading.query_pages import query_pages
+from toolkit.loading.vectors import ids_in_namespaces
+from toolkit.service.responses import RetryPolicy
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
-from toolkit.service.vectors import (
-    IndexInfo,
-    VectorParts,
-    fetch_bytes,
-    index_request,
-    list_page,
-    namespace_title,
-    query_bytes,
-    read_info,
-    wire_query,
-)
-from toolkit.tables.frame_filters import metadata_values
+from toolkit.service.vectors import query_bytes, read_info
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker
-from toolkit.tables.unmatched_conditions import explain_no_match
-from toolkit.tables.vectors import decode_hits, decode_vectors
+from toolkit.tables.vectors import decode_hits
 
-_PAGE = 1_000
-_EXPLAINED = 10_000
-"""Vectors whose metadata are read at most to explain why a filter finds nothing."""
-_NAMED = 5  # namespaces
+# these can be iterated over, but not as queries
+_NO_QUERIES: Final = (str, bytes, Mapping, pd.DataFrame)
+_EXPECTED: Final = "a VectorQuery, or several"
+_HINT: Final = "For vectors use vector=, for stored ids id=, for text query_text."
 
 
 def query(
@@ -202,18 +171,23 @@ def query(
     elif data is not None:
         wanted = [VectorQuery(data=item, **options) for item in _some("data", data)]
     elif id is not None:
-        if not (named := ids_in_namespaces("id", id, "" if several else namespace)):
-            raise wrong("id", id, "at least one text")
-        wanted = [
-            VectorQuery(id=item, **options | {"namespace": name})
-            for name, item in named
-        ]
+        # with several namespaces, each query is sent to all of them
+        default_namespace = "" if several else namespace
+        wanted = _by_ids(id, default_namespace, options)
     else:
-        wanted = [
-            VectorQuery(vector=item, sparse=sparse, **options)
-            for item in _several(vector)
-        ]
+        vectors = _several(vector)
+        wanted = [VectorQuery(vector=row, sparse=sparse, **options) for row in vectors]
     return _hits(service, wanted, several)
+
+
+def _by_ids(
+    ids: Any, namespace: str | None, options: dict[str, Any]
+) -> list[VectorQuery]:
+    """Return one query per id of a string, a list or a frame."""
+    named = ids_in_namespaces("id", ids, namespace)
+    if not named:
+        raise wrong("id", ids, "at least one text")
+    return [VectorQuery(id=key, **options | {"namespace": name}) for name, key in named]
 
 
 def query_text(
@@ -352,7 +326,7 @@ def iter_query(
     instance("wanted", wanted, VectorQuery, "a VectorQuery")
     idle = whole("max_idle", max_idle, most=86_400)
     # not a generator itself, so that a wrong argument raises at the call
-    return _pages(service, wanted, idle)
+    return query_pages(service, wanted, idle)
 
 
 def _hits(
@@ -373,48 +347,47 @@ def run_queries(
     namespaces.
     """
     with Transport.to(service, "vector") as transport:
-        if namespaces is None:
-            sent = with_vectors(transport, queries)
-            batches = [sent]
-        else:
-            sent = [_first_found(transport, item, namespaces) for item in queries]
-            batches = [
-                [replace(item, namespace=name) for item in sent] for name in namespaces
-            ]
+        sent = _sent_queries(transport, queries, namespaces)
+        batches = [sent]
+        if namespaces is not None:
+            batches = [_in_namespace(sent, name) for name in namespaces]
         tables = [_decoded(query_bytes(transport, batch), queries) for batch in batches]
     _check_modes(service, queries)
-    excludes_some = any(item.exclude_self for item in queries)
     masker = ColumnMasker(service.redactor)
-    frames: list[pd.DataFrame] = []
-    for batch, table in zip(batches, tables, strict=True):
-        kept = table
-        if excludes_some:
-            kept = _without_selves(table, queries, sent, batch)
-        frame = to_frame(masker.table(kept))
-        if namespaces is not None:
-            name = service.redactor.own(batch[0].namespace)
-            frame.insert(2, "namespace", pd.Series([name] * len(frame), dtype="str"))
-        frames.append(frame)
-    frame = frames[0] if namespaces is None else _merged(frames)
+    kept = tables
+    excludes_some = any(query.exclude_self for query in queries)
+    if excludes_some:
+        kept = [
+            _without_selves(table, queries, sent, batch)
+            for table, batch in zip(tables, batches, strict=True)
+        ]
+    frames = list(map(to_frame, map(masker.table, kept)))
+    frame = frames[0]
+    scopes = [query.scope() for query in queries]
+    if namespaces is not None:
+        frame = _merged(frames, map(service.redactor.own, namespaces))
+        scopes = [scope | {"namespace": namespaces} for scope in scopes]
     if namespaces is not None or excludes_some:
         frame = _ranked(frame, queries)
-    several = {} if namespaces is None else {"namespace": namespaces}
-    frame.attrs["queries"] = masked_value([item.scope() | several for item in queries])
-    mistakes: list[str] = []
-    empty = [
-        batch
-        for batch, table in zip(batches, tables, strict=True)
-        if not table.num_rows
-    ]
-    if empty and not len(frame):
-        # A single try: nobody wants to wait for advice about a query that succeeded.
-        with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
-            mistakes = list(
-                chain.from_iterable(
-                    _mistakes(transport, batch, masker) for batch in empty
-                )
-            )
-    return frame, mistakes
+    frame.attrs["queries"] = masked_value(scopes)
+    messages: list[str] = []
+    if frame.empty:
+        is_empty = [table.num_rows == 0 for table in tables]
+        messages = advise_on_queries(service, compress(batches, is_empty), masker)
+    return frame, messages
+
+
+def _sent_queries(
+    transport: Transport, queries: list[VectorQuery], namespaces: list[str] | None
+) -> list[VectorQuery]:
+    """Return queries as they are sent, by vectors instead of ids."""
+    if namespaces is None:
+        return with_vectors(transport, queries)
+    return [first_found(transport, query, namespaces) for query in queries]
+
+
+def _in_namespace(queries: list[VectorQuery], namespace: str) -> list[VectorQuery]:
+    return [replace(query, namespace=namespace) for query in queries]
 
 
 def _without_selves(
@@ -424,19 +397,29 @@ def _without_selves(
     batch: list[VectorQuery],
 ) -> pa.Table:
     """Drop the results that are the vector of the query, for queries with `exclude_self`."""
-    is_self = []
-    for number, key in zip(
-        table["query"].to_pylist(), table["id"].to_pylist(), strict=True
-    ):
-        query = queries[number]
-        # the same id in another namespace is another vector
-        in_namespace = batch[number].namespace == sent[number].namespace
-        is_self.append(query.exclude_self and in_namespace and key == query.id)
-    return table.filter(pc.invert(pa.array(is_self, pa.bool_())))
+    own_ids = [
+        _own_id(query, one_sent, one_of_batch)
+        for query, one_sent, one_of_batch in zip(queries, sent, batch, strict=True)
+    ]
+    own_id_of_hit = pa.array(own_ids, pa.string()).take(table["query"])
+    is_other = pc.not_equal(table["id"], own_id_of_hit)
+    # a query without an own id has no result to drop
+    return table.filter(pc.fill_null(is_other, True))
 
 
-def _merged(frames: list[pd.DataFrame]) -> pd.DataFrame:
+def _own_id(query: VectorQuery, sent: VectorQuery, in_batch: VectorQuery) -> str | None:
+    """Return the id of the vector of a query that must not be a result, or None."""
+    # the same id in another namespace is another vector
+    if query.exclude_self and in_batch.namespace == sent.namespace:
+        return query.id
+    return None
+
+
+def _merged(frames: list[pd.DataFrame], namespaces: Iterable[str]) -> pd.DataFrame:
     """Return the results of several namespaces as one frame, the best of each query first."""
+    for frame, name in zip(frames, namespaces, strict=True):
+        column = pd.Series(name, index=frame.index, dtype="str")
+        frame.insert(2, "namespace", column)
     filled = [frame for frame in frames if len(frame)] or frames[:1]
     merged: pd.DataFrame = pd.concat(filled, ignore_index=True).sort_values(
         ["query", "score"], ascending=[True, False], kind="stable", ignore_index=True
@@ -462,200 +445,6 @@ def _decoded(responses: Sequence[bytes], queries: Sequence[VectorQuery]) -> pa.T
     )
 
 
-def _other_namespaces(info: IndexInfo) -> list[str]:
-    """Return a message with the namespaces that have vectors, if there are any."""
-    others = sorted(name for name, count in info.namespaces.items() if name and count)
-    if not others:
-        return []
-    listed = [repr(name[:80]) for name in others[:_NAMED]]
-    if len(others) > _NAMED:
-        listed.append("…")
-    return [
-        f"The default namespace has no vectors. Name one that has: {', '.join(listed)}."
-    ]
-
-
-def _mistakes(
-    transport: Transport, queries: list[VectorQuery], masker: ColumnMasker
-) -> list[str]:
-    """Return messages about unknown namespaces, else about the conditions of the filter.
-
-    Sends up to eleven requests if no rows match.
-    """
-    namespaces = dict.fromkeys(item.namespace for item in queries)
-    try:
-        info = read_info(transport)
-        messages = list(
-            chain.from_iterable(unknown_namespace(name, info) for name in namespaces)
-        )
-        if "" in namespaces and not info.namespaces.get(""):
-            messages += _other_namespaces(info)
-        filtered = next((item for item in queries if item.filter), None)
-        if messages or filtered is None:
-            return messages
-        metadata, is_complete = _some_metadata(transport, filtered.namespace, masker)
-        reasons = explain_no_match(metadata, parse(filtered.filter))
-    except ToolkitError:
-        return []  # the queries themselves have ended well
-    read = f"all {len(metadata):,}"
-    if not is_complete:
-        read = f"the first {len(metadata):,}"
-    return [f"No vector matches: of {read}, {reason}" for reason in reasons]
-
-
-def _some_metadata(
-    transport: Transport, namespace: str, masker: ColumnMasker
-) -> tuple[list[Any], bool]:
-    """Return the metadata of the first vectors of a namespace, and whether they are all."""
-    parts = VectorParts(vectors=False, data=False)
-    metadata: list[Any] = []
-    cursor: str | None = "0"
-    while cursor and len(metadata) < _EXPLAINED:
-        page = list_page(
-            transport, namespace=namespace, cursor=cursor, limit=_PAGE, parts=parts
-        )
-        rows = decode_vectors(page.rows, namespace=namespace, dimension=None)
-        metadata += metadata_values(to_frame(masker.table(rows))["metadata"])
-        if page.cursor == cursor:
-            break
-        cursor = page.cursor
-    return metadata, not cursor
-
-
-def _first_found(
-    transport: Transport, wanted: VectorQuery, namespaces: list[str]
-) -> VectorQuery:
-    """Return the query. A query by id gets the vector of the first of these namespaces that has the id."""
-    # errors of the last namespace are raised: no namespace has the id
-    *others, last = namespaces
-    for name in others:
-        with suppress(InputError):
-            return with_vectors(transport, [replace(wanted, namespace=name)])[0]
-    return with_vectors(transport, [replace(wanted, namespace=last)])[0]
-
-
-def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[VectorQuery]:
-    """Return the queries, with vectors instead of ids."""
-    wanted: dict[str, dict[str, None]] = {}
-    for item in queries:
-        if item.id is not None:
-            wanted.setdefault(item.namespace, {})[item.id] = None
-    stored: dict[tuple[str, str], dict[str, Any]] = {}
-    parts = VectorParts(metadata=False, data=False)
-    for namespace, ids in wanted.items():
-        for some in batched(list(ids), FETCH_BATCH):
-            raw = fetch_bytes(transport, namespace=namespace, ids=some, parts=parts)
-            for row in decode_vectors(
-                raw, namespace=namespace, dimension=None
-            ).to_pylist():
-                stored[namespace, row["id"]] = row
-    return [
-        item
-        if item.id is None
-        else _by_vector(item, stored.get((item.namespace, item.id)))
-        for item in queries
-    ]
-
-
-def _by_vector(wanted: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
-    doing = f"querying by id in {namespace_title(wanted.namespace)}"
-    if row is None:
-        raise InputError(
-            doing,
-            got=f"the id {wanted.id!r}, which is not there",
-            expected="the id of a vector in the index",
-            next_step="load_vectors lists the ids; list_namespaces the other namespaces.",
-        )
-    if row["vector_problem"] is not None:
-        raise InputError(
-            doing,
-            got=f"{wanted.id!r}: {row['vector_problem']}",
-            expected="a usable vector",
-        )
-    sparse = None
-    if row["sparse_indices"]:
-        sparse = SparsePair(tuple(row["sparse_indices"]), tuple(row["sparse_values"]))
-    return replace(
-        wanted,
-        id=None,
-        exclude_self=False,
-        vector=row["vector"],
-        sparse=sparse,
-        # one more, as the vector itself is removed
-        top_k=wanted.top_k + wanted.exclude_self,
-    )
-
-
-def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.DataFrame]:
-    doing = f"querying {namespace_title(wanted.namespace)}"
-    masker = ColumnMasker(service.redactor)
-    own = None
-    if wanted.exclude_self:
-        own = wanted.id
-    with Transport.to(service, "vector") as transport:
-        (sent,) = with_vectors(transport, [wanted])
-        operation = "resumable-query-data"
-        if sent.data is None:
-            operation = "resumable-query"
-        body = wire_query(sent) | {"maxIdle": idle}
-        key, rows = transport.fetch(
-            index_request(doing, operation, sent.namespace, body), _first_page
-        )
-        seen: set[str] = set()
-        try:
-            while True:
-                table = _decoded([rows], [wanted])
-                ids = table["id"].to_pylist()
-                # a service that repeats itself would make the query endless
-                if seen and ids and seen.issuperset(ids):
-                    got = f"{len(ids):,} hits, all of which came before"
-                    raise ProtocolError(
-                        doing, got=got, expected="further hits, or none"
-                    )
-                if seen and not ids:
-                    return
-                is_new = [item not in seen and item != own for item in ids]
-                frame = to_frame(
-                    masker.table(table.filter(pa.array(is_new, pa.bool_())))
-                )
-                ranks = np.arange(1, len(frame) + 1) + len(seen - {own})
-                frame["rank"] = pd.array(ranks, dtype="Int64")
-                seen.update(ids)
-                frame.attrs["queries"] = masked_value([wanted.scope()])
-                yield frame
-                if not ids:
-                    return
-                more = {"uuid": key, "additionalK": wanted.top_k}
-                request = index_request(
-                    doing, "resumable-query-next", "", more, repeatable=False
-                )
-                rows = transport.fetch(request, result_arrays)[0]
-        finally:
-            # While Python ends, no request can be sent. The query expires then, as after an error.
-            if not sys.is_finalizing():
-                end = index_request(
-                    doing, "resumable-query-end", "", {"uuid": key}, repeatable=False
-                )
-                with suppress(ServiceError):
-                    transport.send(end)
-
-
-def _first_page(request: Request, response: Response) -> tuple[str, bytes]:
-    whole_page = envelope(request, result_bytes(request, response))
-    scores = whole_page.get("scores", b"")
-    if not scores.lstrip().startswith(b"["):
-        raise_malformed(
-            request, got=f"{scores[:40]!r} under 'scores'", expected="an array"
-        )
-    try:
-        key = msgspec.json.decode(whole_page.get("uuid", b""), type=str)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise_malformed(
-            request, got="no text under 'uuid'", expected="the id of the query"
-        )
-    return key, scores
-
-
 def _some(name: str, value: object, *, empty: bool = False) -> list[str]:
     if result := texts(name, value, empty=empty):
         return result
@@ -663,20 +452,17 @@ def _some(name: str, value: object, *, empty: bool = False) -> list[str]:
 
 
 def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
-    expected = "a VectorQuery, or several"
-    hint = "For vectors use vector=, for stored ids id=, for text query_text."
     if isinstance(queries, VectorQuery):
         return [queries]
-    if isinstance(queries, str | bytes | Mapping | pd.DataFrame) or not isinstance(
-        queries, Iterable
-    ):
-        raise wrong("queries", queries, expected, hint)
+    is_iterable = isinstance(queries, Iterable)
+    if isinstance(queries, _NO_QUERIES) or not is_iterable:
+        raise wrong("queries", queries, _EXPECTED, _HINT)
     result = list(queries)
     if not result:
-        raise wrong("queries", result, expected)
+        raise wrong("queries", result, _EXPECTED)
     for index, item in enumerate(result):
         if not isinstance(item, VectorQuery):
-            raise wrong(f"queries at position {index}", item, expected, hint)
+            raise wrong(f"queries at position {index}", item, _EXPECTED, _HINT)
     return result
 
 
@@ -684,19 +470,22 @@ def _several(vector: npt.ArrayLike | None) -> list[Any]:
     """Return one vector, the rows of a matrix, or None (a sparse query)."""
     if vector is None:
         return [None]
-    expected = "finite numbers of shape (d,) or (m, d)"
+    matrix = _matrix(vector)
+    if matrix.ndim == 1:
+        return [matrix]
+    return list(matrix)
+
+
+def _matrix(vector: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return one or several vectors as an array of one or two dimensions."""
+    doing, expected = "reading vector", "finite numbers of shape (d,) or (m, d)"
     try:
         matrix = np.asarray(vector)
         if matrix.ndim == 1 and matrix.dtype == object and all(map(np.ndim, matrix)):
             matrix = np.asarray(list(matrix))  # a column of vectors
     except (ValueError, TypeError):
-        raise InputError(
-            "reading vector", got="rows of different lengths", expected=expected
-        ) from None
+        got = "rows of different lengths"
+        raise InputError(doing, got=got, expected=expected) from None
     if matrix.ndim not in (1, 2) or matrix.size == 0:
-        raise InputError(
-            "reading vector", got=f"shape {matrix.shape}", expected=expected
-        )
-    if matrix.ndim == 1:
-        return [matrix]
-    return list(matrix)
+        raise InputError(doing, got=f"shape {matrix.shape}", expected=expected)
+    return matrix

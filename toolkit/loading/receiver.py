@@ -262,21 +262,23 @@ class CallbackReceiver:
         return True  # also when nothing has come yet
 
     def __repr__(self) -> str:
-        known = self._public_url is not None or self._port
         url = "not started"
-        if known:
+        if self._public_url is not None or self._port:
             url = (self.redactor or Redactor()).url(self.url)
         signatures = "signatures not verified: no keys known"
         if self._endpoint:
             signatures = "signatures verified"
-        facts = [repr(url), f"{len(self)} received"]
-        if self.refused:
-            facts.append(f"{self.refused} refused")
-        if self.turned_away:
-            facts.append(f"{self.turned_away} turned away")
-        if self._port and not self._serving:
-            facts.append("closed")
-        return f"CallbackReceiver({', '.join([*facts, signatures])})"
+        is_closed = self._port and not self._serving
+        facts = {
+            repr(url): True,
+            f"{len(self)} received": True,
+            f"{self.refused} refused": self.refused,
+            f"{self.turned_away} turned away": self.turned_away,
+            "closed": is_closed,
+            signatures: True,
+        }
+        shown = [fact for fact, applies in facts.items() if applies]
+        return f"CallbackReceiver({', '.join(shown)})"
 
     def _signing_keys(self, headers: _Headers) -> tuple[Secret, ...]:
         if self._endpoint:

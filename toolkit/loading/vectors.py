@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product, starmap
 from typing import Any, Final
@@ -406,19 +407,18 @@ def _check_prefix_limit(prefix: str | None, rows: int) -> None:
 
 def _fetch_notes(requested: list[tuple[str, str]], missing: int) -> tuple[str, ...]:
     """Return the notes of the receipt about missing and repeated ids."""
-    notes = []
     occurrences = Counter(requested)
+    of_all = f"{missing:,} of {len(occurrences):,} ids"
     repeated = sum(count > 1 for count in occurrences.values())
-    if missing:
-        verb = "are"
-        if missing == 1:
-            verb = "is"
-        notes.append(f"{missing:,} of {len(occurrences):,} ids {verb} not there")
-    if repeated:
-        subject = "ids were"
-        if repeated == 1:
-            subject = "id was"
-        notes.append(f"{repeated:,} {subject} requested more than once")
+    notes = []
+    if missing == 1:
+        notes.append(f"{of_all} is not there")
+    elif missing:
+        notes.append(f"{of_all} are not there")
+    if repeated == 1:
+        notes.append("1 id was requested more than once")
+    elif repeated:
+        notes.append(f"{repeated:,} ids were requested more than once")
     return tuple(notes)
 
 
@@ -430,19 +430,17 @@ def ids_in_namespaces(
     >>> ids_in_namespaces("ids", pd.DataFrame({"namespace": ["x", ""], "id": ["a", "b"]}))
     [('x', 'a'), ('', 'b')]
     """
-    wanted = [
-        arguments.unmasked(argument, item)
-        for item in arguments.texts(argument, ids, column="id")
-    ]
-    spaces = [""] * len(wanted)
-    if namespace is not None:
-        spaces = [arguments.text("namespace", namespace)] * len(wanted)
-    elif "namespace" in getattr(ids, "columns", ()):
+    texts = arguments.texts(argument, ids, column="id")
+    wanted = [arguments.unmasked(argument, text) for text in texts]
+    if namespace is None and "namespace" in getattr(ids, "columns", ()):
         spaces = arguments.texts(argument, ids, column="namespace", empty=True)
-    return [
-        (arguments.unmasked("namespace", name), item)
-        for name, item in zip(spaces, wanted, strict=True)
-    ]
+        names = [arguments.unmasked("namespace", name) for name in spaces]
+        return list(zip(names, wanted, strict=True))
+    one_name = ""
+    if namespace is not None:
+        name = arguments.text("namespace", namespace)
+        one_name = arguments.unmasked("namespace", name)
+    return [(one_name, key) for key in wanted]
 
 
 def batched(ids: list[str], size: int) -> Iterator[list[str]]:
@@ -503,42 +501,33 @@ def open_vectors(
     endpoint = endpoint_of(service, "vector")
     options = options or LoadOptions()
     parts = parts or VectorParts()
-    given_prefixes: list[str] | None = None
-    prefixes: list[str | None] = [None]
-    if prefix is not None:
-        given_prefixes = _unique_texts(
-            "prefix", prefix, "a prefix, several, or None for all ids"
-        )
-        prefixes = _disjoint(given_prefixes)
+    prefixes = _prefixes(prefix)
     spaces = _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as sender:
         info = read_info(sender)
     for name in spaces or ():
         warn_unknown_namespace(name, info, stacklevel=4)
-    names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
-    for message in empty_default_namespace(names, info):
+    if spaces is None:
+        spaces = sorted(info.namespaces) or [""]
+    for message in empty_default_namespace(tuple(spaces), info):
         warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
-    for name in names:  # checked now, because the others may take hours
+    for name in spaces:  # checked now, because the others may take hours
         namespace_path(f"reading vectors of {namespace_title(name)}", name)
-    ranges = list(starmap(VectorRange, product(names, prefixes)))
+    disjoint_prefixes = _disjoint(prefixes)
+    ranges = list(starmap(VectorRange, product(spaces, disjoint_prefixes)))
     counted = None
-    if not any(prefixes):
-        counted = sum(info.namespaces.get(name, 0) for name in names)
+    if not any(disjoint_prefixes):
+        counted = sum(info.namespaces.get(name, 0) for name in spaces)
     expected = counted
     if options.limit is not None:
         expected = min(options.limit, counted or options.limit)
-
-    def check_fits(row_bytes: float) -> None:
-        check_memory(
-            f"loading {expected or 0:,} vectors into one frame",
-            needed=(expected or 0) * row_bytes,
-            limit=memory_limit,
-            next_step="Use export_vectors, which writes them into files as they come, or iter_vectors; "
-            "memory_limit=math.inf tries in any case.",
-        )
+    check = _MemoryCheck(expected or 0, memory_limit)
+    number_bytes = 0
+    if parts.vectors:
+        number_bytes = info.dimension * _NUMBER_BYTES
 
     def read(state: LoadState) -> Generator[Batch]:
-        check_fits(info.dimension * _NUMBER_BYTES if parts.vectors else 0)
+        check.row(number_bytes)
         sender, limiter = open_transport(service, "vector", options, transport)
         selected = FilteredBatches(condition, parts, state)
         reader = RangeReader(
@@ -551,12 +540,9 @@ def open_vectors(
             redactor=service.redactor,
             memory_limit=memory_limit,
         )
-        measured = False
         try:
             for batch in map(selected.matching, reader.batches(ranges)):
-                if not measured and batch.table.num_rows:
-                    check_fits(batch.table.nbytes / batch.table.num_rows)
-                    measured = True
+                check.first_rows(batch.table)
                 yield batch
             for reason in selected.explanations():
                 warnings.warn(
@@ -565,17 +551,20 @@ def open_vectors(
         finally:
             reader.stop()
 
+    stated_prefix: Any = prefixes
+    if prefix is None or isinstance(prefix, str):
+        stated_prefix = prefixes[0]
+    scope: dict[str, Any] = {
+        "namespaces": list(spaces),
+        "prefix": stated_prefix,
+        "include": parts.names,
+    }
+    if condition is not None:
+        scope["filter"] = condition.text()
     plan = LoadPlan(
         what="vectors",
         source=service.redactor.url(endpoint.url),
-        scope={
-            "namespaces": list(names),
-            "prefix": given_prefixes[0]
-            if given_prefixes and isinstance(prefix, str)
-            else given_prefixes,
-            "include": parts.names,
-        }
-        | ({} if condition is None else {"filter": condition.text()}),
+        scope=scope,
         schema=schemas.vectors(info.dimension or None),
         key=KEY,
         limit=options.limit,
@@ -593,6 +582,40 @@ def open_vectors(
     return Load(plan, read, progress)
 
 
+@dataclass
+class _MemoryCheck:
+    """Check if the rows of a load fit into one frame: by the dimension, then by the first rows."""
+
+    expected_rows: int
+    limit: float | None
+    _has_measured: bool = False
+
+    def row(self, row_bytes: float) -> None:
+        """Raise NotEnoughMemoryError if rows of this size do not fit."""
+        check_memory(
+            f"loading {self.expected_rows:,} vectors into one frame",
+            needed=self.expected_rows * row_bytes,
+            limit=self.limit,
+            next_step="Use export_vectors, which writes them into files as they come, or iter_vectors; "
+            "memory_limit=math.inf tries in any case.",
+        )
+
+    def first_rows(self, table: pa.Table) -> None:
+        """Raise NotEnoughMemoryError if rows as large as the first ones do not fit."""
+        if self._has_measured or not table.num_rows:
+            return
+        self._has_measured = True
+        self.row(table.nbytes / table.num_rows)
+
+
+def _prefixes(prefix: Prefixes) -> list[str | None]:
+    """Return the prefixes of ids, or a single None for all ids."""
+    if prefix is None:
+        return [None]
+    expected = "a prefix, several, or None for all ids"
+    return [*_unique_texts("prefix", prefix, expected)]
+
+
 def _named(namespace: Namespaces) -> list[str] | None:
     """Return the names of namespaces, or None for all."""
     if isinstance(namespace, str) and namespace == "all":
@@ -600,16 +623,19 @@ def _named(namespace: Namespaces) -> list[str] | None:
     return _unique_texts("namespace", namespace, "a namespace, several, or 'all'")
 
 
-def _disjoint(prefixes: list[str]) -> list[str | None]:
+def _disjoint(prefixes: list[str | None]) -> list[str | None]:
     """Drop prefixes that another prefix covers, so that no row is in two ranges.
 
     For example, of ``["a", "ab", "b"]`` the prefixes ``["a", "b"]`` remain.
     """
-    return [
-        start or None
-        for start in prefixes
-        if not any(start != other and start.startswith(other) for other in prefixes)
-    ]
+    starts = [prefix or "" for prefix in prefixes]
+    kept = [start for start in starts if not _is_covered(start, starts)]
+    return [start or None for start in kept]
+
+
+def _is_covered(start: str, others: list[str]) -> bool:
+    """Return True if another prefix has all ids with this one."""
+    return any(start != other and start.startswith(other) for other in others)
 
 
 def _unique_texts(name: str, value: str | Sequence[str], expected: str) -> list[str]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
 from toolkit.loading.window_states import WindowState
-from toolkit.loading.windows import FetchResult, Window, WindowPlanner
+from toolkit.loading.windows import FetchResult, Outcome, Window, WindowPlanner
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.service.pages import Page
@@ -91,20 +91,16 @@ class WindowReader:
         self._decoder = FailureDecoder(
             redactor, keep=self._kept if keep else None, clock=self._time_of_loading
         )
+        self._recognizer: EntryRecognizer | None = None
         # With `keep`, a page has more entries than the table has rows, so rows cannot be recognized by
         # position.
-        self._recognizer = (
-            EntryRecognizer(redactor) if redactor and keep is None else None
-        )
+        if redactor and keep is None:
+            self._recognizer = EntryRecognizer(redactor)
         ahead = options.limit is None
-        since, until = filter.span
-        passes = 1
-        if ahead:
-            passes = options.passes
-        self._partition = Partition((since, until), state, passes=passes, splits=ahead)
-        count = PAGE_LIMIT
+        passes, count = options.passes, PAGE_LIMIT
         if options.limit is not None:
-            count = min(options.limit, PAGE_LIMIT)
+            passes, count = 1, min(options.limit, PAGE_LIMIT)
+        self._partition = Partition(filter.span, state, passes=passes, splits=ahead)
 
         def fetch_page(window: Window) -> Page:
             span, cursor = window.span, window.cursor
@@ -112,11 +108,13 @@ class WindowReader:
                 transport, filter, cursor=cursor, span=span, kind=kind, count=count
             )
 
-        now = unix_milliseconds()
+        planner = WindowPlanner(
+            self._partition.windows,
+            connections=options.connections,
+            now=unix_milliseconds(),
+        )
         self._fetcher = WindowFetcher(
-            WindowPlanner(
-                self._partition.windows, connections=options.connections, now=now
-            ),
+            planner,
             fetch_page,
             connections=options.connections,
             limiter=limiter,
@@ -161,7 +159,9 @@ class WindowReader:
 
         The clock of this machine may be wrong, and is used only if the responses have no date.
         """
-        return unix_milliseconds() if self._service_time is None else self._service_time
+        if self._service_time is None:
+            return unix_milliseconds()
+        return self._service_time
 
     def _further(self) -> list[FetchResult]:
         """Return the first pages of another reading after all windows were read, or no pages.
@@ -209,49 +209,55 @@ class WindowReader:
         if recognized and recognized.stored and not rows.are_new(recognized.identities):
             # Some rows also came on a page in between: decode all, to compare with the later version.
             recognized, (table,) = None, self._decoder.tables([page.rows])
-        ids = recognized.ids if recognized else table["dlq_id"].to_pylist()
-        row_ids = recognized.identities if recognized else identities_of(ids)
+        ids, row_ids = _ids_of(recognized, table)
         is_new = rows.add(row_ids)
-        repeated_before = window.repeated_rows
-        state = window.state
+        state, repeated_before = window.state, window.repeated_rows
         is_consistent = self._partition.take(result, row_ids, ids, is_new)
         # Known rows of an earlier load or of a split are expected. Rows that come twice in one window are
         # not.
         reread = window.repeated_rows == repeated_before or state.expects_known_rows
-        if not is_consistent:
-            self._fall_back(_NO_DATES if state is WindowState.PROBE else _OVERLAP)
-        elif result.outcome == "end":
-            window_to_reread = self._partition.ended(window)
-            if window_to_reread is not None:
-                self._fetcher.add([window_to_reread])
+        self._go_on(result, state, is_consistent=is_consistent)
         self._state.position = self._partition.position
         known: dict[str, Any] = {}
         if recognized is not None:
             known = {"digests": recognized.digests, "stored": recognized.stored}
             if recognized.stored:
                 row_ids, is_new = recognized.new, None
-        # the newest window first; a window without an end is the newest
-        order = (float("-inf") if window.last is None else -window.last,)
         batch = self._state.batch(
-            table, row_ids, is_new, order=order, reread=reread, **known
+            table, row_ids, is_new, order=_order(window), reread=reread, **known
         )
         return batch, is_consistent
+
+    def _go_on(
+        self, result: FetchResult, state: WindowState, *, is_consistent: bool
+    ) -> None:
+        """Fall back to a single cursor if windows are inconsistent; read a window again if it has to be."""
+        if not is_consistent:
+            reason = _OVERLAP
+            if state is WindowState.PROBE:
+                reason = _NO_DATES
+            self._fall_back(reason)
+        elif result.outcome == "end":
+            window_to_reread = self._partition.ended(result.window)
+            if window_to_reread is not None:
+                self._fetcher.add([window_to_reread])
 
     def _decoded(
         self, pages: Sequence[bytes]
     ) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
         """Yield the stored rows of each page, if known, and a table of all other rows."""
-        recognized: list[PartlyStored | None] = [None] * len(pages)
-        if self._state.is_stored is not None and self._recognizer is not None:
-            are_new, is_stored = self._state.rows.are_new, self._state.is_stored
-            recognized = list(
-                self._recognizer.recognize(pages, are_new=are_new, is_stored=is_stored)
-            )
-        rows = [
-            item.rows if item else page
-            for page, item in zip(pages, recognized, strict=True)
+        is_stored = self._state.is_stored
+        if is_stored is None or self._recognizer is None:
+            return ((None, table) for table in self._decoder.tables(pages))
+        are_new = self._state.rows.are_new
+        recognized = list(
+            self._recognizer.recognize(pages, are_new=are_new, is_stored=is_stored)
+        )
+        rows_to_decode = [
+            partly_stored.rows if partly_stored else page
+            for page, partly_stored in zip(pages, recognized, strict=True)
         ]
-        return zip(recognized, self._decoder.tables(rows), strict=True)
+        return zip(recognized, self._decoder.tables(rows_to_decode), strict=True)
 
     def _read_again(self, result: FetchResult) -> bool:
         """Handle a request that the service refused. Return True if the other windows can still be read."""
@@ -264,6 +270,24 @@ class WindowReader:
 
     def _fall_back(self, reason: str) -> None:
         self._fetcher.replace_all(self._partition.fall_back(reason))
+
+
+def _ids_of(
+    recognized: PartlyStored | None, table: pa.Table
+) -> tuple[list[str], list[bytes]]:
+    """Return the ids and the identities of all entries of a page, stored ones included."""
+    if recognized:
+        return recognized.ids, recognized.identities
+    ids = table["dlq_id"].to_pylist()
+    return ids, identities_of(ids)
+
+
+def _order(window: Window) -> tuple[float]:
+    """Return the place of a window's rows in the frame: the newest window first."""
+    if window.last is None:
+        # a window without an end is the newest
+        return (float("-inf"),)
+    return (-window.last,)
 
 
 class WindowFetcher:
@@ -307,11 +331,7 @@ class WindowFetcher:
         with self._arrival:
             self._consumer_waits = True
             self._request_pages()
-            waited = False
-            while not self._enough(waited=waited):
-                ready = len(self._ready)
-                notified = self._arrival.wait(TUNING.batch_timeout if ready else None)
-                waited = not notified and len(self._ready) == ready
+            self._wait()
             self._consumer_waits = False
             self._taken += len(self._ready)
             taken = list(self._ready)
@@ -321,6 +341,17 @@ class WindowFetcher:
                 raise self._error
             self._request_pages()
             return taken
+
+    def _wait(self) -> None:
+        """Wait until there are enough results, or until no further result arrives in time."""
+        waited = False
+        while not self._enough(waited=waited):
+            ready = len(self._ready)
+            timeout = None
+            if ready:
+                timeout = TUNING.batch_timeout
+            notified = self._arrival.wait(timeout)
+            waited = not notified and len(self._ready) == ready
 
     def add(self, windows: Iterable[Window]) -> None:
         """Add windows to read."""
@@ -371,24 +402,23 @@ class WindowFetcher:
 
     def _free(self) -> int:
         """Return the number of requests that may be sent now. The lock is held, here and below."""
-        if (
-            self._stopped
-            or self._error is not None
-            or self._ready_bytes > TUNING.most_bytes
-        ):
+        is_over = self._stopped or self._error is not None
+        if is_over or self._ready_bytes > TUNING.most_bytes:
             return 0
+        ready, busy = len(self._ready), self._planner.busy
         if not self._ahead:
-            return int(
-                self._consumer_waits and not self._ready and not self._planner.busy
-            )
-        most = TUNING.most_pages
-        if self._alternates:
-            most = 0
-            if self._consumer_waits:
-                most = 2 * TUNING.most_pages
-        return max(
-            0, min(self._limiter.width, most - len(self._ready)) - self._planner.busy
-        )
+            return int(self._consumer_waits and not ready and not busy)
+        most_busy = min(self._limiter.width, self._most_ready - ready)
+        return max(0, most_busy - busy)
+
+    @property
+    def _most_ready(self) -> int:
+        """Return how many pages are fetched before the consumer takes them."""
+        if not self._alternates:
+            return TUNING.most_pages
+        if self._consumer_waits:
+            return 2 * TUNING.most_pages
+        return 0
 
     def _request_pages(self) -> None:
         for _ in range(min(self._free(), self._planner.available)):
@@ -405,11 +435,7 @@ class WindowFetcher:
             except BaseException as raised:  # noqa: BLE001 - raised again by `take`, on the consumer's thread
                 error = raised
             with self._arrival:
-                is_dropped = window.state is WindowState.DROPPED
-                if is_dropped or page is None:
-                    self._planner.release(window)
-                if not is_dropped:
-                    self._record(window, page, error)
+                self._put(window, page, error)
                 window = None
                 if self._free() and self._planner.available:
                     window = self._planner.next()
@@ -419,34 +445,47 @@ class WindowFetcher:
                 if len(self._ready) == 1 or self._enough(waited=False):
                     self._arrival.notify()
 
-    def _record(
+    def _put(
         self, window: Window, page: Page | None, error: BaseException | None
     ) -> None:
-        """Add a page, or the refusal of the service, to the results."""
-        requested = window.cursor
+        """Add the result of a request, unless the window is not wanted any more."""
+        is_dropped = window.state is WindowState.DROPPED
+        if is_dropped or page is None:
+            self._planner.release(window)
+        if is_dropped:
+            return
         if page is not None:
-            try:
-                free = None
-                if self._limiter.is_delaying:
-                    # the request of this window has ended, but still counts as running
-                    free = self._free() + 1
-                outcome = self._planner.arrived(window, page, free=free)
-            except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
-                self._error, outcome = raised, "more"
-            self._ready.append(
-                FetchResult(window, outcome, page, window.cursor, window.pages)
-            )
-            self._ready_bytes += page.size
+            self._record_page(window, page)
+        else:
+            self._record_error(window, error)
+
+    def _record_page(self, window: Window, page: Page) -> None:
+        """Add a page to the results, and plan the requests that follow from it."""
+        free = None
+        if self._limiter.is_delaying:
+            # the request of this window has ended, but still counts as running
+            free = self._free() + 1
+        try:
+            outcome = self._planner.arrived(window, page, free=free)
+        except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
+            self._error, outcome = raised, "more"
+        self._ready.append(
+            FetchResult(window, outcome, page, window.cursor, window.pages)
+        )
+        self._ready_bytes += page.size
+
+    def _record_error(self, window: Window, error: BaseException | None) -> None:
+        """Add a refusal of the service to the results. Any other error ends the load."""
+        was_continued = bool(window.cursor)
         # A refusal of the first page of the whole span is no sign about cursors or dates of windows: the
         # request itself is wrong, for example the filter.
-        elif (
-            isinstance(error, ResponseError)
-            and is_refusal(error)
-            and (requested or not window.whole)
-        ):
-            outcome = "refused"
-            if requested:
-                outcome = "lost"
-            self._ready.append(FetchResult(window, outcome, error=error))
-        else:
+        is_of_a_window = was_continued or not window.whole
+        is_refused = isinstance(error, ResponseError) and is_refusal(error)
+        if not is_refused or not is_of_a_window:
             self._error = self._error or error
+            return
+        outcome: Outcome = "refused"
+        if was_continued:
+            outcome = "lost"
+        refusal = cast("ResponseError", error)
+        self._ready.append(FetchResult(window, outcome, error=refusal))

@@ -18,6 +18,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from itertools import count, takewhile
 from typing import Final, Literal, NamedTuple
@@ -238,17 +239,15 @@ class WindowPlanner:
         """Return the parts of a window, newest first, or no parts if a split would not help now."""
         if window.whole and window.pages < TUNING.pages_before_split:
             return []
-        # Parts of few pages use all connections, but a long listing should not have too many parts.
-        others = [item for item in (*self._open, *self._busy) if not item.whole]
-        left = sum(item.pages_left or 0 for item in others)
-        part = max(PART, left / (TUNING.parts_per_connection * self._connections))
+        part = self._pages_per_part()
         seen = timestamps(page.rows, *window.span)
         split = plan_split(
             *window.span, seen, now=self._now, part=part, ends=window.whole
         )
         window.pages_left = split.pages_left
+        connection_free = free > self.available
         if not split.cuts or not self._is_worth(
-            window, part, connection_free=free > self.available
+            window, part, connection_free=connection_free
         ):
             return []
         if self._wastes_too_much(window, split):
@@ -264,6 +263,19 @@ class WindowPlanner:
         parts.reverse()
         return parts
 
+    def _pages_per_part(self) -> float:
+        """Return how many pages a part should have.
+
+        Parts of few pages use all connections, but a long listing should not have too many parts.
+        """
+        pages_left = sum(
+            window.pages_left or 0
+            for window in (*self._open, *self._busy)
+            if not window.whole
+        )
+        most_parts = TUNING.parts_per_connection * self._connections
+        return max(PART, pages_left / most_parts)
+
     def _wastes_too_much(self, window: Window, split: Split) -> bool:
         """Return True if too many pages would be read twice or be short after a split."""
         read = self._useful + sum(item.pages for item in (*self._open, *self._busy))
@@ -273,15 +285,15 @@ class WindowPlanner:
 
     def _is_worth(self, window: Window, part: float, *, connection_free: bool) -> bool:
         """Return True if reading a window in parts is faster. Long windows are split early in any case."""
-        if window.pages_left is None:
+        pages_left = window.pages_left
+        if pages_left is None:
             return connection_free
         # The more pages have been read, the more a split would waste.
         long = TUNING.long * part * max(1, window.pages / TUNING.least_pages_left)
-        if window.pages_left > long:
+        if pages_left > long:
             return True
-        return connection_free and window.pages_left >= max(
-            TUNING.least_pages_left, window.pages
-        )
+        enough_for_two = max(TUNING.least_pages_left, window.pages)
+        return connection_free and pages_left >= enough_for_two
 
 
 def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | None:
@@ -296,8 +308,8 @@ def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | 
     """
     low, high = _bounds(first, last)
     for pattern, read in _TIMESTAMPS:
-        parsed = map(read, pattern.findall(rows))
-        times = [time for time in parsed if time is not None]
+        texts = pattern.findall(rows)
+        times = [time for time in map(read, texts) if time is not None]
         inside = [time for time in times if low <= time <= high]
         if times and len(inside) >= TUNING.agreeing * len(times):
             return inside
@@ -336,20 +348,41 @@ def plan_split(
     if high <= low:
         return Split()
     pages_left: float | None = None
-    if seen and _are_in_order(seen, operator.ge):
+    order = _order(seen)
+    if seen and order is Order.NEWEST_FIRST:
         cuts, pages_left = _by_density(low, seen, part=part, ends=ends)
-    elif seen and _are_in_order(seen, operator.le):
-        # The oldest entries come first: the same with time running backwards.
+    elif seen and order is Order.OLDEST_FIRST:
+        # the same with time running backwards
         backwards = list(map(operator.neg, seen))
         cuts, pages_left = _by_density(-high, backwards, part=part, ends=ends)
         cuts = {-cut - 1 for cut in cuts}
-    elif first is not None and last is not None:
+    elif None not in (first, last):
         cuts = _equal_parts(low, high)
     else:
         cuts = _growing_parts(low, high, now)
     inside = sorted(cut for cut in cuts if low <= cut < high)
     # if no guess lies inside the window, halve it
-    return Split(tuple(inside or [(low + high) // 2]), pages_left)
+    halves = [(low + high) // 2]
+    return Split(tuple(inside or halves), pages_left)
+
+
+class Order(Enum):
+    """Order of the entries of a page by their times."""
+
+    NEWEST_FIRST = auto()
+    OLDEST_FIRST = auto()
+    UNKNOWN = auto()
+
+
+def _order(seen: Sequence[int] | None) -> Order:
+    """Return the order of most timestamps of a page."""
+    if not seen:
+        return Order.UNKNOWN
+    if _are_in_order(seen, operator.ge):
+        return Order.NEWEST_FIRST
+    if _are_in_order(seen, operator.le):
+        return Order.OLDEST_FIRST
+    return Order.UNKNOWN
 
 
 def _bounds(first: int | None, last: int | None) -> tuple[int, int]:
@@ -398,21 +431,19 @@ def _by_density(
     oldest, newest = min(seen), max(seen)
     page_span = max(1, newest - oldest)
     pages_left = (oldest - low) / page_span
+    length = newest - low
+    distances: Iterable[float]
     if pages_left < TUNING.most_parts * part:
         parts = max(2, round(pages_left / part))
-        cuts = {
-            int(newest - (newest - low) * number / parts) for number in range(1, parts)
-        }
+        distances = (length * number / parts for number in range(1, parts))
     else:
         # It is unknown how old the oldest entry is. A few parts that grow with the distance reach far back.
         # With growth = (pages_left / part) ** (1 / 5), five steps reach about the low end: part * growth**5 =
         # pages_left.
         growth = max(4.0, (pages_left / part) ** (1 / TUNING.growing_parts))
-        distances = (page_span * part * growth**number for number in count())
-        cuts = {
-            int(newest - distance)
-            for distance in takewhile(partial(operator.gt, newest - low), distances)
-        }
+        growing = (page_span * part * growth**number for number in count())
+        distances = takewhile(partial(operator.gt, length), growing)
+    cuts = {int(newest - distance) for distance in distances}
     if ends or newest == oldest:
         # For example, with entries at 5, 8 and 9, the cuts are 5 and 7. The entry at 5 is then the last of a
         # part, and the entry at 8 the first of another. A page of one time t is cut at t - 1 and t, so that
@@ -444,7 +475,12 @@ def uncovered(whole: Span, covered: Sequence[Span]) -> list[Span]:
 def _with_infinity(span: Span) -> tuple[float, float]:
     """Return a span with infinite numbers instead of None, so that it can be compared."""
     first, last = span
-    return -math.inf if first is None else first, math.inf if last is None else last
+    start, end = -math.inf, math.inf
+    if first is not None:
+        start = first
+    if last is not None:
+        end = last
+    return start, end
 
 
 def _finite(bound: float) -> int | None:

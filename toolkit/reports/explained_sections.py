@@ -6,7 +6,7 @@ Secrets are masked afterwards, when the report is assembled (see `Section.masked
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
 from typing import Final
@@ -16,12 +16,18 @@ import pandas as pd
 from toolkit.base.python_code import Code, PublicCall, fill, variable
 from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import counted, percent
-from toolkit.failures.selection import NONE
 from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
+from toolkit.reports.explanation_words import (
+    about_in_words,
+    episodes_note,
+    named,
+    number_of,
+    places_in_words,
+    when_in_words,
+)
 from toolkit.reports.findings import ReportCounts
 from toolkit.reports.group_changes import counts_by_change
-from toolkit.reports.periods import Trend
 from toolkit.reports.problems import Scale, trends_of_groups
 from toolkit.reports.sections import (
     Part,
@@ -37,8 +43,6 @@ _CONFIDENCE: Final = ReportColumn("confidence", "percent")
 _SIGNATURE: Final = ReportColumn("signature", "id", below=True, folded=True)
 _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # rows per kind
-# if an explanation has more, only the most frequent workflow is named
-_WORKFLOWS: Final = 5
 _WORST: Final = 15
 _FUNCTIONS: Final = ("failed", "hanging", "never set")
 _OF_ALL: Final = "Look for what all workflows need: a network, a database, a shared service, a deploy."
@@ -101,9 +105,9 @@ class Explained:
             _CONFIDENCE,
         ]  # fmt: skip
         rows = [
-            (story.goes_on and self.evidence.is_current, f"{number}. {story.name}{_times(story)}",
+            (story.goes_on and self.evidence.is_current, f"{number}. {story.name}{episodes_note(story)}",
              _iso(story.start), _iso(story.stop),
-             _places(self.evidence, story), story.condition, "; or ".join(story.alternatives) or None,
+             places_in_words(self.evidence, story), story.condition, "; or ".join(story.alternatives) or None,
              story.found_class, story.observed, story.expected, story.share,
              _confidence(story.confidence))
             for number, story in enumerate(stories, 1)
@@ -400,11 +404,11 @@ class Explained:
         """Return the next actions, with code that selects the failures of each explanation."""
         parts: list[Part] = []
         for number, story in enumerate(self.evidence.stories, 1):
-            named = f"{number}. {_named(self.evidence, story, story.what)}"
+            title = f"{number}. {named(self.evidence, story, story.what)}"
             if not story.waiting:
                 parts.append(
                     ReportText(
-                        f"{named}: none of its failures is in the queue any more."
+                        f"{title}: none of its failures is in the queue any more."
                     )
                 )
                 continue
@@ -420,10 +424,10 @@ class Explained:
                 until = " They may have expired: the data are older than the retention."
             parts += (
                 ReportText(
-                    f"{named}: {advice} {self._selected(story)}{until}",
+                    f"{title}: {advice} {self._selected(story)}{until}",
                     anchor=f"action-{number}",
                 ),
-                ReportCode(_action(story, self.load)),
+                ReportCode(action_code(story, self.load)),
             )
         if parts:
             sentence = "The code of each plans a redrive and shows it; nothing is sent until it is confirmed."
@@ -431,7 +435,7 @@ class Explained:
 
     def _selected(self, story: Story) -> str:
         """Return how many failures the code of an action selects, compared with the explanation."""
-        about = _about(self.evidence)
+        about = about_in_words(self.evidence)
         if story.waiting == story.observed:
             return f"The code selects all {about}{counted(story.waiting, 'failure')}."
         return (
@@ -445,14 +449,14 @@ class Explained:
         if not stories:
             return
         first = stories[0]
-        where = _places(self.evidence, first)
+        where = places_in_words(self.evidence, first)
         rows = [
-            ("What happened", _named(self.evidence, first, first.name)),
+            ("What happened", named(self.evidence, first, first.name)),
             (
                 "Impact",
-                f"{_number(self.evidence, first)} ({percent(first.share)}) in {where}",
+                f"{number_of(self.evidence, first)} ({percent(first.share)}) in {where}",
             ),
-            ("When", _when(first)),
+            ("When", when_in_words(first)),
             *((blank, None) for blank in _BLANKS),
         ]
         columns = ["question", ReportColumn("notes", missing="")]
@@ -510,120 +514,7 @@ class Explained:
         )
 
 
-def explained_in_words(evidence: Evidence | None) -> str:
-    """Return the second sentence of the verdict: the largest explanation, its end, and new groups."""
-    if evidence is None:
-        return ""
-    trend, sentences = evidence.trend, []
-    if evidence.stories:
-        first = evidence.stories[0]
-        sentences.append(
-            f"the largest explanation is {_named(evidence, first, first.name)}: {_number(evidence, first)} "
-            f"({percent(first.share)}) {_when(first, is_current=evidence.is_current)}"
-        )
-    if trend.worse or trend.direction == "better":
-        sentences.append(_rate_in_words(trend))
-    elif (sentences or trend.compared) and trend.direction:
-        steady = f"the last 24 hours show {trend.overall}"
-        if trend.compared:
-            steady = trend.words
-        sentences.append(steady)
-    if trend.new and (sentences or trend.compared):
-        titles = evidence.groups.set_index("group")["title"]
-        new = f"new is {titles[trend.new[0]]}"
-        if len(trend.new) > 1:
-            new += f" and {len(trend.new) - 1:,} more"
-        sentences.append(new)
-    if not sentences:
-        return ""
-    text = "; ".join(sentences)
-    return f" {text[0].upper()}{text[1:]}."
-
-
-def _rate_in_words(trend: Trend) -> str:
-    """Return how the rate changed, for example "the last 24 hours are worse than before"."""
-    if trend.compared:
-        return f"since {time_text(trend.since)}: {trend.words}"
-    # "no clear change in all, but 2 groups grew" needs another verb
-    verb = "are"
-    if trend.direction == "the same":
-        verb = "show"
-    return f"the last 24 hours {verb} {trend.words}"
-
-
-def _named(evidence: Evidence, story: Story, name: str) -> str:
-    """Return the name of an explanation with the workflows and the common values not named yet."""
-    return f"{name}, in {_places(evidence, story, story.stated)}"
-
-
-def _number(evidence: Evidence, story: Story) -> str:
-    """Return the number of failures of an explanation, or an estimate from a sample."""
-    return f"{_about(evidence)}{counted(story.observed, 'failure')}"
-
-
-def _about(evidence: Evidence) -> str:
-    """Return the word before numbers that are estimated from a sample."""
-    if evidence.sampled:
-        return "about "
-    return ""
-
-
-def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> str:
-    """Return the workflows of an explanation, with common values that are not stated elsewhere.
-
-    For example ``"orders, billing (caller ip 10.0.0.7)"`` or ``"12 workflows, the most in orders"``.
-    """
-    own = story.shared.get("workflow_url")
-    workflows = story.workflows
-    if own:
-        workflows = [own]
-    names = ", ".join(name for name in workflows if name != NONE) or "no known workflow"
-    if own and story.workflow_count > 1:
-        names += " mostly"
-    elif story.workflow_count > _WORKFLOWS:
-        names = f"{story.workflow_count:,} workflows, the most in {story.workflows[0]}"
-        if evidence.sampled:
-            # a sample may lack some workflows
-            names = f"at least {names}"
-    shown = {*story.shared} - {*stated}
-    also = [
-        name for name in ("flow_control_key", "caller_ip", "label") if name in shown
-    ]
-    if not also:
-        return names
-    shared = ", ".join(
-        f"{name.replace('_', ' ')} {story.shared[name]}" for name in also
-    )
-    return f"{names} ({shared})"
-
-
-def _when(story: Story, *, is_current: bool = True) -> str:
-    """Return when an explanation began and ended, for example "since 2026-03-01 09:10, and ongoing"."""
-    start, stop = time_text(story.start), time_text(story.stop)
-    number = ""
-    if story.episodes > 1:
-        number = f"in {story.episodes} episodes "
-    if story.goes_on and is_current:
-        return f"{number}since {start}, and ongoing"
-    # if the data are old, nobody knows whether the failures continued after the last row
-    if story.goes_on:
-        return f"{number}since {start}, until the data end"
-    if number:
-        return f"{number}between {start} and {stop}"
-    return f"from {start} until {stop}"
-
-
-def _times(story: Story) -> str:
-    if story.kind == "steady":
-        return " (all the time)"
-    if story.period:
-        return f" ({story.period} UTC)"
-    if story.episodes > 1:
-        return f" ({story.episodes} episodes)"
-    return ""
-
-
-def _action(story: Story, load: Code) -> Code:
+def action_code(story: Story, load: Code) -> Code:
     """Return code that plans a redrive for an explanation and shows the plan. It sends nothing."""
     times = {"since": _iso(story.start), "until": _iso(story.stop)}
     select = _SELECT.write(variable("failures"), story.chosen, **times)

@@ -25,7 +25,8 @@ from toolkit.failures.sources import AnyFrame
 from toolkit.redrive.results import RedriveResult
 from toolkit.reports.board import Problem
 from toolkit.reports.counted_sections import ABOUT, COUNTED, masked_columns
-from toolkit.reports.explained_sections import Explained, explained_in_words
+from toolkit.reports.explained_sections import Explained
+from toolkit.reports.explanation_words import explained_in_words
 from toolkit.reports.findings import Cleaner, ReportCounts, without_repeated
 from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.headline import (

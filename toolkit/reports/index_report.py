@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -15,20 +15,29 @@ from toolkit.base.arguments import choice, instance, text, whole
 from toolkit.base.errors import InputError
 from toolkit.base.progress import ProgressSteps, StepOption, rows_of
 from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
-from toolkit.drawing.style import THEMES, Theme
 from toolkit.drawing.wording import counted, percent
 from toolkit.failures.overview import completeness
 from toolkit.failures.selection import receipt_of, when_counted
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.reports.findings import Cleaner
+from toolkit.reports.index_sections import (
+    IDS,
+    LISTED,
+    NAMESPACE,
+    Mask,
+    drift_parts,
+    health_parts,
+    index_section,
+    map_parts,
+    recall_parts,
+    score_parts,
+)
 from toolkit.reports.page import Report
 from toolkit.reports.sections import (
     Notice,
     Part,
     ReportCode,
     ReportColumn,
-    ReportFigure,
-    ReportTable,
     Section,
     table,
 )
@@ -48,14 +57,8 @@ from toolkit.vectors.vector_rows import VectorSource, VectorTables
 
 _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/2"
-_LISTED: Final = 5  # ids per cell at most
 _MAP_POINTS: Final = 800  # each point is drawn four times: in two widths and two themes
-_FIGURE: Final = 2.6  # height of a figure with one row, in inches
-_ROW: Final = 0.4
-_NAMESPACE: Final = ReportColumn("namespace", missing="(default)")
-_IDS: Final = ReportColumn("ids", "id", below=True)
 
-_Mask: TypeAlias = Callable[[Any], Any]
 _Step: TypeAlias = tuple[str, str, str | None, int | None, str]
 
 
@@ -223,7 +226,7 @@ def report_index(
         _as_passed(name, value) for name, value in given.items() if value is not None
     ]
     codes = _codes(lines, options, labels is not None, precision, scale, groups, seed)
-    sections = [_first(steps, audits), _index(info, audits.health)]
+    sections = [_first(steps, audits), index_section(info, audits.health)]
     sections += _audit_sections(audits, codes, clean.value)
     sections.append(
         Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),))
@@ -309,12 +312,12 @@ def _steps(audits: _Audits) -> Iterator[_Step]:
         if severity == "stale" and isinstance(audits.drift, VectorChanges):
             for namespace, part in audits.drift.stale.groupby("namespace"):
                 why = "Their texts changed and their vectors did not: new words do not find them."
-                ids = ", ".join(part["id"].head(_LISTED))
+                ids = ", ".join(part["id"].head(LISTED))
                 yield "Embed these texts again.", why, str(namespace), len(part), ids
         for row in findings[findings["severity"] == severity].to_dict("records"):
             why, ids = (
                 f"{row['finding']}: {row['effect']}",
-                ", ".join(row["ids"][:_LISTED]),
+                ", ".join(row["ids"][:LISTED]),
             )
             yield row["advice"], why, row["namespace"], int(row["count"]), ids
 
@@ -328,7 +331,7 @@ def _is_healthy(audits: _Audits, steps: list[_Step]) -> bool | None:
     return None
 
 
-def _load_notice(loaded: Receipt, health: VectorAudit, mask: _Mask) -> Notice:
+def _load_notice(loaded: Receipt, health: VectorAudit, mask: Mask) -> Notice:
     """Return a notice that names how complete the vectors are."""
     rows = int(health.facts["rows"].sum())
     sentence = f"The load of the vectors was {loaded.verdict}."
@@ -339,7 +342,7 @@ def _load_notice(loaded: Receipt, health: VectorAudit, mask: _Mask) -> Notice:
 
 
 def _audit_sections(
-    audits: _Audits, codes: Mapping[str, Code], mask: _Mask
+    audits: _Audits, codes: Mapping[str, Code], mask: Mask
 ) -> Iterator[Section]:
     """Yield one section per audit, with the verdict and parts, or with the reason why it is missing."""
     for part, heading, make in _AUDITED:
@@ -515,231 +518,21 @@ def _first(steps: list[_Step], audits: _Audits) -> Section:
     columns = [
         "what to do",
         ReportColumn("why", below=True),
-        _NAMESPACE,
+        NAMESPACE,
         "#count",
-        _IDS,
+        IDS,
     ]
     listed = table("Steps, the most urgent first", columns, steps, missing="")
     return Section("first", "What to do first", parts=(listed,))
 
 
-def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
-    """Return the kind of the index, and counts per namespace."""
-    sentence = "The vectors as they were loaded; the service was not asked."
-    if info is not None:
-        dimensions = "no dense vectors"
-        if info.dimension:
-            dimensions = f"{info.dimension:,} dimensions, {info.similarity}"
-        model = info.model or "none, so it is queried by vectors alone"
-        sentence = (
-            f"A {info.kind.lower()} index of {dimensions}; embedding model: {model}."
-        )
-    columns = [
-        _NAMESPACE, "#rows", "#usable", "#dimension", "#compared", "#effective rank", "#random pair",
-        "#nearest pair",
-    ]  # fmt: skip
-    numbers = _table(
-        "Namespaces; the last two are median cosines", columns, health.facts
-    )
-    return Section("index", "What the index is", sentence, (numbers,))
-
-
-def _health(health: VectorAudit, code: Code, mask: _Mask) -> Iterator[Part]:
-    """Return the findings of the health audit."""
-    columns = [
-        "finding", ReportColumn("detail", below=True), _IDS, _NAMESPACE, "severity", "#count",
-        "effect on search", "advice",
-    ]  # fmt: skip
-    names = [
-        "finding",
-        "detail",
-        "ids",
-        "namespace",
-        "severity",
-        "count",
-        "effect",
-        "advice",
-    ]
-    shown = health.frame.assign(
-        ids=[", ".join(ids[:_LISTED]) for ids in health.frame["ids"]]
-    )
-    if len(shown):
-        yield _table("Findings, the worst first", columns, shown[names])
-    if len(health.similarities):
-        title = "Cosines of random pairs and of nearest neighbours"
-        yield from _figure(title, health, "similarities", "pair", code, mask)
-
-
-def _map(projection: VectorProjection, code: Code, mask: _Mask) -> Iterator[Part]:
-    """Return the map, and the extent of each namespace on it."""
-    if projection.frame.empty:
-        return
-    # the figure draws names, so they are masked here; the table is masked with the section
-    names = projection.frame["namespace"]
-    shown = replace(
-        projection, frame=projection.frame.assign(namespace=names.map(mask))
-    )
-    color, drawn = None, fill("map.plot()")
-    if len(names.unique()) > 1:
-        color = "namespace"
-        drawn = fill("map.plot(color={color})", color=color)
-    groups = projection.frame.groupby("namespace")
-    counts, ends = (
-        groups.size().rename("vectors"),
-        groups[["x", "y"]].agg(["min", "max"]),
-    )
-    listed = "; ".join(
-        f"{mask(name) or '(default)'} {count:,}" for name, count in counts.items()
-    )
-    yield ReportFigure(
-        "Map of the vectors", f"{counted(len(names), 'point')}, by namespace: {listed}", _FIGURE + 4 * _ROW,
-        lambda ax, theme: shown.plot(color=color, ax=ax, theme=_name(theme)),
-    )  # fmt: skip
-    columns = [
-        _NAMESPACE,
-        "#vectors",
-        "#least x",
-        "#largest x",
-        "#least y",
-        "#largest y",
-    ]
-    ends.columns = pd.Index(["least x", "largest x", "least y", "largest y"])
-    numbers = pd.concat([counts, ends], axis=1).reset_index()
-    yield _table("Map of the vectors: the numbers", columns, numbers, folded=True)
-    yield ReportCode(joined([code, drawn]))
-
-
-def _recall(recall: RecallAudit, code: Code, mask: _Mask) -> Iterator[Part]:
-    """Return the recall of the service, and the places with the most misses."""
-    named = {name: recall.by[name].map(mask) for name in ("namespace", "filter")}
-    shown = replace(recall, by=recall.by.assign(**named))
-    yield ReportFigure(
-        f"Recall@{recall.k}",
-        f"The share of the {recall.k} nearest neighbours that is returned, with its interval",
-        _FIGURE + _ROW * len(recall.by), lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
-    )  # fmt: skip
-    columns = [
-        _NAMESPACE,
-        "filter",
-        "#selectivity",
-        "#queries",
-        "#share",
-        "#low",
-        "#high",
-        "#score gap",
-        "judged",
-    ]
-    yield _table(
-        "Neighbours returned, with the 95 % interval over queries", columns, recall.by
-    )
-    yield ReportCode(code)
-    worst = recall.frame[recall.frame["share"] < 1].head(_LISTED)
-    missed = worst[["namespace", "query", "share", "score_gap"]].assign(
-        missed=[", ".join(keys[:_LISTED]) for keys in worst["missed"]]
-    )
-    if len(missed):
-        columns = [_NAMESPACE, "query", "#share", "#score gap", "missed"]
-        yield _table("The worst queries, and what they missed", columns, missed)
-
-
-def _scores(scores: Calibration, code: Code, mask: _Mask) -> Iterator[Part]:
-    """Return the threshold above which scores mean a match, per namespace."""
-    columns = [
-        _NAMESPACE, "similarity", "pairs", "#threshold", ReportColumn("why", below=True), "#random median",
-        "#random high", "#random share", "#duplicate share", "#labels",
-    ]  # fmt: skip
-    if len(scores.frame):
-        shown = scores.frame.drop(columns=["queries", "best_median", "best_low"])
-        yield _table("Scores of random pairs, and thresholds", columns, shown)
-        yield from _figure("Scores of pairs", scores, "pairs", "pair", code, mask)
-
-
-def _drift(drift: VectorChanges, code: Code, mask: _Mask) -> Iterator[Part]:
-    """Return the changes since an earlier load."""
-    if len(drift.frame):
-        yield _table(
-            "Vectors that changed", [_NAMESPACE, "change", "#rows"], drift.counts
-        )
-    if len(drift.drift):
-        columns = [_NAMESPACE, "#AUC", "#low", "#high", "#energy", "#p", "documents"]
-        yield _table(
-            "New vectors compared with old ones: 0.5 is no difference",
-            columns,
-            drift.drift,
-        )
-    moved = replace(drift, frame=drift.moved)
-    if len(moved.frame):
-        yield from _figure(
-            "How far vectors moved", moved, "frame", "namespace", code, mask
-        )
-    elif len(drift.frame) or len(drift.drift):
-        yield ReportCode(code)
-
-
 _AUDITED: Final[
-    tuple[tuple[str, str, Callable[[Any, Code, _Mask], Iterator[Part]]], ...]
+    tuple[tuple[str, str, Callable[[Any, Code, Mask], Iterator[Part]]], ...]
 ] = (
-    ("health", "Health", _health),
-    ("map", "Map", _map),
-    ("recall", "Recall", _recall),
-    ("scores", "What scores mean here", _scores),
-    ("drift", "What changed", _drift),
+    ("health", "Health", health_parts),
+    ("map", "Map", map_parts),
+    ("recall", "Recall", recall_parts),
+    ("scores", "What scores mean here", score_parts),
+    ("drift", "What changed", drift_parts),
 )
 """Sections of the audits, in the order of the page: field of `_Audits`, heading, and function."""
-
-
-def _figure(
-    title: str, result: Any, field: str, column: str, code: Code, mask: _Mask
-) -> Iterator[Part]:
-    """Return a figure of the distribution of scores, with a table and the code. Drawn names are masked."""
-    values: pd.DataFrame = getattr(result, field)
-    number = "distance"
-    if "score" in values.columns:
-        number = "score"
-    groups = values.dropna(subset=number).groupby(column)[number]
-    numbers = groups.describe()[
-        ["count", "min", "25%", "50%", "75%", "max"]
-    ].reset_index()
-    described = "; ".join(
-        f"{mask(name) or '(default)'} ({count:,.0f}): {least:.3g} to {most:.3g}, median {median:.3g}"
-        for name, count, least, _, median, _, most in numbers.itertuples(index=False)
-    )
-    shown = replace(
-        result, **{field: values.assign(**{column: values[column].map(mask)})}
-    )
-    yield ReportFigure(
-        title, f"{title}. {described}", _FIGURE + _ROW * len(numbers),
-        lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
-    )  # fmt: skip
-    heading: str | ReportColumn = column
-    if column == "namespace":
-        heading = _NAMESPACE
-    columns = [
-        heading,
-        "#values",
-        "#lowest",
-        "#a quarter below",
-        "#median",
-        "#a quarter above",
-        "#highest",
-    ]
-    yield _table(
-        f"{title}: the numbers",
-        columns,
-        numbers.astype({"count": "int64"}),
-        folded=True,
-    )
-    yield ReportCode(code)
-
-
-def _table(
-    caption: str, columns: list[Any], frame: pd.DataFrame, *, folded: bool = False
-) -> ReportTable:
-    """Return the rows of a frame, with empty cells for missing values."""
-    plain = frame.astype(object)
-    rows = plain.where(plain.notna(), None).to_numpy().tolist()
-    return table(caption, columns, rows, missing="", folded=folded)
-
-
-def _name(theme: Theme) -> Any:
-    return next(name for name, candidate in THEMES.items() if candidate is theme)

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.drawing.wording import counted
-from toolkit.failures.change_points import dispersion
 from toolkit.failures.gaps import Spans, bins_in, gaps_of, inside, overlap
 from toolkit.failures.selection import (
     opened,
@@ -33,6 +32,7 @@ from toolkit.failures.selection import (
     with_minute,
 )
 from toolkit.failures.sources import AnyFrame
+from toolkit.failures.usual_rates import dispersion
 from toolkit.tables.freshness import Freshness
 from toolkit.tables.receipt import Receipt, requested_time
 from toolkit.tables.schemas import FIRST_SEEN_AT

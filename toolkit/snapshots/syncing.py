@@ -30,8 +30,9 @@ from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.service.failures import Kind
 from toolkit.service.settings import Service
 from toolkit.snapshots.data_files import STORED_FAILURES
+from toolkit.snapshots.day_files import FileRows
 from toolkit.snapshots.manifest import REPAIRED, repairs
-from toolkit.snapshots.merging import Binding, FileRows, RowComparison
+from toolkit.snapshots.merging import Binding, RowComparison
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.repairing import Repair
 from toolkit.snapshots.resumable import ResumableLoad

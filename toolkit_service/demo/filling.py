@@ -12,7 +12,7 @@ from toolkit_service.demo.stories import occurrences
 
 if TYPE_CHECKING:
     from toolkit_service.queue.state import Store
-    from toolkit_service.vectors.vector_index import IndexRegistry
+    from toolkit_service.vectors.index_registry import IndexRegistry
 
 INDEX: Final = "docs"
 """The vector index for the documents."""

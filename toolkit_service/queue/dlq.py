@@ -37,7 +37,6 @@ from toolkit_service.queue.listing import (
     not_found,
     page,
     sql,
-    with_cursor,
     with_ids,
 )
 from toolkit_service.queue.messages import (
@@ -52,8 +51,10 @@ from toolkit_service.queue.messages import (
     new_id,
 )
 from toolkit_service.queue.outcomes import report_failure
-from toolkit_service.queue.publish_routes import cancel, header_pairs
+from toolkit_service.queue.publish_routes import cancel
 from toolkit_service.queue.publishing import PUBLISH_HEADERS, read_publish
+from toolkit_service.queue.queue_operations import with_cursor
+from toolkit_service.queue.request_parts import header_pairs
 from toolkit_service.queue.runs import start_again
 from toolkit_service.queue.scheduler import Queue
 from toolkit_service.queue.sender import check_url

@@ -1,4 +1,4 @@
-"""Listings: filters with their SQL, pages and signed cursors; and operations that are one transaction."""
+"""Listings: filters with their SQL, pages and signed cursors."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ import binascii
 import hmac
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
-from toolkit_service.api import ApiError, parse_json, read_as, read_body, read_json
-from toolkit_service.operations import Declared, Query, Texts, Timestamp, parameters_of
+from toolkit_service.api import ApiError, parse_json, read_as, read_body
+from toolkit_service.operations import Query, Texts, Timestamp, parameters_of
 from toolkit_service.queue.database import QueueWrite, marks
 
-if TYPE_CHECKING:
-    from toolkit_service.queue.scheduler import Queue
-
-F = TypeVar("F", bound=Callable[..., Any])
 Q = TypeVar("Q", bound=Query)
 Position: TypeAlias = tuple[int, int]
 """The position of a row in a listing, newest first: timestamp (Unix ms) and row number."""
@@ -33,44 +28,6 @@ PUBLIC_PREFIX: Final = "Upstash-"
 """The prefix of header names of the public service. It stands for the dialect of that service."""
 
 _TAG: Final = 12  # bytes of the HMAC in a cursor
-
-
-class QueueOperations(Declared["Queue"]):
-    """Operations on the queue, declared by decorating handlers or functions of one transaction."""
-
-    def transaction(
-        self, method: str, path: str, name: str, returns: Any = None, **described: Any
-    ) -> Callable[[F], F]:
-        """Declare an operation that is one transaction, which only reads if the method is GET.
-
-        The function receives the transaction, the names in the path and, if declared, the `body` and the
-        `query`. It returns the JSON of the response, or None.
-        """
-
-        def declare(work: F) -> F:
-            async def handler(queue: Queue, request: Request, query: Any) -> Response:
-                arguments = dict(request.path_params)
-                body = described.get("body")
-                if body is bytes:
-                    arguments["body"] = await read_body(request, queue.max_message)
-                elif body is not None:
-                    arguments["body"] = read_as(await read_json(request), body)
-                if "query" in described:
-                    arguments["query"] = query
-
-                transaction = queue.store.read if method == "GET" else queue.write
-                result = await transaction(work, **arguments)
-                status = described.get("status", 200)
-                if result is None:
-                    return Response(status_code=status)
-                return JSONResponse(result, status)
-
-            # the docstring of the function is the summary of the operation
-            handler.__doc__ = work.__doc__
-            self(method, path, name, returns, **described)(handler)
-            return work
-
-        return declare
 
 
 def not_found(noun: str, name: str, expected: str) -> ApiError:
@@ -251,17 +208,6 @@ class CursorSigner:
 
     def _tag(self, listing: str, raw: bytes) -> bytes:
         return hmac.digest(self._key, listing.encode() + b"\0" + raw, "sha256")[:_TAG]
-
-
-def with_cursor(queue: Queue, response: dict[str, Any], cursor: str) -> dict[str, Any]:
-    """Return the response with the cursor of the next page.
-
-    On the last page, the cursor is empty. In the public dialect it is omitted: clients in JavaScript read
-    pages until it is undefined.
-    """
-    if not cursor and queue.prefix == PUBLIC_PREFIX:
-        return response
-    return {"cursor": cursor, **response}
 
 
 def page(

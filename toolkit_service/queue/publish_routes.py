@@ -1,8 +1,7 @@
-"""Operations on messages (publish, batch, trigger, show, cancel) and on named queues."""
+"""Operations on messages: publish, batch, trigger, show, cancel."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
@@ -25,7 +24,6 @@ from starlette.responses import JSONResponse, Response
 
 from toolkit_service.api import (
     NAMES,
-    TOKEN_PARAMETERS,
     ApiError,
     checked_name,
     invalid,
@@ -41,7 +39,6 @@ from toolkit_service.queue.database import QueueWrite
 from toolkit_service.queue.listing import (
     FlowKey,
     MostCanceled,
-    QueueOperations,
     Span,
     TextOrTexts,
     any_label,
@@ -68,11 +65,12 @@ from toolkit_service.queue.publishing import (
     Publish,
     read_publish,
 )
+from toolkit_service.queue.queue_operations import QueueOperations
+from toolkit_service.queue.request_parts import caller, destination_of, header_pairs
 from toolkit_service.queue.steps import (
     REQUESTED,
     PublishedMessage,
     accept,
-    ensure_queue,
     record,
 )
 
@@ -81,8 +79,6 @@ if TYPE_CHECKING:
 
 Published: TypeAlias = PublishedMessage | list[PublishedMessage]
 
-MAX_PARALLELISM: Final = 1000
-_ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
 _PENDING: Final = "a message that still has to be delivered"
 _HEADER: Final = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
@@ -158,29 +154,8 @@ class TriggeredRun(TypedDict):
     deduplicated: NotRequired[bool]
 
 
-class NamedQueue(TypedDict):
-    """A named queue; `lag` is the number of messages that are neither delivered nor failed."""
-
-    name: str
-    createdAt: int
-    updatedAt: int
-    parallelism: int
-    paused: bool
-    lag: int
-
-
-class ChangedQueue(msgspec.Struct, rename="camel"):
-    """A queue to make or to change; omitted fields stay as they are."""
-
-    queue_name: str
-    parallelism: Annotated[int, Meta(ge=1)] | None = None
-    paused: bool | None = None
-
-
 message_operations: Final = QueueOperations()
 """The operations that publish, show and cancel messages."""
-queue_operations: Final = QueueOperations()
-"""The operations below ``/v2/queues``."""
 _publishing = partial(
     message_operations,
     query=None,
@@ -188,19 +163,6 @@ _publishing = partial(
     headers=PUBLISH_HEADERS,
     errors=(404, 412),
 )
-
-
-def header_pairs(request: Request) -> list[tuple[str, str]]:
-    """Return the headers of a request as received, in order."""
-    return [
-        (name.decode("latin-1"), text.decode("latin-1"))
-        for name, text in request.headers.raw
-    ]
-
-
-def caller(request: Request) -> str:
-    """Return the IP address of the sender of a request."""
-    return request.client.host if request.client else ""
 
 
 @_publishing("POST", "/v2/publish/{destination:path}", "publish", Published)
@@ -396,26 +358,6 @@ async def _check_destinations(queue: Queue, publishes: Sequence[Publish]) -> Non
         await queue.destinations.address(url)
 
 
-def destination_of(request: Request, route: str) -> str:
-    """Return the destination as it was sent: not decoded, with the query, without the token.
-
-    For example, ``/v2/publish/http://127.0.0.1/a%2Fb?c=1`` has the destination ``http://127.0.0.1/a%2Fb?c=1``.
-    """
-    raw_path: str = request.scope["raw_path"].decode("latin-1")
-    url = raw_path[len(route) :]
-    if _ENCODED_SCHEME.match(url):
-        url = unquote(url)
-    raw_query: str = request.scope["query_string"].decode("latin-1")
-    own_parts = [
-        part
-        for part in raw_query.split("&")
-        if part.partition("=")[0] not in TOKEN_PARAMETERS
-    ]
-    if not any(own_parts):
-        return url
-    return f"{url}?{'&'.join(own_parts)}"
-
-
 async def _read_items(request: Request) -> list[Any]:
     items = await read_json(request)
     if not isinstance(items, list):
@@ -525,91 +467,3 @@ def cancel(tx: QueueWrite, message_id: str) -> Canceled:
             "UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ?", message.about
         )
     return {"cancelled": 1}
-
-
-@queue_operations.transaction("GET", "/v2/queues", "queues", list[NamedQueue])
-def _queues(tx: QueueWrite) -> list[NamedQueue]:
-    """List all named queues, by name."""
-    return [
-        _queue(tx, row["name"])
-        for row in tx.rows("SELECT name FROM queues ORDER BY name")
-    ]
-
-
-@queue_operations.transaction(
-    "POST", "/v2/queues", "changeQueue", NamedQueue, body=ChangedQueue, errors=(412,)
-)
-def _change_queue(tx: QueueWrite, body: ChangedQueue) -> NamedQueue:
-    """Make a named queue, or change it."""
-    name = checked_name(body.queue_name, "queueName")
-    parallelism = body.parallelism
-    if parallelism is not None and parallelism > MAX_PARALLELISM:
-        expected = f"1 to {MAX_PARALLELISM}"
-        raise invalid(
-            "parallelism is over the limit", str(parallelism), expected, status=412
-        )
-    ensure_queue(tx, name)
-    _update_queue(tx, name, parallelism=parallelism, paused=body.paused)
-    return _queue(tx, name)
-
-
-@queue_operations.transaction(
-    "GET", "/v2/queues/{queue_name}", "queue", NamedQueue, errors=(404,)
-)
-def _queue(tx: QueueWrite, queue_name: str) -> NamedQueue:
-    """Return a named queue."""
-    row: Any = tx.first("SELECT * FROM queues WHERE name = ?", queue_name)
-    if row is None:
-        raise not_found("queue", queue_name, "a queue that was made or enqueued to")
-    return {
-        "name": queue_name,
-        "createdAt": row["created_at"],
-        "updatedAt": row["updated_at"],
-        "parallelism": row["parallelism"],
-        "paused": bool(row["paused"]),
-        "lag": tx.value("SELECT count(*) FROM messages WHERE queue = ?", queue_name),
-    }
-
-
-@queue_operations.transaction(
-    "DELETE", "/v2/queues/{queue_name}", "deleteQueue", errors=(404,)
-)
-def _delete_queue(tx: QueueWrite, queue_name: str) -> None:
-    """Delete a named queue, and cancel the messages in it."""
-    _queue(tx, queue_name)  # 404 if it does not exist
-    for row in tx.rows(
-        "SELECT id FROM messages WHERE queue = ? ORDER BY seq", queue_name
-    ):
-        cancel(tx, row["id"])
-    tx.execute("DELETE FROM queues WHERE name = ?", queue_name)
-
-
-@queue_operations.transaction(
-    "POST", "/v2/queues/{queue_name}/pause", "pauseQueue", errors=(404,)
-)
-def _pause_queue(tx: QueueWrite, queue_name: str) -> None:
-    """Start no more deliveries of a named queue; deliveries in progress continue."""
-    _update_queue(tx, queue_name, paused=True)
-
-
-@queue_operations.transaction(
-    "POST", "/v2/queues/{queue_name}/resume", "resumeQueue", errors=(404,)
-)
-def _resume_queue(tx: QueueWrite, queue_name: str) -> None:
-    """Deliver the messages of a named queue again."""
-    _update_queue(tx, queue_name, paused=False)
-
-
-def _update_queue(
-    tx: QueueWrite,
-    name: str,
-    *,
-    parallelism: int | None = None,
-    paused: bool | None = None,
-) -> None:
-    _queue(tx, name)  # 404 if it does not exist
-    tx.execute(
-        "UPDATE queues SET parallelism = coalesce(?, parallelism), paused = coalesce(?, paused), "
-        "updated_at = ? WHERE name = ?",
-        *(parallelism, paused, tx.now_ms, name),
-    )

@@ -21,7 +21,6 @@ from toolkit_service.queue.listing import (
     FlowKey,
     ListQuery,
     MostCanceled,
-    QueueOperations,
     Span,
     TextOrTexts,
     any_label,
@@ -32,12 +31,13 @@ from toolkit_service.queue.listing import (
     page,
     sql,
     starts_with,
-    with_cursor,
     with_ids,
 )
 from toolkit_service.queue.messages import HistoryStep, history_items
-from toolkit_service.queue.publish_routes import Canceled, caller, header_pairs
+from toolkit_service.queue.publish_routes import Canceled
 from toolkit_service.queue.publishing import read_publish
+from toolkit_service.queue.queue_operations import QueueOperations, with_cursor
+from toolkit_service.queue.request_parts import caller, header_pairs
 from toolkit_service.queue.runs import (
     Notified,
     RestartedRun,

@@ -39,9 +39,10 @@ from toolkit_service.operations import Declared, Operation, Query, Texts
 from toolkit_service.vectors import bodies
 from toolkit_service.vectors.bodies import Included
 from toolkit_service.vectors.index_database import IndexRow
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.rows import FilterBudget
 from toolkit_service.vectors.specs import MAX_DIMENSION, IndexSpec, Kind, Similarity
-from toolkit_service.vectors.vector_index import IndexRegistry, ScoredRow, VectorIndex
+from toolkit_service.vectors.vector_index import ScoredRow, VectorIndex
 
 R = TypeVar("R", bound=Callable[..., Any])
 Done: TypeAlias = Literal["Success"]

@@ -20,7 +20,7 @@ from toolkit.secrets.redaction import Secret
 from toolkit_service.app import build_app
 from toolkit_service.queue.scheduler import Queue
 from toolkit_service.queue.state import Store, SystemClock
-from toolkit_service.vectors.vector_index import IndexRegistry
+from toolkit_service.vectors.index_registry import IndexRegistry
 
 TOKEN = "token-of-the-queue-tests"
 KEYS = ("sig_current_" + "c" * 32, "sig_next_" + "n" * 32)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from toolkit_service.queue import url_groups
+from toolkit_service.queue import url_group_routes
 from toolkit_service.queue.state import Store
-from toolkit_service.queue.url_groups import AddedEndpoint
+from toolkit_service.queue.url_group_routes import AddedEndpoint
 
 Service = Any
 Server = Any
@@ -255,7 +255,7 @@ def test_groups_of_the_version_before_are_used(tmp_path: Path) -> None:
         )
     store = Store(tmp_path)
     added = [AddedEndpoint("http://127.0.0.1/a", "second")]
-    group = asyncio.run(store.write(url_groups._added, "old", added))
+    group = asyncio.run(store.write(url_group_routes._added, "old", added))
     store.close()
     assert [
         (endpoint["url"][-1], endpoint.get("name")) for endpoint in group["endpoints"]

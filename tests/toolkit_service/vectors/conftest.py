@@ -12,8 +12,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from toolkit_service.app import error_handlers
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 from toolkit_service.vectors.vector_routes import vector_operations
 
 SPECS = (

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from toolkit.filters.metadata import parse
 from toolkit_service.vectors import sparse as sparse_module
 from toolkit_service.vectors.bodies import Included, IndexQuery
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.search import DEPTH, fuse
 from toolkit_service.vectors.sparse import InvertedRows, SparseArray
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry, VectorIndex
+from toolkit_service.vectors.vector_index import VectorIndex
 
 NOTHING = Included()
 SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")

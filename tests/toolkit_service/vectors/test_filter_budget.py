@@ -16,9 +16,9 @@ from toolkit.filters.metadata import parse
 from toolkit_service.api import ApiError
 from toolkit_service.demo.local_service import LocalService
 from toolkit_service.vectors.bodies import DeleteVectors, Included, IndexQuery
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.rows import FILTER_SECONDS, FilterBudget
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 pytestmark = pytest.mark.slow
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, LocalServiceError
 from toolkit_service.api import ApiError
 from toolkit_service.vectors.bodies import Included, IndexQuery
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.sparse import MAX_INDEX, SparseArray
 from toolkit_service.vectors.specs import (
     STAND_INS,
@@ -22,7 +23,6 @@ from toolkit_service.vectors.specs import (
     load_models,
     words_of,
 )
-from toolkit_service.vectors.vector_index import IndexRegistry
 from toolkit_service.vectors.vector_routes import Call, info, query_data
 
 PACKAGE = """

@@ -28,8 +28,8 @@ from toolkit_service.vectors.bodies import (
     RangePage,
 )
 from toolkit_service.vectors.index_database import IndexDatabase
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.specs import HashingModel, IndexSpec, load_models
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 ALL = Included(include_metadata=True, include_vectors=True, include_data=True)
 PLAIN = IndexSpec.parse("plain:dense:2:COSINE")
@@ -96,7 +96,7 @@ def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
     """A process killed while upserting leaves every batch it acknowledged, whole, and opens again."""
     program = f"""
         from pathlib import Path
-        from toolkit_service.vectors.vector_index import IndexRegistry
+        from toolkit_service.vectors.index_registry import IndexRegistry
         from toolkit_service.vectors.specs import IndexSpec
         index = IndexRegistry(Path({str(tmp_path)!r})).create(IndexSpec.parse("plain:dense:2:COSINE"))
         for batch in range(10_000):

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError
 from toolkit.filters.metadata import parse
 from toolkit_service.vectors.bodies import Included, IndexQuery
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.rows import NamespaceRows
 from toolkit_service.vectors.search import STEP, ApproximateSearch, nearest
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
 NOTHING = Included()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from toolkit_service.vectors.bodies import Included, IndexQuery
+from toolkit_service.vectors.index_registry import IndexRegistry
 from toolkit_service.vectors.sparse import SparseArray
 from toolkit_service.vectors.specs import IndexSpec
-from toolkit_service.vectors.vector_index import IndexRegistry
 
 
 def result(response: httpx.Response) -> Any:
