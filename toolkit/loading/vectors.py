@@ -569,7 +569,7 @@ def open_vectors(
         key=KEY,
         limit=options.limit,
         assumptions=_ASSUMPTIONS,
-        notes=unread_note(names, info),
+        notes=unread_note(tuple(spaces), info),
         rereads=True,
     )
     progress = partial(
