@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,6 +134,13 @@ def load_callbacks(
 
 def _bodies(source: Source) -> Iterator[Body]:
     """Yield the bodies of a source of any kind."""
+    if isinstance(source, str | Path):
+        return _from_path(_path_of(source))
+    return map(_checked_body, _several(source), count())
+
+
+def _path_of(source: str | Path) -> Path:
+    """Return the path of a source. Raise InputError for JSON text, which is easily passed by mistake."""
     if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
         raise InputError(
             _DOING,
@@ -141,16 +148,15 @@ def _bodies(source: Source) -> Iterator[Body]:
             expected="a path, or bodies",
             next_step="Write load_callbacks([text]).",
         )
-    if isinstance(source, str | Path):
-        yield from _from_path(Path(source))
-        return
-    for index, body in enumerate(_several(source)):
-        if not isinstance(body, _BODIES):
-            got = f"{type(body).__name__} as body {index}"
-            raise InputError(
-                _DOING, got=got, expected="JSON as bytes or text, or a dict"
-            )
-        yield body
+    return Path(source)
+
+
+def _checked_body(body: Any, index: int) -> Body:
+    if not isinstance(body, _BODIES):
+        got = f"{type(body).__name__} as body {index}"
+        raise _no_source(got, "JSON as bytes or text, or a dict")
+    checked: Body = body
+    return checked
 
 
 _BODIES: Final = (bytes, str, Mapping, ReceivedCallback)
@@ -161,14 +167,14 @@ def _several(source: Any) -> Iterable[Any]:
     if isinstance(source, CallbackReceiver):
         return source.received()
     if isinstance(source, bytearray):
-        return [bytes(source)]
+        source = bytes(source)
     if isinstance(source, bytes | Mapping):
         return [source]
     if isinstance(source, Iterable):
         return source
-    got = f"{type(source).__name__} for source"
-    raise InputError(
-        _DOING, got=got, expected="a CallbackReceiver, a path, or callback bodies"
+    raise _no_source(
+        f"{type(source).__name__} for source",
+        "a CallbackReceiver, a path, or callback bodies",
     )
 
 

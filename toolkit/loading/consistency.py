@@ -19,6 +19,7 @@ Each window has one `WindowState`; see ``window_states.py`` for the states and t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -78,10 +79,11 @@ class Partition:
     def _unread(self) -> list[Window]:
         """Return windows for all spans that have not been started."""
         started = [*self._leaves, *(window.span for window in self._open)]
-        state = WindowState.FIRST_READING if self._pass == 1 else WindowState.COMPARING
-        return [
-            self._window(span, state) for span in uncovered(self._requested, started)
-        ]
+        state = WindowState.FIRST_READING
+        if self._pass > 1:
+            state = WindowState.COMPARING
+        unread_spans = uncovered(self._requested, started)
+        return [self._window(span, state) for span in unread_spans]
 
     def _window(self, span: Span, state: WindowState, *, reading: int = 1) -> Window:
         return Window(
@@ -136,20 +138,19 @@ class Partition:
         self, window: Window, identities: Sequence[bytes], is_new: Sequence[bool]
     ) -> bool:
         """Count the rows of a page with known rows. Return False if a row also belongs to another window."""
-        is_consistent = True
+        # For example, a page of an open window has a new row, a row of a page before, and a row that was read
+        # before the window was split off: NEW, SAME_WINDOW and BEFORE_SPLIT.
+        counts: Counter[Origin] = Counter()
         seen_on_page: set[bytes] = set()
         for identity, new in zip(identities, is_new, strict=True):
             origin = Origin.NEW if new else self._origin(window, identity, seen_on_page)
-            if origin is Origin.NEW:
-                window.new_rows += 1
-            elif origin is Origin.SAME_WINDOW:
-                window.repeated_rows += 1
-            elif origin is Origin.BEFORE_SPLIT:
+            if origin is Origin.BEFORE_SPLIT:
                 del self.not_seen_again[identity]
-            elif origin is Origin.OTHER_WINDOW:
-                is_consistent = False
+            counts[origin] += 1
             seen_on_page.add(identity)
-        return is_consistent
+        window.new_rows += counts[Origin.NEW]
+        window.repeated_rows += counts[Origin.SAME_WINDOW]
+        return not counts[Origin.OTHER_WINDOW]
 
     def _origin(
         self, window: Window, identity: bytes, seen_on_page: set[bytes]
@@ -175,14 +176,9 @@ class Partition:
         """Record that a window was read to the end. Return it in the next state if it must be read again."""
         if window.state is WindowState.PROBE:
             return None
-        # A row that came twice in one reading shows that entries moved. When comparing, a new row shows that
-        # the reading before has missed it.
-        changed = window.repeated_rows > 0 or (
-            window.state.compares and window.new_rows > 0
-        )
-        if changed and window.reading < MOST_READINGS:
+        if window.has_changed and window.reading < MOST_READINGS:
             return self._read_again(window, Event.ROWS_CHANGED)
-        if changed:
+        if window.has_changed:
             self._state.unsettled.append(_change(window))
         self._open.pop(window, None)
         self._leaves.append(window.span)

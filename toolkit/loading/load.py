@@ -394,18 +394,23 @@ class Load:
             if not any(batch.table.num_rows for batch in batches):
                 raise
             raise self._interrupted(batches, error) from error
-        table = self.plan.schema.empty_table()
-        if batches:
-            table = pa.concat_tables(_in_order(batches))
-        receipt = self.receipt
-        later = [batch for batch in batches if batch.later_versions is not None]
-        if later:
-            table, changed, unexpected = self._latest(table, later)
-            duplicates = max(0, receipt.duplicates - unexpected)
-            receipt = replace(receipt, duplicates=duplicates, changed=changed)
+        table, receipt = self._joined(batches)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
         return to_frame(table, receipt)
+
+    def _joined(self, batches: list[Batch]) -> tuple[pa.Table, Receipt]:
+        """Return the rows of all batches in their latest versions, and the receipt."""
+        receipt = self.receipt
+        if not batches:
+            return self.plan.schema.empty_table(), receipt
+        table = pa.concat_tables(_in_order(batches))
+        later = [batch for batch in batches if batch.later_versions is not None]
+        if not later:
+            return table, receipt
+        table, changed, unexpected = self._latest(table, later)
+        duplicates = max(0, receipt.duplicates - unexpected)
+        return table, replace(receipt, duplicates=duplicates, changed=changed)
 
     def _interrupted(
         self, batches: list[Batch], error: BaseException

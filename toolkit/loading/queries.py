@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import compress
 from typing import Any, Final
@@ -180,9 +181,7 @@ def query(
     return _hits(service, wanted, several)
 
 
-def _by_ids(
-    ids: Any, namespace: str | None, options: dict[str, Any]
-) -> list[VectorQuery]:
+def _by_ids(ids: Any, namespace: object, options: dict[str, Any]) -> list[VectorQuery]:
     """Return one query per id of a string, a list or a frame."""
     named = ids_in_namespaces("id", ids, namespace)
     if not named:
@@ -258,31 +257,34 @@ def _several_namespaces(
     """Return the names of several namespaces, of which "all" is every one; None for a single name."""
     if isinstance(namespace, str) and namespace == "all":
         with Transport.to(service, "vector") as transport:
-            return sorted(read_info(transport).namespaces) or [""]
+            info = read_info(transport)
+        return sorted(info.namespaces) or [""]
     if namespace is None or isinstance(namespace, str):
         return None
-    return list(dict.fromkeys(_some("namespace", namespace, empty=True)))
+    names = _some("namespace", namespace, empty=True)
+    return list(dict.fromkeys(names))
 
 
 def _check_modes(service: Service, queries: list[VectorQuery]) -> None:
     """Raise InputError if a query mode needs another kind of index: the service ignores the mode."""
-    modes = sorted({item.query_mode for item in queries if item.query_mode})
+    modes = sorted(filter(None, {query.query_mode for query in queries}))
     if not modes:
         return
-    try:
-        # a single try, because the query itself has succeeded
-        with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
-            kind = read_info(transport).kind
-    except ToolkitError:
+    kind = ""
+    # a single try, because the query itself has succeeded
+    once = RetryPolicy(tries=1)
+    with suppress(ToolkitError), Transport.to(service, "vector", policy=once) as sender:
+        kind = read_info(sender).kind
+    if kind in ("", "HYBRID"):
         return
-    unfit = [mode for mode in modes if kind not in ("", "HYBRID", mode)]
-    if unfit:
-        raise InputError(
-            f"querying with query_mode {unfit[0]!r}",
-            got=f"an index of the kind {kind}, which ignores the mode",
-            expected="a hybrid index",
-            next_step="Leave query_mode out.",
-        )
+    for mode in modes:
+        if mode != kind:
+            raise InputError(
+                f"querying with query_mode {mode!r}",
+                got=f"an index of the kind {kind}, which ignores the mode",
+                expected="a hybrid index",
+                next_step="Leave query_mode out.",
+            )
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -354,26 +356,24 @@ def run_queries(
         tables = [_decoded(query_bytes(transport, batch), queries) for batch in batches]
     _check_modes(service, queries)
     masker = ColumnMasker(service.redactor)
-    kept = tables
-    excludes_some = any(query.exclude_self for query in queries)
-    if excludes_some:
-        kept = [
-            _without_selves(table, queries, sent, batch)
-            for table, batch in zip(tables, batches, strict=True)
-        ]
+    kept = [
+        _without_selves(table, queries, sent, batch)
+        for table, batch in zip(tables, batches, strict=True)
+    ]
     frames = list(map(to_frame, map(masker.table, kept)))
     frame = frames[0]
     scopes = [query.scope() for query in queries]
     if namespaces is not None:
         frame = _merged(frames, map(service.redactor.own, namespaces))
         scopes = [scope | {"namespace": namespaces} for scope in scopes]
-    if namespaces is not None or excludes_some:
+    if namespaces is not None or any(query.exclude_self for query in queries):
         frame = _ranked(frame, queries)
     frame.attrs["queries"] = masked_value(scopes)
     messages: list[str] = []
     if frame.empty:
         is_empty = [table.num_rows == 0 for table in tables]
-        messages = advise_on_queries(service, compress(batches, is_empty), masker)
+        without_results = compress(batches, is_empty)
+        messages = advise_on_queries(service, without_results, masker)
     return frame, messages
 
 
@@ -397,10 +397,9 @@ def _without_selves(
     batch: list[VectorQuery],
 ) -> pa.Table:
     """Drop the results that are the vector of the query, for queries with `exclude_self`."""
-    own_ids = [
-        _own_id(query, one_sent, one_of_batch)
-        for query, one_sent, one_of_batch in zip(queries, sent, batch, strict=True)
-    ]
+    own_ids = list(map(_own_id, queries, sent, batch))
+    if not any(own_ids):
+        return table
     own_id_of_hit = pa.array(own_ids, pa.string()).take(table["query"])
     is_other = pc.not_equal(table["id"], own_id_of_hit)
     # a query without an own id has no result to drop
@@ -452,6 +451,7 @@ def _some(name: str, value: object, *, empty: bool = False) -> list[str]:
 
 
 def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
+    """Return one or several queries as a list."""
     if isinstance(queries, VectorQuery):
         return [queries]
     is_iterable = isinstance(queries, Iterable)
@@ -460,9 +460,8 @@ def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
     result = list(queries)
     if not result:
         raise wrong("queries", result, _EXPECTED)
-    for index, item in enumerate(result):
-        if not isinstance(item, VectorQuery):
-            raise wrong(f"queries at position {index}", item, _EXPECTED, _HINT)
+    for index, query in enumerate(result):
+        instance(f"queries at position {index}", query, VectorQuery, _EXPECTED, _HINT)
     return result
 
 
@@ -478,14 +477,22 @@ def _several(vector: npt.ArrayLike | None) -> list[Any]:
 
 def _matrix(vector: npt.ArrayLike) -> npt.NDArray[Any]:
     """Return one or several vectors as an array of one or two dimensions."""
-    doing, expected = "reading vector", "finite numbers of shape (d,) or (m, d)"
     try:
         matrix = np.asarray(vector)
-        if matrix.ndim == 1 and matrix.dtype == object and all(map(np.ndim, matrix)):
-            matrix = np.asarray(list(matrix))  # a column of vectors
+        is_column = matrix.ndim == 1 and matrix.dtype == object
+        if is_column and all(map(np.ndim, matrix)):
+            # a column of vectors
+            matrix = np.asarray(list(matrix))
     except (ValueError, TypeError):
-        got = "rows of different lengths"
-        raise InputError(doing, got=got, expected=expected) from None
+        raise _unfit_vector("rows of different lengths") from None
     if matrix.ndim not in (1, 2) or matrix.size == 0:
-        raise InputError(doing, got=f"shape {matrix.shape}", expected=expected)
+        raise _unfit_vector(f"shape {matrix.shape}")
     return matrix
+
+
+def _unfit_vector(got: str) -> InputError:
+    return InputError(
+        "reading vector",
+        got=got,
+        expected="finite numbers of shape (d,) or (m, d)",
+    )

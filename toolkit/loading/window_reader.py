@@ -379,14 +379,24 @@ class WindowFetcher:
 
     def _enough(self, *, waited: bool) -> bool:
         """Return True if the consumer should take the results now, or if no more will come."""
-        if self._error is not None:
-            return True
-        if not self._planner.busy and not self._planner.available:
+        if self._is_over:
             return True
         if not self._ready:
             return False
-        if waited or not self._ahead or self._taken < TUNING.first_pages:
+        is_beginning = self._taken < TUNING.first_pages
+        if waited or is_beginning or not self._ahead:
             return True
+        return self._has_full_batch
+
+    @property
+    def _is_over(self) -> bool:
+        """Return True if no further result will come."""
+        is_idle = not self._planner.busy and not self._planner.available
+        return is_idle or self._error is not None
+
+    @property
+    def _has_full_batch(self) -> bool:
+        """Return True if the results are enough to decode them together."""
         enough_pages = TUNING.batch_pages
         if self._alternates:
             enough_pages = 2 * TUNING.most_pages
@@ -436,14 +446,18 @@ class WindowFetcher:
                 error = raised
             with self._arrival:
                 self._put(window, page, error)
-                window = None
-                if self._free() and self._planner.available:
-                    window = self._planner.next()
+                window = self._next_window()
                 self._request_pages()
                 # Each wake-up of the consumer costs a switch of threads: the first result starts the wait for
                 # more, and enough results end it.
                 if len(self._ready) == 1 or self._enough(waited=False):
                     self._arrival.notify()
+
+    def _next_window(self) -> Window | None:
+        """Return a window to read on this thread, or None if no request may be sent now."""
+        if self._free() and self._planner.available:
+            return self._planner.next()
+        return None
 
     def _put(
         self, window: Window, page: Page | None, error: BaseException | None

@@ -108,6 +108,15 @@ class Window:
     )
 
     @property
+    def has_changed(self) -> bool:
+        """Return True if entries changed while the window was read.
+
+        A row that came twice in one reading shows that entries moved. When comparing, a new row shows that
+        the reading before has missed it.
+        """
+        return self.repeated_rows > 0 or (self.state.compares and self.new_rows > 0)
+
+    @property
     def span(self) -> Span:
         """Return the first and the last millisecond."""
         return self.first, self.last
@@ -246,22 +255,10 @@ class WindowPlanner:
         )
         window.pages_left = split.pages_left
         connection_free = free > self.available
-        if not split.cuts or not self._is_worth(
-            window, part, connection_free=connection_free
-        ):
+        helps = self._is_worth(window, part, connection_free=connection_free)
+        if not split.cuts or not helps or self._wastes_too_much(window, split):
             return []
-        if self._wastes_too_much(window, split):
-            return []
-        # For example, the cuts 10 and 20 split 0 to 30 into 0 to 10, 11 to 20 and 21 to 30: without gap or
-        # overlap.
-        starts = [window.first, *(cut + 1 for cut in split.cuts)]
-        ends = [*split.cuts, window.last]
-        parts = [
-            Window(first, last, window.state)
-            for first, last in zip(starts, ends, strict=True)
-        ]
-        parts.reverse()
-        return parts
+        return _parts_between(window, split.cuts)
 
     def _pages_per_part(self) -> float:
         """Return how many pages a part should have.
@@ -294,6 +291,21 @@ class WindowPlanner:
             return True
         enough_for_two = max(TUNING.least_pages_left, window.pages)
         return connection_free and pages_left >= enough_for_two
+
+
+def _parts_between(window: Window, cuts: Sequence[int]) -> list[Window]:
+    """Return the parts of a window between cuts, newest first.
+
+    For example, the cuts 10 and 20 split 0 to 30 into 0 to 10, 11 to 20 and 21 to 30: without gap or overlap.
+    """
+    starts = [window.first, *(cut + 1 for cut in cuts)]
+    ends = [*cuts, window.last]
+    parts = [
+        Window(first, last, window.state)
+        for first, last in zip(starts, ends, strict=True)
+    ]
+    parts.reverse()
+    return parts
 
 
 def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | None:
@@ -416,8 +428,8 @@ def _growing_parts(low: int, high: int, now: int) -> set[int]:
     newest = high
     if low < now < high:
         newest = now
-    hours = (4**number for number in range(TUNING.most_parts))
-    return {newest, *(newest - _HOUR * distance for distance in hours)}
+    distances = [_HOUR * 4**number for number in range(TUNING.most_parts)]
+    return {newest, *(newest - distance for distance in distances)}
 
 
 def _by_density(
