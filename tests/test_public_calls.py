@@ -12,11 +12,13 @@ import hashlib
 import inspect
 import math
 import re
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -914,22 +916,29 @@ def pinned_path(w: World) -> str:
     return "pinned-before.parquet"
 
 
+@pytest.fixture(scope="module")
+def files(world, tmp_path_factory) -> Path:
+    """A folder with a snapshot and the ledger of a redrive, which each test copies."""
+    folder: Path = tmp_path_factory.mktemp("files")
+    tk.write_snapshot(world.vectors, folder / "written")
+    tk.run_redrive(
+        world.service,
+        world.plan,
+        ledger=folder / "redrive.sqlite",
+        confirm=world.plan.confirmation,
+        progress=False,
+    )
+    return folder
+
+
 @pytest.fixture
-def around(world, server, tmp_path, monkeypatch) -> World:
+def around(world, files, server, tmp_path, monkeypatch) -> World:
     """The world, in a folder of the test's own with a snapshot, and an application that starts runs."""
     monkeypatch.chdir(tmp_path)
     server.always(b'{"workflowRunId": "wfr_1"}')
     world.http_url = server.url
     world.fill()
-    tk.write_snapshot(world.vectors, "written")
-    plan = world.plan
-    tk.run_redrive(
-        world.service,
-        plan,
-        ledger="redrive.sqlite",
-        confirm=plan.confirmation,
-        progress=False,
-    )
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     return world
 
 

@@ -9,7 +9,6 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError, ProtocolError
-from toolkit_service.demo.local_service import LocalService
 
 
 def log(*runs, cursor="") -> bytes:
@@ -88,31 +87,30 @@ def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
 
 
 @pytest.mark.slow
-def test_runs_are_filtered_by_a_real_service(tmp_path):
+def test_runs_are_filtered_by_a_real_service(sample_service):
     """Only what was asked for comes back, in the same order."""
-    with LocalService(tmp_path, sample=True) as local:
-        service = tk.connect(queue_url=local.url, queue_token=local.token)
-        runs = tk.load_runs(service, progress=False)
-        for state in ("RUN_FAILED", "RUN_SUCCESS"):
-            found = tk.load_runs(
-                service, filter=tk.RunFilter(state=state), progress=False
-            )
-            assert 0 < len(found) < len(runs)
-            assert found["workflow_run_id"].equals(
-                runs.loc[runs["state"] == state, "workflow_run_id"].reset_index(
-                    drop=True
-                )
-            )
-        url, middle = (
-            runs["workflow_url"].iloc[0],
-            runs["created_at"].iloc[len(runs) // 2],
-        )
+    runs = tk.load_runs(sample_service, progress=False)
+    for state in ("RUN_FAILED", "RUN_SUCCESS"):
         found = tk.load_runs(
-            service, filter=tk.RunFilter(workflow_url=url), since=middle, progress=False
+            sample_service, filter=tk.RunFilter(state=state), progress=False
         )
-        expected = runs[(runs["workflow_url"] == url) & (runs["created_at"] >= middle)]
         assert 0 < len(found) < len(runs)
-        assert set(found["workflow_run_id"]) == set(expected["workflow_run_id"])
+        assert found["workflow_run_id"].equals(
+            runs.loc[runs["state"] == state, "workflow_run_id"].reset_index(drop=True)
+        )
+    url, middle = (
+        runs["workflow_url"].iloc[0],
+        runs["created_at"].iloc[len(runs) // 2],
+    )
+    found = tk.load_runs(
+        sample_service,
+        filter=tk.RunFilter(workflow_url=url),
+        since=middle,
+        progress=False,
+    )
+    expected = runs[(runs["workflow_url"] == url) & (runs["created_at"] >= middle)]
+    assert 0 < len(found) < len(runs)
+    assert set(found["workflow_run_id"]) == set(expected["workflow_run_id"])
 
 
 def test_invalid_runs_keep_their_row(server):
