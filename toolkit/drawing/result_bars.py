@@ -330,7 +330,7 @@ def draw_differences(
     *,
     empty: str,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw a point with an interval per row (`name`, `difference`, `low`, `high`).
 
@@ -357,7 +357,7 @@ def draw_differences(
 
 
 def draw_recall(
-    by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: ThemeName = "light"
+    by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: ThemeName = "auto"
 ) -> Axes:
     """Draw a point with an interval per row of `by` (`name`, `queries`, `share`, `low`, `high`)."""
     known = by.dropna(subset="share")

@@ -25,8 +25,10 @@ from matplotlib.text import Text
 
 from toolkit.base.arguments import choice, instance
 from toolkit.drawing.fonts import font_families
+from toolkit.drawing.notebook_figure import NotebookFigure, is_light
 
-ThemeName = Literal["light", "dark"]
+ThemeName = Literal["auto", "light", "dark"]
+_AUTO: Final = "auto"
 F = TypeVar("F", bound=Callable[..., Axes])
 
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
@@ -44,8 +46,9 @@ ax : matplotlib.axes.Axes, optional
     Axes to draw on. If omitted, pyplot makes a new figure. A light figure becomes dark with a dark theme, and
     a dark figure light with a light theme, because labels are outside the Axes. Single Axes of a figure
     without a layout become smaller, so that the labels fit; several Axes need the layout "constrained".
-theme : {"light", "dark"}
-    Colours of the plot.
+theme : {"auto", "light", "dark"}
+    Colours of the plot. With "auto", a new figure follows the theme of the notebook, and other Axes have
+    the theme that fits the background of the figure.
 
 Returns
 -------
@@ -90,7 +93,7 @@ class Theme:
         }
 
 
-THEMES: Final[dict[ThemeName, Theme]] = {
+THEMES: Final[dict[Literal["light", "dark"], Theme]] = {
     "light": Theme(
         ink="#1c2127",
         muted="#57606a",
@@ -129,15 +132,20 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
     Plots neither depend on matplotlib's settings, which all threads share, nor change them. Settings that
     artists copied are reset at the end. A new figure is closed if drawing raises.
     """
-    theme = THEMES[choice("theme", name, THEMES)]
+    choice("theme", name, (_AUTO, *THEMES))
     if ax is None:
-        with _new_axes(theme) as new_axes:
+        figure_class, theme = Figure, THEMES["light"]
+        if name == _AUTO:
+            figure_class = NotebookFigure
+        else:
+            theme = THEMES[name]
+        with _new_axes(theme, figure_class) as new_axes:
             yield new_axes, theme
             _reset(new_axes)
         return
-    prepare(
-        instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme
-    )
+    instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure")
+    theme = THEMES[_fitting(ax) if name == _AUTO else name]
+    prepare(ax, theme)
     *colour, alpha = to_rgba(ax.figure.get_facecolor())
     if alpha and abs(sum(colour) - sum(to_rgb(theme.paper))) > _FAR:
         # labels would not be readable
@@ -148,10 +156,18 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
         _make_room(ax)
 
 
+def _fitting(ax: Axes) -> Literal["light", "dark"]:
+    """Return the theme for the background of the figure; a transparent one counts as light."""
+    if is_light(ax.figure.get_facecolor()):
+        return "light"
+    return "dark"
+
+
 @contextmanager
-def _new_axes(theme: Theme) -> Iterator[Axes]:
+def _new_axes(theme: Theme, figure_class: type[Figure]) -> Iterator[Axes]:
     """Make a figure of pyplot with styled Axes. Close it if drawing raises."""
     figure = plt.figure(
+        FigureClass=figure_class,
         figsize=(9, 3.6),
         layout=_layout(),
         facecolor=theme.paper,

@@ -207,7 +207,7 @@ class Plotted(HasFrame):
     """A result that can be drawn, and that has the rows in the attribute `frame`."""
 
     def plot(
-        self, *, ax: Axes | None = None, theme: Literal["light", "dark"] = "light"
+        self, *, ax: Axes | None = None, theme: Literal["auto", "light", "dark"] = "auto"
     ) -> Axes:
         """Draw the result, as described by the class.
 
@@ -215,7 +215,7 @@ class Plotted(HasFrame):
         ----------
         ax : matplotlib.axes.Axes, optional
             Axes to draw on. If omitted, pyplot makes a new figure.
-        theme : {"light", "dark"}
+        theme : {"auto", "light", "dark"}
             Colours of the plot.
 
         Returns

@@ -50,7 +50,7 @@ _NAME: Final = 0.6  # inches of the name of a column at least
 
 @documented
 def plot_callback_states(
-    failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light"
+    failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "auto"
 ) -> Axes:
     """Draw the number of failures by state of the failure function; states that need a person come first.
 
@@ -96,7 +96,7 @@ def plot_callback_states(
 
 @documented
 def plot_retries_used(
-    frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light"
+    frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "auto"
 ) -> Axes:
     """Draw the number of retries: made retries of callbacks, or allowed retries of failures.
 
@@ -149,7 +149,7 @@ def plot_retries_used(
 
 @documented
 def plot_time_to_failure(
-    failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light"
+    failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "auto"
 ) -> Axes:
     """Draw the time from creation to failure, in common steps such as a minute or an hour.
 
@@ -215,7 +215,7 @@ def plot_expiry(
     now: datetime | None = None,
     tz: str | tzinfo | None = None,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw when failures expire. After that they leave the queue and cannot be read again.
 
@@ -300,7 +300,7 @@ def plot_failure_calendar(
     *,
     tz: str | tzinfo | None = None,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the number of failures by weekday and hour, as coloured cells.
 
@@ -375,7 +375,7 @@ def plot_failure_matrix(
     columns: str = "response_status",
     top: int = 12,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     r"""Draw the number of failures by two columns, as coloured cells.
 

@@ -42,7 +42,7 @@ def plot_run_timeline(
     steps: AnyFrame | None = None,
     run_id: str | None = None,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw one workflow run over time: one bar per delivery to the endpoint, with every attempt.
 
@@ -146,7 +146,7 @@ def plot_success_rates(
     freq: str | timedelta | None = None,
     top: int = 5,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the share of successful runs over time, with one line per workflow.
 

@@ -55,7 +55,7 @@ def plot_failure_trend(
     markers: Markers | None = None,
     runs: AnyFrame | None = None,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the number of failures over time, all together or by a column.
 
@@ -494,7 +494,7 @@ def plot_failure_groups(
     now: datetime | None = None,
     tz: str | tzinfo | None = None,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the failures of each group over time: one row of bars per group, the largest group at the top.
 

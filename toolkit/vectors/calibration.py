@@ -138,7 +138,7 @@ class Calibration:
     def _repr_html_(self) -> str:
         return frame_table(self.verdict, with_default_named(self.frame))
 
-    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the scores of random pairs, duplicates and labelled pairs."""
         return draw_similarities(
             self.pairs, "Scores of pairs", "score", ax=ax, theme=theme

@@ -153,7 +153,7 @@ class FusionComparison:
             "Fused scores, recomputed from the legs:", self.scores
         )
 
-    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the difference of nDCG between fusions and legs, with intervals."""
         chosen = self.differences[self.differences["measure"] == "ndcg"]
         named = chosen.assign(name=chosen["fusion"] + " against " + chosen["leg"])

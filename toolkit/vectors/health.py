@@ -245,7 +245,7 @@ class VectorAudit:
             "The namespaces:" if html else self.verdict, with_default_named(self.facts)
         )
 
-    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the cosines of random pairs and of nearest neighbours, by namespace."""
         title = "Cosines of random pairs and of nearest neighbours"
         return draw_similarities(self.similarities, title, "cosine", ax=ax, theme=theme)

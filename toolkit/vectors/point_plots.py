@@ -47,7 +47,7 @@ def plot_vector_norms(
     *,
     bins: int = 40,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the Euclidean lengths of vectors.
 

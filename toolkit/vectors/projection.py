@@ -196,7 +196,7 @@ class VectorProjection:
         *,
         color: str | None = None,
         ax: Axes | None = None,
-        theme: ThemeName = "light",
+        theme: ThemeName = "auto",
     ) -> Axes:
         """Draw the map, as `plot_vector_map` does."""
         return plot_vector_map(self, color=color, ax=ax, theme=theme)
@@ -302,7 +302,7 @@ def plot_vector_map(
     *,
     color: str | None = None,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw vectors as points in two dimensions, with the trustworthiness of the projection.
 
@@ -317,7 +317,7 @@ def plot_vector_map(
         8 most frequent ones and "other".
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. If omitted, pyplot makes a new figure.
-    theme : {"light", "dark"}
+    theme : {"auto", "light", "dark"}
         Colours of the plot.
 
     Returns

@@ -184,7 +184,7 @@ class RecallAudit:
             return "stored vectors"
         return "queries"
 
-    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the mean recall with its interval, by namespace and filter."""
         by = with_default_named(self.by)
         name = by["namespace"].where(

@@ -49,7 +49,7 @@ def plot_score_distribution(
     bins: int = 20,
     top: int = 8,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the distribution of scores, of one query or of several.
 
@@ -109,7 +109,7 @@ def draw_similarities(
     what: str = "pairs",
     empty: str | None = None,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the scores of pairs under a title, with one row per value of the column `pair`."""
     scores = score_bins(pairs, by="pair", bins=30, top=_MOST, largest=LARGEST)
@@ -245,7 +245,7 @@ def plot_score_by_rank(
     by: str = "query",
     top: int = 8,
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the score of each hit by rank, with one line per query, named at the end.
 
@@ -324,7 +324,7 @@ def plot_score_comparison(
     *,
     names: tuple[str, str] = ("before", "after"),
     ax: Axes | None = None,
-    theme: ThemeName = "light",
+    theme: ThemeName = "auto",
 ) -> Axes:
     """Draw the score of each hit in one configuration against the score in another.
 

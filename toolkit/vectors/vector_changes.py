@@ -229,7 +229,7 @@ class VectorChanges:
     def _tables(self) -> list[pd.DataFrame]:
         return [with_default_named(part) for part in (self.counts, self.drift)]
 
-    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the distances between old and new vectors, by namespace."""
         moved = with_default_named(self.moved).rename(
             columns={"distance": "score", "namespace": "pair"}

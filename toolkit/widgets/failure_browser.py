@@ -1,4 +1,4 @@
-"""Show the dead letter queue as groups, a trend and a table, with the details of one failure."""
+"""Show the dead letter queue as a triage board: groups by state, and the failures of the chosen ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import ipywidgets as widgets
 import numpy as np
 import pandas as pd
+import traitlets
 
 from toolkit.base.arguments import instance
 from toolkit.base.errors import InputError, ToolkitError
-from toolkit.base.python_code import fill, listed
+from toolkit.base.python_code import Code, PublicCall, fill, listed
 from toolkit.base.time_zones import time_zone
 from toolkit.base.times import milliseconds
 from toolkit.drawing.wording import counted
@@ -29,41 +29,34 @@ from toolkit.service.settings import Service
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.freshness import Clock, freshness
-from toolkit.widgets.controls import (
-    MESSAGE_LOCK,
-    Actions,
-    Dropdown,
-    TextField,
-    is_count,
-    note,
-)
+from toolkit.widgets.controls import MESSAGE_LOCK, is_count, note, script, synced
 from toolkit.widgets.failure_detail import detail_markup
-from toolkit.widgets.failure_grouping import Brush, GroupList
-from toolkit.widgets.failure_rows import (
-    SORTABLE,
-    FailureRows,
-    FailureTable,
-    FailureView,
-    Indices,
-)
-from toolkit.widgets.panel import Job, Panel, on_loop
+from toolkit.widgets.failure_grouping import trend_state
+from toolkit.widgets.failure_rows import SORTABLE, FailureRows, FailureView, Indices
+from toolkit.widgets.group_facts import GroupFacts
+from toolkit.widgets.page_panel import PagePanel, is_texts, kit_module
+from toolkit.widgets.panel import Job, masked_table, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 from toolkit.widgets.shown_code import code_markup, named_code
 
 _NOT_COPIED: Final = (
-    "This page may not write to the clipboard: copy the code above. Where it is shortened,"
+    "This page may not write to the clipboard: copy the code below. If it is shortened,"
     " .selection_code() returns all of it."
 )
 _SELECTION: Final = 'ids = {ids}\nselected = {frame}[{frame}["dlq_id"].isin(ids)]'
+_FOUND: Final = PublicCall("FailurePanel", ("value", "rules"))
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
 # seconds until groups are read, so that the first rows are shown at once
-_DELAY: Final = 1.0
+_DELAY: Final = 0.3
 _ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
+_NO_FAILURE: Final = (
+    '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
+)
 
 
-class FailurePanel(Panel):
-    """Browse failures: groups, a trend, a table to search, sort and select, and one failure in full.
+class FailurePanel(PagePanel):
+    """Browse failures as a triage board: groups by state, what their failures share, and one failure in full.
 
     Parameters
     ----------
@@ -81,7 +74,7 @@ class FailurePanel(Panel):
     service : Service, optional
         Service on which "Plan a redrive" can run the plan. Otherwise the plan is shown with the code.
     max_age : str or timedelta, optional
-        Age of the failures above which a line above the table warns, as in `report_failures`.
+        Age of the failures above which a line above the list warns, as in `report_failures`.
     now : datetime or callable, optional
         End of the measured age, as in `report_failures`.
     tz : str or tzinfo, optional
@@ -109,9 +102,10 @@ class FailurePanel(Panel):
     quotation marks it is text, as a phrase is. If the time of a failure is not known, the time when the
     message was created is shown, marked with ``≥``.
 
-    If the frame has the columns that `group_failures` needs, groups are listed shortly after the rows. The
-    table shows failures of ticked groups, and of bars of the trend that you clicked or dragged over; click
-    the same bar again to show all times.
+    If the frame has the columns that `group_failures` needs, groups are listed first, ordered by state: new,
+    back again, growing, steady, ended. The states are those of `report_failures`, from the counts of this
+    frame alone. A click opens a group; with Ctrl, it adds one. Bars of the trend that you click or drag over
+    select times; click the same bar again to show all times. The panel is one widget, without children.
 
     Examples
     --------
@@ -122,6 +116,15 @@ class FailurePanel(Panel):
     True
     """
 
+    _esm = kit_module("board")
+    _css = script("kit.css")
+    view = synced(traitlets.Dict())
+    table = synced(traitlets.Dict())
+    trend = synced(traitlets.Dict())
+    board = synced(traitlets.Dict())
+    detail = synced(traitlets.Unicode())
+    about = synced(traitlets.Dict())
+    plan = synced(traitlets.Unicode())
     _value_type = FailureView
     _stop = ""
 
@@ -151,69 +154,52 @@ class FailurePanel(Panel):
         self._freshness = partial(freshness, receipt_of(failures), now, max_age)
         self._freshness()  # raises if an option cannot be read
         self._grouping, self._service = self._rows.grouping, service
+        self._facts: GroupFacts | None = None
+        self._facts_of: FailureGroups | None = None
+        self._about_of: tuple[GroupFacts, str] | None = None
         self._order: Indices = np.arange(0, dtype=np.int64)
         self._orders: dict[int, Indices] = {}
         self._arranged: FailureView | None = None  # of the order, without a selection
         self._active: int | None = None
+        self.redrive: RedrivePanel | None = None
+        self.split_by = next(iter(self._grouping.columns), "")
         given = FailureView() if value is None else value
         super().__init__("Failures", value=given, key=key, redactor=redactor)
-        hint = "words that are all in it, such as orders/fulfil 500; press Enter"
-        self.search = TextField(
-            "Search", lambda: self._change(search=self.search.value), hint=hint
-        )
-        self._counted = widgets.HTML()
-        self.detail = widgets.HTML().add_class("tk-beside")
-        calls = {
+        self.table = {
+            "columns": [
+                {"name": name, "label": label, "sortable": name in SORTABLE}
+                for name, label in self._rows.columns.items()
+            ],
+            "order": 0,
+            "version": 0,
+        }
+        self.board = {
+            "possible": self._grouping.possible,
+            "waiting": self._grouping.possible,
+            "groups": [],
+            "hits": None,
+            "columns": self._grouping.columns,
+            "rules": self._grouping.path,
+            "zone": self._rows.zone.key,
+        }
+        self._actions: dict[str, Callable[[], object]] = {
             "Select all found": self.select_found,
             "Clear selection": self.clear_selection,
             "Copy ids": lambda: self._copy("ids"),
             "Copy code": lambda: self._copy("code"),
             "Plan a redrive": self.plan_redrive,
-        }
-        self.actions = Actions(calls, self._receive_fields, main=False)
-        columns = [
-            {"name": name, "label": label, "sortable": name in SORTABLE}
-            for name, label in self._rows.columns.items()
-        ]
-        self.table = FailureTable(self._receive, columns=columns)
-        both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class(
-            "tk-browser"
-        )
-        self._redrive = widgets.VBox()
-        trend, *groups = self._group_controls()
-        self._compose(
-            trend,
-            self.search,
-            self._counted,
-            both,
-            self.actions,
-            self._code,
-            self._redrive,
-            *groups,
-        )
-
-    def _group_controls(self) -> list[widgets.Widget]:
-        """Return the trend, and the list of groups with buttons. Both are filled when failures are read."""
-        self.trend = Brush(changed=self._brushed, zone=self._rows.zone)
-        self.group_list = GroupList(
-            "Groups", lambda: self._look_at(self.group_list.value), zone=self._rows.zone
-        )
-        if not self._grouping.possible:
-            return [widgets.Box()]
-        self.split_by = Dropdown("Split by", lambda: None, self._grouping.columns)
-        hint = "rules.txt: keeps the groups"
-        self.rules_file = TextField("Rules file", self._choose_rules, hint=hint)
-        self.rules_file.value = self._grouping.path
-        calls = {
             "More like this": self.more_like_this,
             "Merge groups": self._merge,
             "Split off this": self._split,
             "Undo": lambda: self._rule(self._grouping.undo, "Undone."),
             "All groups": lambda: self._look_at(()),
         }
-        self.group_actions = Actions(calls, self._receive_fields, main=False)
-        fields = widgets.Box([self.split_by, self.rules_file]).add_class("tk-columns")
-        self._rules_code = widgets.HTML()
+        self._begin()
+        if self._grouping.possible:
+            self._read_groups()
+
+    def _read_groups(self) -> None:
+        """Read the failures to group them, on a separate thread."""
         after = on_loop()
 
         def read() -> None:
@@ -228,11 +214,10 @@ class FailurePanel(Panel):
         reading = threading.Timer(_DELAY, read)
         reading.daemon = True
         reading.start()
-        trend, groups = (
-            self.trend.add_class("tk-trend"),
-            self.group_list.add_class("tk-groups"),
-        )
-        return [trend, groups, self.group_actions, fields, self._rules_code]
+
+    def press(self, name: str) -> None:
+        """Run the action of a button, for example ``"Copy code"``."""
+        self._actions[name]()
 
     def groups(self) -> FailureGroups:
         """Return the groups of all failures of the frame, by the rules as they are now.
@@ -263,38 +248,68 @@ class FailurePanel(Panel):
     def _look_at(self, groups: Sequence[str]) -> None:
         with MESSAGE_LOCK:
             self._change(groups=groups)
-            self._show_groups()
 
     def _groups_failed(self, error: Exception) -> None:
-        self.group_list.waiting, self.group_list.remark = False, ""
+        self._update("board", {"waiting": False})
         self._failed(error)
 
     def _show_groups(self) -> None:
-        """Show the groups and their trend, or the part that has been read."""
-        with MESSAGE_LOCK:
-            grouping, value = self._grouping, self.value
-            if grouping.ready:
-                self.group_list.show(grouping)
-                self.trend.draw(grouping.trend, grouping.series(value.groups))
-            self.group_list.value = value.groups
-            ends = [
-                None if end is None else milliseconds(end)
-                for end in (value.since, value.until)
-            ]
-            # `until` excludes its own time, and the range of the brush
-            # includes both ends. They differ by 1 ms.
-            self.trend.selection = (
-                [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
-            )
+        """Show the groups that have been read."""
+        with MESSAGE_LOCK, self.hold_sync():
+            self._regroup()
+            self._show_trend()
+            self._show_hits()
+            self._show_about()
 
-    def _brushed(self) -> None:
-        since, until = self.trend.selection or (None, None)
-        self._change(since=since, until=None if until is None else until + 1)
+    def _regroup(self) -> None:
+        """Compute the facts of the groups again if they have changed, and send the rows of the board."""
+        groups = self._grouping.groups
+        if self._facts is None or self._facts_of is not groups:
+            end = self._freshness().end
+            self._facts = GroupFacts(self._rows, self._redactor, end, self._rows.zone)
+            self._facts_of = groups
+        state = {"waiting": False, "groups": self._facts.board()}
+        self._update("board", state | {"rules": self._grouping.path})
+        self._show_code()
+
+    def _show_trend(self) -> None:
+        """Show the trend of the chosen groups, and the chosen range of times."""
+        value: FailureView = self.value
+        ends = [
+            None if end is None else milliseconds(end)
+            for end in (value.since, value.until)
+        ]
+        # `until` excludes its own time, and the range of the brush includes both ends. They differ by 1 ms.
+        chosen = [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
+        state: dict[str, Any] = {"selection": chosen}
+        if self._facts is not None:
+            series = self._facts.series(value.groups)
+            state |= trend_state(self._grouping.trend, self._rows.zone, series)
+        self._update("trend", state)
+
+    def _show_hits(self) -> None:
+        """Send the number of failures per group that the search and the times find, or None for all."""
+        value: FailureView = self.value
+        hits: dict[str, int] | None = None
+        if self._facts is not None and (value.search or value.since or value.until):
+            hits = self._facts.hits(self._rows.arranged(value.replace(groups=())))
+        self._update("board", {"hits": hits})
+
+    def _show_about(self) -> None:
+        """Show the facts of the group of the shown failure."""
+        facts, active = self._facts, self._active
+        if facts is None or active is None:
+            self.about = {}
+            return
+        shown = (facts, facts.group_of(active))
+        # what a group shares is compared once, not for each of the failures that are looked at
+        if not self.about or self._about_of != shown:
+            self._about_of, self.about = shown, facts.about(shown[1])
 
     def _merge(self) -> None:
         chosen = self.value.groups
         if len(chosen) < 2:  # noqa: PLR2004 - two can be merged
-            self.say("Tick the groups to merge, two or more.", "problem")
+            self.say("Choose the groups to merge, two or more.", "problem")
         else:
             self._rule(
                 lambda: self._grouping.merge(chosen),
@@ -302,7 +317,7 @@ class FailurePanel(Panel):
             )
 
     def _split(self) -> None:
-        row, column = self._active, self.split_by.value
+        row, column = self._active, self.split_by
         if row is None:
             self.say("No failure is shown.", "problem")
             return
@@ -323,8 +338,8 @@ class FailurePanel(Panel):
 
         self._rule(split, f"Split by the {column} of the failure shown.")
 
-    def _choose_rules(self) -> None:
-        self._rule(partial(self._grouping.choose, self.rules_file.value), "")
+    def _choose_rules(self, path: str) -> None:
+        self._rule(partial(self._grouping.choose, path), "")
 
     def _rule(self, change: Callable[[], object], done: str) -> None:
         """Change the rules. An error is shown, together with changes that succeeded."""
@@ -344,8 +359,14 @@ class FailurePanel(Panel):
                 self.say(done + kept)
             known = set(self._grouping.groups.frame["group"])
             self._arranged = None  # the same groups may contain other failures
-            self._look_at([group for group in self.value.groups if group in known])
-            self._rules_code.value = code_markup(self._grouping.code())
+            with self.hold_sync():
+                self._regroup()
+                self._look_at([name for name in self.value.groups if name in known])
+                self._show_about()
+
+    def rules_code(self) -> str:
+        """Return Python that makes the same groups of the same frame again, with `group_failures`."""
+        return str(self._grouping.code())
 
     def found(self) -> pd.DataFrame:
         """Return the failures that the search finds, in the table's order: rows of the frame."""
@@ -366,20 +387,20 @@ class FailurePanel(Panel):
             self._change(selected=())
 
     def plan_redrive(self) -> None:
-        """Plan a redrive of the selected failures, or else of the groups that are ticked, and show it."""
+        """Plan a redrive of the selected failures, or else of the chosen groups, and show it below."""
         value: FailureView = self.value
         if not (value.selected or value.groups):
             self.say(
-                "Select failures, or tick a group, to plan a redrive of.", "problem"
+                "Select failures, or choose a group, to plan a redrive of.", "problem"
             )
             return
         chosen = self.frame() if value.selected else self.found()
 
         def show(plan: RedrivePlan) -> None:
-            panel = RedrivePanel(
+            self.redrive = RedrivePanel(
                 self._service, chosen, value=plan, redactor=self._redactor
             )
-            self._redrive.children = [panel]
+            self.plan = self.redrive.model_id
             self.say(plan.verdict)
 
         self._start(lambda _, __: plan_redrive(chosen), show)
@@ -425,7 +446,10 @@ class FailurePanel(Panel):
             str(name): value
             for name, value in self._rows.frame.iloc[indices[0]].items()
         }
-        self.detail.value = detail_markup(row, self._redactor, self._rows.zone)
+        with self.hold_sync():
+            self.detail = detail_markup(row, self._redactor, self._rows.zone)
+            self._update("table", {"shown": self._shown_position()})
+            self._show_about()
 
     def page(self, start: int, stop: int) -> list[list[Any]]:
         """Return rows of the table: for each, True if it is selected, then the cells."""
@@ -447,35 +471,47 @@ class FailurePanel(Panel):
         return f"{counted(len(frame), 'failure')} selected"
 
     def _show(self, value: FailureView) -> None:
-        self.search.value = value.search
-        self._arrange(value)
-        self._show_groups()
+        with self.hold_sync():
+            self._arrange(value)
 
     def _arrange(self, value: FailureView) -> None:
+        """Search and sort if it is necessary, and send everything that depends on the value."""
         wanted = value.replace(selected=())
         # A change of the selection alone needs no new search and no new order.
         renewed = self._arranged != wanted
-        if renewed:
-            self._order, self._arranged = self._rows.arranged(value), wanted
-            if not len(self._order):
-                self._active = None
-                self.detail.value = '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
-            elif self._shown_position() < 0:  # the failure that is shown does not match
-                self.show_failure(self._id_at(0))
-        # `hold_sync` sends all traits in one message. Otherwise, the page
-        # could draw the old rows under a new order.
-        with self.table.hold_sync():
-            self.table.total, self.table.shown = (
-                len(self._order),
-                self._shown_position(),
-            )
-            self.table.sort_by, self.table.ascending = value.sort_by, value.ascending
-            self.table.order += renewed
-            self.table.page = self._page(0, _PAGE, self.table.version + 1)
-            self.table.version += 1
-        self._orders[self.table.order] = self._order
-        self._orders.pop(self.table.order - _ORDERS, None)
-        self._count()  # after the rows, so that the count never precedes them
+        # `hold_sync` sends all traits in one message. Otherwise, the page could draw the old rows under a new
+        # order.
+        with self.hold_sync():
+            if renewed:
+                self._order, self._arranged = self._rows.arranged(value), wanted
+                if not len(self._order):
+                    self._active, self.detail = None, _NO_FAILURE
+                    self._show_about()
+                elif self._shown_position() < 0:
+                    # the failure that is shown does not match
+                    self.show_failure(self._id_at(0))
+                self._show_trend()
+                self._show_hits()
+            self._send_order(value, renewed=renewed)
+            self._show_view()
+            self._show_code()
+
+    def _send_order(self, value: FailureView, *, renewed: bool) -> None:
+        """Send the order of the rows, and the first rows."""
+        version = self.table["version"] + 1
+        order = self.table["order"] + int(renewed)
+        state = {
+            "total": len(self._order),
+            "shown": self._shown_position(),
+            "sort_by": value.sort_by,
+            "ascending": value.ascending,
+            "order": order,
+            "version": version,
+            "page": self._page(0, _PAGE, version),
+        }
+        self._update("table", state)
+        self._orders[order] = self._order
+        self._orders.pop(order - _ORDERS, None)
 
     def _shown_position(self) -> int:
         """Return the position in the table of the failure that is shown, or -1 if the table lacks it."""
@@ -493,23 +529,32 @@ class FailurePanel(Panel):
             counts += f", {out:,} of them not among those found" if out else ""
         return counts
 
-    def _count(self) -> None:
-        search, remarks = self.value.search, []
-        if statuses := [word for word in search.split() if self._rows.is_status(word)]:
+    def _show_view(self) -> None:
+        """Send the search, the chosen groups, and the counts with their remarks."""
+        value: FailureView = self.value
+        remarks = []
+        if statuses := [
+            word for word in value.search.split() if self._rows.is_status(word)
+        ]:
             remarks.append(
                 f"{', '.join(statuses)} as status; in quotation marks a number is found as text."
             )
         if not len(self._order):
-            remarks.extend(self._rows.unknown_words(search))
+            remarks.extend(self._rows.unknown_words(value.search))
         if self._rows.without_time:
             remarks.append(
                 "≥ marks entries without a failure time; their creation time is shown."
             )
         problem = self._freshness().problem
         age = note(f"Out of date: {problem}." if problem else "", "problem")
-        self._counted.value = (
-            age + note(self._counts(), "count") + note(" ".join(remarks))
-        )
+        self.view = {
+            "search": value.search,
+            "groups": list(value.groups),
+            "selected": len(value.selected),
+            "found": len(self._order),
+            "counts": self._counts(),
+            "remarks": age + note(" ".join(remarks)),
+        }
 
     def _id_at(self, position: int) -> str:
         return self._rows.ids([int(self._order[position])])[0]
@@ -518,13 +563,43 @@ class FailurePanel(Panel):
         rows = self.page(start, min(stop, start + _MOST))
         return {"kind": "rows", "version": version, "from": start, "rows": rows}
 
-    def _receive(self, content: dict[str, Any]) -> None:
-        """Check a message of the table in the page, and apply it.
+    def _process(self, content: dict[str, Any]) -> None:
+        match content:
+            case {"kind": "search", "text": str(text)}:
+                self._change(search=text)
+            case {"kind": "groups", "groups": groups} if is_texts(groups):
+                self._change(groups=groups)
+            case {"kind": "range", "ends": []}:
+                self._change(since=None, until=None)
+            case {"kind": "range", "ends": [since, until]} if is_count(
+                since
+            ) and is_count(until):
+                self._change(since=since, until=until + 1)
+            case {"kind": "split_by", "column": column} if (
+                column in self._grouping.columns
+            ):
+                self.split_by = str(column)
+            case {"kind": "rules", "path": str(path)}:
+                self._choose_rules(path)
+            case {"kind": "press", "name": str(name)} if name in self._actions:
+                self.press(name)
+            case {"kind": "sort", "name": name} if name in list(SORTABLE):
+                # by the same column again: the other way round
+                value: FailureView = self.value
+                ascending = value.sort_by != name or not value.ascending
+                self._change(sort_by=name, ascending=ascending)
+            case {"kind": "copied", "status": str(status)}:
+                self._copied(status, done=content.get("done") is True)
+            case _:
+                self._receive_rows(content)
+
+    def _receive_rows(self, content: dict[str, Any]) -> None:
+        """Check a message about rows of the table, and apply it.
 
         Positions in the message refer to the order that the page had when it sent the message, even if the
         next order was on the way to the page. So the rows that a person saw are the rows that are selected.
         """
-        kind, number = content.get("kind"), content.get("order", self.table.order)
+        kind, number = content.get("kind"), content.get("order", self.table["order"])
         order = self._orders.get(number) if is_count(number) else None
         position, start, stop = (
             content.get(name, 0) for name in ("position", "from", "to")
@@ -537,44 +612,31 @@ class FailurePanel(Panel):
         elif all(
             is_count(index) and index <= len(order) for index in (position, start, stop)
         ):
-            self._process(content, order, position, slice(start, stop))
+            self._process_rows(content, order, position, slice(start, stop))
 
-    def _process(
+    def _process_rows(
         self, content: dict[str, Any], order: Indices, position: int, part: slice
     ) -> None:
         kind, now = content.get("kind"), order is self._order
         # Rows of an older order are of no use: the page gets the first rows with each new order.
         if kind == "rows" and now:
-            self.table.send(self._page(part.start, part.stop, self.table.version))
+            self.send(self._page(part.start, part.stop, self.table["version"]))
         elif kind == "active" and now and position < len(order):
             self.show_failure(self._id_at(position))
         elif kind in ("select", "all"):
             on = kind == "all" or content.get("on") is True
             value = self._mark(order if kind == "all" else order[part], on=on)
             if now and kind == "select":
-                self._count()  # the page has drawn it
+                # the page has drawn the rows
+                self._show_view()
+                self._show_code()
             else:
                 self._arrange(value)
-        elif kind == "sort" and content.get("name") in list(SORTABLE):
-            # by the same column again: the other way round
-            name, value = (
-                content["name"],
-                self.value,
-            )
-            self._change(
-                sort_by=name, ascending=value.sort_by != name or not value.ascending
-            )
-        elif kind == "copy":
-            self._copy("ids")
-        elif kind == "copied" and isinstance(content.get("status"), str):
-            self._copied(content["status"], done=content.get("done") is True)
 
     def _value_set(self, change: dict[str, Any]) -> None:
-        if change["new"].selected != change["old"].selected:
-            # the code and the status line are about another selection
-            self._code.value = ""
-            if self._job is None:
-                self.say("")
+        # the status line is about another selection
+        if change["new"].selected != change["old"].selected and self._job is None:
+            self.say("")
         super()._value_set(change)
 
     def _mark(self, rows: Indices, *, on: bool) -> FailureView:
@@ -590,8 +652,13 @@ class FailurePanel(Panel):
         return value
 
     def _copy(self, what: str) -> None:
-        """Send ids or code to the page for the clipboard: of the selection, or else of the shown failure."""
+        """Send ids or code to the page for the clipboard: of the selection, or else of what is shown."""
         which = ""
+        if what == "code" and self.value.groups and not self.value.selected:
+            number = counted(len(self._order), "failure")
+            status = f"Code of {number} copied."
+            self.send({"kind": "copy", "text": self.found_code(), "status": status})
+            return
         if not self.value.selected and self._active is not None:
             self._change(selected=self._rows.ids([self._active]))
             which = ": the failure shown"
@@ -600,22 +667,16 @@ class FailurePanel(Panel):
             self.say("There is nothing to copy.", "problem")
             return
         number = counted(len(selected), "id")
-        text, status, self._code.value = (
-            "\n".join(selected),
-            f"{number} copied{which}.",
-            "",
-        )
+        text, status = "\n".join(selected), f"{number} copied{which}."
         if what == "code":
             text, status = self.selection_code(), f"Code with {number} copied{which}."
-            self._show_code()
         # Only the page can write to the clipboard. It reports whether the browser allowed it (`_copied`).
-        self.table.send({"kind": "copy", "text": text, "status": status})
+        self.send({"kind": "copy", "text": text, "status": status})
 
     def _copied(self, status: str, *, done: bool) -> None:
         if done:
             self.say(status)
         else:
-            self._show_code()
             self.say(_NOT_COPIED, "problem")
 
     def _change(self, **parts: Any) -> None:
@@ -624,5 +685,42 @@ class FailurePanel(Panel):
             self._changed_to(self.value.replace(**parts))
             self._arrange(self.value)
 
+    def found_code(self) -> str:
+        """Return Python that finds the same rows of the same frame: of the search, the groups and the times.
+
+        Examples
+        --------
+        >>> browser = FailurePanel(tk.load_failures(service, limit=3))
+        >>> browser.value = tk.FailureView(search="timeout")
+        >>> print(browser.found_code())
+        # failures: the frame this panel was made with
+        found = tk.FailurePanel(failures, value=tk.FailureView(search='timeout')).found()
+        """
+        view = self.value.replace(selected=())
+        rules: dict[str, object] = {}
+        if view.groups and self._grouping.path:
+            rules = {"rules": self._grouping.path}
+        elif view.groups and self._grouping.rules.text:
+            rules = {
+                "rules": fill("tk.GroupRules({text})", text=self._grouping.rules.text)
+            }
+
+        def write(name: Code) -> Code:
+            call = _FOUND.write(name, value=view.to_code(), **rules)
+            return fill("found = {call}.found()", call=call)
+
+        return named_code(write, self._rows.frame, "failures")
+
     def _show_code(self) -> None:
-        self._code.value = code_markup(self.selection_code())
+        """Show the code of the selection, or else of the rows that are found."""
+        code = self.selection_code() if self.value.selected else self.found_code()
+        self._code.value = code_markup(self._redactor.code(code))
+
+    def _repr_mimebundle_(self, **options: object) -> dict[str, Any]:
+        """Return the widget, and for pages without widgets the groups and the first rows."""
+        bundle = super()._repr_mimebundle_(**options)
+        if self._grouping.ready and self._facts is not None:
+            columns = ["state", "title", "where", "count", "first", "last"]
+            rows = pd.DataFrame(self._facts.board()).reindex(columns=columns)
+            bundle["text/html"] += masked_table(rows, self._redactor)
+        return bundle

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import RLock
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -34,10 +33,7 @@ from toolkit.failures.over_time import FailureTrend, failure_trend
 from toolkit.failures.seen_before import similar_texts
 from toolkit.failures.signed_failures import SignedFailures, grouped_columns, read_rows
 from toolkit.failures.trend_plots import times_and_groups
-from toolkit.secrets.redaction import visible
 from toolkit.widgets.controls import (
-    Changed,
-    CheckList,
     Control,
     is_count,
     module,
@@ -45,7 +41,6 @@ from toolkit.widgets.controls import (
 )
 from toolkit.widgets.shown_code import named_code
 
-COLOURED: Final = 8  # groups with separate colours; all others share the next one
 # similarity of the messages from which another group counts as similar
 _ALIKE: Final = 0.5
 _GROUP: Final = PublicCall("group_failures", ("rules",))
@@ -79,21 +74,9 @@ class Brush(Control):
 
     def draw(self, trend: FailureTrend, series: Sequence[dict[str, Any]] = ()) -> None:
         """Show a trend. If `series` is given, only these groups are shown."""
-        counts = trend.counts.sum(axis=0)
-        if series:
-            counts = np.sum([part["counts"] for part in series], axis=0)
         with self.hold_sync():
-            self.starts = [round(start.timestamp() * 1000) for start in trend.starts]
-            self.width = round(trend.step.total_seconds() * 1000)
-            self.gaps = trend.in_gap.tolist()
-            if len(trend.starts):
-                table = zones_of_times(self._zone, trend.starts[0], trend.starts[-1])
-                self.zones = [list(change) for change in table]
-            self.limit, self.series, self.counts = (
-                readable_top(counts),
-                list(series),
-                counts.tolist(),
-            )
+            for name, state in trend_state(trend, self._zone, series).items():
+                self.set_trait(name, state)
 
     def _process(self, content: dict[str, Any]) -> bool:
         ends = content.get("selection")
@@ -108,60 +91,26 @@ class Brush(Control):
         return True
 
 
-class GroupList(CheckList):
-    """Groups to tick, each with the count, the first and last time, and a small trend line."""
-
-    _longest = 8
-    _groups: Mapping[Any, dict[Any, Any]] = MappingProxyType({})
-    waiting = True  # until the failures were read
-
-    def __init__(self, label: str, changed: Changed, *, zone: ZoneInfo) -> None:
-        self._zone = zone
-        super().__init__(label, changed)
-
-    def show(self, grouping: FailureGrouping) -> None:
-        """Offer these groups, the largest first."""
-        self._groups = {
-            row["group"]: row for row in grouping.groups.frame.to_dict("records")
-        }
-        trend = grouping.trend
-        # a trend line is broken in gaps, because failures may be missing there
-        heights = trend.counts.astype(object)
-        heights[trend.in_gap & (trend.counts == 0)] = None
-        self._trends = dict(zip(trend.groups, heights.tolist(), strict=True))
-        self._colours = grouping.colours
-        self._short = {}  # named again
-        self.waiting = False
-        self.offer([(name, group["count"]) for name, group in self._groups.items()])
-
-    def _draw(self) -> None:
-        super()._draw()
-        if self.waiting:
-            self.remark = "Reading the failures to group them …"
-
-    def _named(self, names: Sequence[str]) -> list[str]:
-        return [
-            self._groups[name]["title"] if name in self._groups else name
-            for name in names
-        ]
-
-    def _row(self, name: str) -> dict[str, Any]:
-        if name not in self._groups:
-            return super()._row(name)
-        group = self._groups[name]
-        first, last = (
-            "no time"
-            if pd.isna(group[name])
-            else f"{group[name].tz_convert(self._zone):%d %b %H:%M}"
-            for name in ("first_at", "last_at")
-        )
-        return {
-            **super()._row(name),
-            "title": f"{visible(group['template'])}\n{group['rule']}",
-            "count": f"{group['count']:,} · {first} to {last}",
-            "spark": self._trends.get(name, []),
-            "colour": self._colours.get(name, COLOURED),
-        }
+def trend_state(
+    trend: FailureTrend, zone: ZoneInfo, series: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return a trend as the page draws it. If `series` is given, only these groups are counted."""
+    counts = trend.counts.sum(axis=0)
+    if series:
+        counts = np.sum([part["counts"] for part in series], axis=0)
+    zones: list[list[Any]] = []
+    if len(trend.starts):
+        table = zones_of_times(zone, trend.starts[0], trend.starts[-1])
+        zones = [list(change) for change in table]
+    return {
+        "starts": [round(start.timestamp() * 1000) for start in trend.starts],
+        "width": round(trend.step.total_seconds() * 1000),
+        "gaps": trend.in_gap.tolist(),
+        "zones": zones,
+        "limit": readable_top(counts),
+        "series": list(series),
+        "counts": counts.tolist(),
+    }
 
 
 def _of_file(path: str) -> GroupRules | None:
@@ -228,17 +177,11 @@ class FailureGrouping:
         """Return the group of a row."""
         return str(self.groups.frame["group"].iloc[int(self._codes[row])])
 
-    def series(self, chosen: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the trend's parts by colour, of these groups or else of all."""
-        sums: dict[int, NDArray[np.int64]] = {}
-        for group, counts in zip(self.trend.groups, self.trend.counts, strict=True):
-            if not chosen or group in chosen:
-                colour = self.colours[group]
-                sums[colour] = sums.get(colour, 0) + counts
-        return [
-            {"colour": colour, "counts": counts.tolist()}
-            for colour, counts in sums.items()
-        ]
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """Return the number of the group of each row."""
+        _ = self.groups
+        return self._codes
 
     def like(self, row: int) -> tuple[str, ...]:
         """Return the group of a row, and groups with similar messages."""
@@ -429,9 +372,3 @@ class FailureGrouping:
             gaps=gaps_of(self._frame),
             tz=self._zone,
         )
-        # also recent groups
-        coloured = failure_trend(table, by="group", top=COLOURED).groups[:COLOURED]
-        numbers = {group: number for number, group in enumerate(coloured)}
-        self.colours = {
-            group: numbers.get(group, COLOURED) for group in self.trend.groups
-        }

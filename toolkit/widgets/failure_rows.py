@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import traitlets
 from numpy.typing import NDArray
 
 from toolkit.base.arguments import choice, flag, nearest, text, texts, wrong
@@ -34,7 +33,6 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.frame_filters import count_values, error_lines
 from toolkit.tables.frames import label_lists
 from toolkit.tables.schemas import FAILURE_COLUMNS, STATED_FAILED_AT, UNFIT, Kind
-from toolkit.widgets.controls import PageWidget, module, synced
 from toolkit.widgets.failure_grouping import FailureGrouping
 from toolkit.widgets.panel import is_missing
 
@@ -262,6 +260,20 @@ class FailureRows:
         ]
         shown = [self._column(rows, name) for name in self.columns]
         return [list(row) for row in zip(*shown, strict=True)]
+
+    @property
+    def address(self) -> str:
+        """Return the column of addresses: workflows, or for plain messages what was called."""
+        return self._address
+
+    def short_address(self, text: str) -> str:
+        """Return an address without the beginning that all addresses of the frame share, masked."""
+        short = self._redactor.text(text).removeprefix(self._shared)
+        return visible(shorten(short, _LONGEST))
+
+    def times(self) -> pd.Series:
+        """Return the time of each failure, or the creation time of the message if it is not known."""
+        return _times(self.frame)
 
     def ids(self, indices: Sequence[int]) -> list[str]:
         """Return the ids of these rows."""
@@ -498,17 +510,3 @@ def _texts(column: pd.Series) -> pa.Array:
         values = values.map(lambda value: visible(str(value)), na_action="ignore")
         texts = pa.array(values, pa.large_string(), from_pandas=True)
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-
-
-class FailureTable(PageWidget):
-    """The table in the page, which requests the rows that are scrolled to (``js/grid.js``)."""
-
-    _esm = module("grid")
-    columns = synced(traitlets.List(traitlets.Dict()))
-    total = synced(traitlets.Int())
-    shown = synced(traitlets.Int())
-    order = synced(traitlets.Int())
-    version = synced(traitlets.Int())
-    page = synced(traitlets.Dict())
-    sort_by = synced(traitlets.Unicode())
-    ascending = synced(traitlets.Bool())

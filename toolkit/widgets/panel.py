@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import ipywidgets as widgets
 import pandas as pd
@@ -217,18 +217,24 @@ class _Checked(traitlets.Any):
     allow_none = False
 
 
-class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """A widget with a value that is also a line of code, for example ``tk.FailureFilter(since='…')``.
+class _HasMarkup(Protocol):
+    """A line of markup in a panel: `ipywidgets.HTML`, or a trait of the page."""
 
-    Subclasses build their controls and call `_compose`. They define a run (`_call`), the values that fit
-    (`_value_type` or `_checked`), and functions that show a value in the controls (`_show`) and a result
-    (`_arrived`). If a person changes a control, they call `_changed_to`. With a `key`, the value and the last
-    result are kept.
+    value: str
+
+
+class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publishes no types
+    """A value that is also a line of code, for example ``tk.FailureFilter(since='…')``, and slow calls.
+
+    Subclasses define a run (`_call`), the values that fit (`_value_type` or `_checked`), and functions that show
+    a value (`_show`) and a result (`_arrived`). If a person changes a control, they call `_changed_to`. With a
+    `key`, the value and the last result are kept. `Panel` consists of controls, `PagePanel` is one module.
     """
 
     value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
     _value_type: type = object
-    _styles: tuple[str, ...] = ("style.css",)
+    _status: _HasMarkup
+    _code: _HasMarkup
     _noun = "row"  # of the result
     _stop = "Cancel"  # the button that stops a call; empty without a button
 
@@ -246,7 +252,6 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._redactor = redactor if redactor is not None else Redactor()
         self._job: Job | None = None
         self._reading = False  # while a value is set from the controls
-        self._status, self._code = widgets.HTML(), widgets.HTML()
         self.message = ""
         super().__init__()
         self.add_class("tk-panel")
@@ -269,16 +274,6 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return instance(
             "value", value, self._value_type, f"a {self._value_type.__name__}"
         )
-
-    def _compose(self, *children: widgets.Widget) -> None:
-        """Put the controls into the panel, the status line below them, and show the value."""
-        style = widgets.HTML(
-            f"<style>{''.join(map(script, self._styles))}</style>"
-        ).add_class("tk-style")
-        head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
-        self.children = [style, head, *children, self._status, KeyboardGuard()]
-        self._show(self.value)
-        self.observe(self._value_set, "value")
 
     def _call(self, job: Job, requested: Any) -> Any:
         """Run with the result of `_request`, on a thread that must not touch controls."""
@@ -471,6 +466,26 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             "text/html": f"<div>{html}{static_table(frame, self._redactor)}</div>",
             "application/vnd.jupyter.widget-view+json": view,
         }
+
+
+class Panel(PanelBehaviour, widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+    """A panel that consists of controls. Subclasses build them and call `_compose`."""
+
+    _styles: tuple[str, ...] = ("style.css",)
+
+    def __init__(self, title: str, **options: Any) -> None:
+        self._status, self._code = widgets.HTML(), widgets.HTML()
+        super().__init__(title, **options)
+
+    def _compose(self, *children: widgets.Widget) -> None:
+        """Put the controls into the panel, the status line below them, and show the value."""
+        style = widgets.HTML(
+            f"<style>{''.join(map(script, self._styles))}</style>"
+        ).add_class("tk-style")
+        head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
+        self.children = [style, head, *children, self._status, KeyboardGuard()]
+        self._show(self.value)
+        self.observe(self._value_set, "value")
 
 
 class SourcePanel(Panel):
