@@ -103,16 +103,18 @@ def main() -> None:
 def ours(notebook: Notebook) -> list[tuple[str, float]]:
     """What the failure browser takes."""
     grid = "document.querySelector('.tk-grid')"
-    row = f"{grid}.querySelector('.tk-grid-body [role=row]')"
+    row = f"{grid}.querySelector('.tk-list-body [role=row]')"
+    steps = "document.querySelector('.tk-steps')"
     found = [
         (
             "first paint",
-            shown(notebook, 1, f"{grid} && {row} && {row}.innerText.includes('20')"),
+            shown(notebook, 1, f"{steps}?.innerText.includes('1 of')"),
         )
     ]
-    listed = "document.querySelectorAll('.tk-groups label svg').length"
+    listed = "document.querySelectorAll('.tk-group').length"
     found.append(("groups listed", timed(notebook, "0", listed)))
     notebook.until("browser._rows._searched is not None")
+    notebook.page.get_by_role("button", name="Failures", exact=True).click()
     head = f"{grid}.querySelector('[data-name=workflow_url]')"
     sorted_ = f"{grid}.querySelector('[aria-sort=ascending]')?.innerText.startsWith('Workflow')"
     found.append(
@@ -155,14 +157,15 @@ def ours(notebook: Notebook) -> list[tuple[str, float]]:
             timed(notebook, everything, f"!{said}.includes(' 1 selected')"),
         )
     )
-    box = "document.querySelectorAll('.tk-groups input[type=checkbox]')"
+    notebook.page.get_by_role("button", name="Groups", exact=True).click()
+    group = "document.querySelectorAll('.tk-group')"
     notebook.do("browser.value = tk.FailureView()")
     whole = notebook.evaluate("f'{len(failures):,} of'")
     notebook.page.wait_for_function(f"{said}.startsWith('{whole}')")
     found.append(
         (
             "a group is opened",
-            timed(notebook, f"{box}[1].click()", f"!{said}.startsWith('{whole}')"),
+            timed(notebook, f"{group}[1].click()", f"!{said}.startsWith('{whole}')"),
         )
     )
     notebook.do(
@@ -178,6 +181,7 @@ def theirs(notebook: Notebook) -> list[tuple[str, float]]:
     """What itables takes."""
     table = "document.querySelector('.dt-container')"
     info = "document.querySelector('.dt-info')?.innerText"
+    steps = "document.querySelector('.tk-steps')"
     found = [
         (
             "first paint",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from matplotlib import image
 from playwright.sync_api import expect
 
 expect.set_options(timeout=30_000)
@@ -18,8 +21,9 @@ CELLS = [
     PREPARE,
     "mouse = tk.FailurePanel(failures)\nmouse",
     "keys = tk.FailurePanel(failures, rules=path)\nkeys",
+    "tk.plots.plot_retries_used(failures);",
 ]
-MOUSE, KEYS = 1, 2
+MOUSE, KEYS, PLOT = 1, 2, 3
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -33,30 +37,35 @@ def notebook(chromium, lab, request):
         for _ in CELLS:
             opened.run_cell()
         for cell in (MOUSE, KEYS):
-            opened.panel(cell).locator(".tk-groups label svg").first.wait_for()
+            opened.panel(cell).locator(".tk-group").first.wait_for()
         opened.scheme = request.param
         yield opened
 
 
-def boxes(notebook, cell):
-    """The boxes of the groups."""
-    return notebook.panel(cell).locator(".tk-groups input[type=checkbox]")
+def groups(notebook, cell):
+    """The rows of the groups."""
+    return (
+        notebook.panel(cell).get_by_role("listbox", name="Groups").get_by_role("option")
+    )
 
 
 @pytest.mark.tour
 def test_a_group_and_a_bar_filter_the_table(notebook):
-    """By mouse: a box opens a group, a click on a bar chooses its time, the same click all times again."""
+    """By mouse: a click opens a group, a click on a bar chooses its time, the same click all times again."""
     shown = notebook.panel(MOUSE)
-    boxes(notebook, MOUSE).first.click()
+    groups(notebook, MOUSE).nth(2).click()
     assert notebook.until("list(mouse.value.groups)") == [
-        notebook.evaluate("mouse.groups().frame.group[0]")
+        notebook.evaluate("mouse.board['groups'][2]['id']")
     ]
-    count = notebook.evaluate("int(mouse.groups().frame['count'][0])")
+    count = notebook.evaluate("mouse.board['groups'][2]['count']")
+    expect(shown.get_by_role("heading", level=3)).to_have_text(
+        notebook.evaluate("mouse.board['groups'][2]['title']")
+    )
     expect(shown.locator(".tk-count")).to_contain_text(f"{count:,} of 5,000 failures")
     tall = notebook.evaluate(
-        "max(range(len(mouse.trend.counts)), key=mouse.trend.counts.__getitem__)"
+        "max(range(len(mouse.trend['counts'])), key=mouse.trend['counts'].__getitem__)"
     )
-    bins = notebook.evaluate("len(mouse.trend.counts)")
+    bins = notebook.evaluate("len(mouse.trend['counts'])")
 
     def bar(number):
         trend = shown.locator(".tk-brush svg")
@@ -68,7 +77,7 @@ def test_a_group_and_a_bar_filter_the_table(notebook):
 
     notebook.page.mouse.click(*bar(tall))
     notebook.until("mouse.value.since is not None")
-    counts = notebook.evaluate("mouse.trend.counts")
+    counts = notebook.evaluate("mouse.trend['counts']")
     assert notebook.evaluate("len(mouse.found())") == counts[tall]
     assert notebook.evaluate("set(mouse.found().dlq_id) <= set(failures.dlq_id)")
     expect(shown.locator(".tk-count")).to_contain_text(
@@ -92,11 +101,16 @@ def test_a_group_and_a_bar_filter_the_table(notebook):
 def test_groups_are_merged_split_and_taken_back_by_keyboard(notebook):
     """Space ticks, Enter presses: the rules file has the lines, and makes the same groups again."""
     shown = notebook.panel(KEYS)
+    shown.get_by_role("listbox", name="Groups").focus()
     for number in (0, 1):
-        boxes(notebook, KEYS).nth(number).focus()
+        notebook.page.keyboard.press("ArrowDown")
         notebook.page.keyboard.press("Space")
         notebook.until(f"len(keys.value.groups) == {number + 1}")
-    first, second = notebook.evaluate("keys.value.groups")
+    shown.get_by_text("Edit groups").focus()
+    notebook.page.keyboard.press("Enter")
+    first, second = notebook.evaluate(
+        "[group for group in keys.groups().frame.group if group in keys.value.groups]"
+    )
     shown.get_by_role("button", name="Merge groups").focus()
     notebook.page.keyboard.press("Enter")
     notebook.until("len(keys.value.groups) == 1")
@@ -104,8 +118,9 @@ def test_groups_are_merged_split_and_taken_back_by_keyboard(notebook):
         notebook.evaluate("open(path).read().splitlines()[0]")
         == f"merge {second} into {first}"
     )
-    expect(shown.locator("pre.tk-code").first).to_contain_text(
-        "tk.group_failures(failures, rules="
+    expect(shown.locator("pre.tk-code")).to_contain_text("rules='")
+    assert notebook.evaluate(
+        "'tk.group_failures(failures, rules=' in keys.rules_code()"
     )
     before = notebook.evaluate("len(keys.groups().frame)")
     shown.get_by_label("Split by", exact=True).focus()
@@ -143,20 +158,49 @@ def test_the_trend_is_moved_by_keyboard(notebook):
     notebook.until("keys.value.since is None")
 
 
-def test_boxes_are_named_by_their_groups(notebook):
-    """A screen reader hears the title, the count and the times of each box; the line is hidden from it."""
-    title = notebook.evaluate("mouse.groups().frame.title[2]")
-    box = notebook.panel(MOUSE).get_by_role("checkbox", name=title)
-    assert box.count() == 1
-    assert (
-        notebook.panel(MOUSE).locator(".tk-groups label svg[aria-hidden=true]").count()
-        == 8
+def test_rows_are_named_by_their_groups(notebook):
+    """A screen reader hears state, title, place and count of each; the bars are hidden from it."""
+    first = notebook.evaluate("mouse.board['groups'][0]")
+    assert first["state"] == "new"
+    row = groups(notebook, MOUSE).first
+    expect(row).to_contain_text("New")
+    expect(row).to_contain_text(first["title"])
+    expect(row).to_contain_text(f"{first['count']:,}")
+    assert row.locator("svg[aria-hidden=true]").count() == 1
+
+
+def test_the_new_group_is_opened_by_keyboard_and_its_failures_looked_at(notebook):
+    """Enter opens; buttons go from one failure to the next; Escape shows all groups."""
+    shown = notebook.panel(KEYS)
+    notebook.do("keys.value = tk.FailureView()")
+    shown.get_by_role("listbox", name="Groups").focus()
+    notebook.page.keyboard.press("Home")
+    notebook.page.keyboard.press("Enter")
+    notebook.until("len(keys.value.groups) == 1")
+    expect(shown.locator(".tk-tags")).to_contain_text("status 500")
+    expect(shown.locator(".tk-steps")).to_contain_text("1 of 150")
+    shown.get_by_role("button", name="Next failure").focus()
+    notebook.page.keyboard.press("Enter")
+    expect(shown.locator(".tk-detail")).to_contain_text(
+        notebook.evaluate("keys.found().dlq_id.iloc[1]")
     )
+    shown.get_by_role("listbox", name="Groups").focus()
+    notebook.page.keyboard.press("Escape")
+    notebook.until("keys.value.groups == ()")
+
+
+def test_a_plot_is_as_dark_as_the_notebook(notebook):
+    """The corner of a plot has the color of the page, within a few steps, in both themes."""
+    picture = notebook.output(PLOT).locator("img.tk-plot")
+    picture.scroll_into_view_if_needed()
+    pixels = image.imread(io.BytesIO(picture.screenshot()))
+    assert (pixels[2, 2, :3].mean() > 0.5) == (notebook.scheme == "light")
 
 
 def test_more_like_this(notebook):
     """The button shows the group of the failure that is shown."""
     shown = notebook.panel(MOUSE)
+    shown.get_by_text("Edit groups").click()
     shown.get_by_role("button", name="More like this").click()
     notebook.until("len(mouse.value.groups) >= 1")
     assert notebook.evaluate(
@@ -165,12 +209,11 @@ def test_more_like_this(notebook):
 
 
 def test_keys_stay_in_the_groups(notebook):
-    """No key pressed in a box or a button of the groups reaches the notebook."""
+    """No key pressed in the list of groups, a field or a button reaches the notebook."""
     before = notebook.cells
-    names = notebook.pressed_in(
-        notebook.panel(KEYS).locator(".tk-groups input[type=checkbox]").first, KEYS
-    )
-    assert names == ["INPUT"]
+    controls = notebook.panel(KEYS).locator("input, select, button, [tabindex='0']")
+    names = notebook.pressed_in(controls, KEYS, no_enter="Plan|Copy")
+    assert {"INPUT", "SELECT", "BUTTON", "DIV"} <= set(names)
     assert notebook.cells == before
 
 

@@ -59,7 +59,7 @@ tk.write_snapshot(failures, folder + "/kept")
 changes = tk.sync_failures(service, folder + "/synced", progress=False)
 show = IPython.display.display
 panels = [tk.FailurePanel(failures), tk.FailureFilterPanel(failures), tk.MetadataFilterPanel(vectors)]
-panels[0].search.value = TEXTS[7]
+panels[0].value = tk.FailureView(search=TEXTS[7])
 panels[1].value = tk.FailureFilter(label=TEXTS)
 panels[2].value = "text = 'a1 $x$ y$'"
 report = tk.report_failures(failures, now=now, title=TEXTS[1] + TEXTS[0])

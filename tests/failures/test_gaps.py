@@ -142,24 +142,26 @@ def test_the_browser_marks_gaps_in_its_trend_and_in_those_of_groups() -> None:
     for each in (browser, plain):  # as when the failures were read in the background
         each.groups()
         each._show_groups()
-    marked = pd.DataFrame({"start": browser.trend.starts, "in_gap": browser.trend.gaps})
+    marked = pd.DataFrame(
+        {"start": browser.trend["starts"], "in_gap": browser.trend["gaps"]}
+    )
     days = pd.to_datetime(marked["start"][marked["in_gap"]], unit="ms", utc=True)
     start, end = _GAP.bounds
-    assert days.min() + timedelta(milliseconds=browser.trend.width) > start
+    assert days.min() + timedelta(milliseconds=browser.trend["width"]) > start
     assert days.max() < end
     assert (
-        sum(browser.trend.gaps) * timedelta(milliseconds=browser.trend.width)
+        sum(browser.trend["gaps"]) * timedelta(milliseconds=browser.trend["width"])
         >= end - start
     )
-    (row,) = browser.group_list.rows
-    is_unknown = [count is None for count in row["spark"]]
+    (row,) = browser.board["groups"]
+    is_unknown = [count is None for count in row["bars"]]
     assert is_unknown.count(True) > 0
     assert all(
         in_gap
-        for in_gap, unknown in zip(browser.trend.gaps, is_unknown, strict=True)
+        for in_gap, unknown in zip(browser.trend["gaps"], is_unknown, strict=True)
         if unknown
     )
-    assert not any(plain.trend.gaps)
+    assert not any(plain.trend["gaps"])
 
 
 def _by_wave(*gaps: Gap, rise: bool = False) -> pd.DataFrame:

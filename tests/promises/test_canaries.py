@@ -278,7 +278,7 @@ def _browser(_: Planted, frame: pd.DataFrame) -> str:
     found = [rows, browser.selection_code(), repr(browser), _state(browser)]
     for dlq_id in frame["dlq_id"].iloc[::50]:
         browser.show_failure(dlq_id)
-        found.append(browser.detail.value)
+        found.append(browser.detail)
     return "\n".join(found)
 
 

@@ -203,19 +203,17 @@ def test_one_press_in_the_browser_plans_the_selection_or_the_group(shop: Shop) -
     """The selected failures, or else those of the ticked groups; without either it says what to do."""
     failed = pd.concat([shop.fail(name, 2) for name in ("browsed-a", "browsed-b")])
     browser = tk.FailurePanel(failed, service=shop.service)
-    browser.actions.receive({"press": "Plan a redrive", "fields": []})
-    assert "tick a group" in browser.message
+    browser.receive({"kind": "press", "name": "Plan a redrive"})
+    assert "choose a group" in browser.message
     browser.value = tk.FailureView(selected=failed["dlq_id"].tolist()[:3])
-    browser.actions.receive({"press": "Plan a redrive", "fields": []})
-    until(lambda: browser._redrive.children and browser._job is None)
-    (panel,) = browser._redrive.children
+    browser.receive({"kind": "press", "name": "Plan a redrive"})
+    until(lambda: browser.redrive and browser._job is None)
+    panel = browser.redrive
     assert set(panel.value.frame["dlq_id"]) == set(failed["dlq_id"].tolist()[:3])
     assert panel.actions.names == ["Preview", "Run", "Stop"]
     group = browser.groups().frame["group"].iloc[0]
     browser.value = tk.FailureView(groups=[group])
     browser.plan_redrive()
-    until(lambda: browser._redrive.children != (panel,) and browser._job is None)
-    assert set(browser._redrive.children[0].value.frame["dlq_id"]) == set(
-        browser.found()["dlq_id"]
-    )
+    until(lambda: browser.redrive is not panel and browser._job is None)
+    assert set(browser.redrive.value.frame["dlq_id"]) == set(browser.found()["dlq_id"])
     assert len(browser.found()) == 2

@@ -72,8 +72,8 @@ def test_search_order_and_selection_are_the_value(browser):
     )
     assert browser.found()["dlq_id"].tolist() == ["dlq_9", "dlq_6", "dlq_3", "dlq_0"]
     assert browser.frame()["dlq_id"].tolist() == ["dlq_3", "dlq_0"]
-    assert browser.search.text == "BUSY"
-    assert "4 of 12 failures · 2 selected" in browser._counted.value
+    assert browser.view["search"] == "BUSY"
+    assert "4 of 12 failures · 2 selected" in browser.view["counts"]
     browser.select_found()
     assert browser.value.selected == ("dlq_3", "dlq_0", "dlq_9", "dlq_6")
     browser.clear_selection()
@@ -169,7 +169,7 @@ def test_the_statuses_of_the_sample_are_found(sample_service):
     browser = FailurePanel(failures, value=FailureView(search="429"))
     assert (browser.found()["response_status"] == 429).all()
     assert len(browser.found()) == (failures["response_status"] == 429).sum() > 600
-    assert "429 as status" in browser._counted.value
+    assert "429 as status" in browser.view["remarks"]
     browser.value = FailureView(search="orders/fulfil 500")
     expected = failures["workflow_url"].str.endswith("orders/fulfil") & (
         failures["response_status"] == 500
@@ -240,35 +240,35 @@ def test_plain_messages_are_told_apart_by_their_address(make):
         "name": "url",
         "label": "Address",
         "sortable": True,
-    } in browser.table.columns
-    assert "Workflow" not in [column["label"] for column in browser.table.columns]
+    } in browser.table["columns"]
+    assert "Workflow" not in [column["label"] for column in browser.table["columns"]]
     assert [cells[2] for cells in browser.page(0, 3)] == ["mail", "pay", "ship"]
     browser.value = FailureView(search="shipp")
-    assert "Did you mean &#39;ship&#39;?" in browser._counted.value
+    assert "Did you mean &#39;ship&#39;?" in browser.view["remarks"]
 
 
 def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(browser):
     """The selection stays, with a count of hidden rows; only matches are shown."""
     browser.value = FailureView(search="mail", selected=["dlq_0", "dlq_1"])
-    assert "2 selected, 1 of them not among those found" in browser._counted.value
+    assert "2 selected, 1 of them not among those found" in browser.view["counts"]
     browser.value = browser.value.replace(search="no such thing")
-    assert "2 selected, 2 of them not among those found" in browser._counted.value
+    assert "2 selected, 2 of them not among those found" in browser.view["counts"]
     assert browser.frame()["dlq_id"].tolist() == ["dlq_0", "dlq_1"]
-    assert "dlq_" not in browser.detail.value
-    assert browser.table.shown == -1
+    assert "dlq_" not in browser.detail
+    assert browser.table["shown"] == -1
     browser.value = browser.value.replace(search="dlq_7")
-    assert "dlq_7" in browser.detail.value
+    assert "dlq_7" in browser.detail
     browser.value = browser.value.replace(search="")
-    assert "dlq_7" in browser.detail.value  # it is found: it stays
-    assert browser._id_at(browser.table.shown) == "dlq_7"
+    assert "dlq_7" in browser.detail  # it is found: it stays
+    assert browser._id_at(browser.table["shown"]) == "dlq_7"
 
 
 def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     """The page receives the exact ids, or code that makes the same rows; uncopied text is shown."""
     sent = []
-    browser.table.send = sent.append
+    browser.send = sent.append
     browser.value = FailureView(selected=["dlq_3", "dlq_1"])
-    browser.actions.press("Copy ids")
+    browser.press("Copy ids")
     assert sent[-1] == {
         "kind": "copy",
         "text": "dlq_3\ndlq_1",
@@ -276,16 +276,16 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     }
     grid(browser, kind="copied", status=sent[-1]["status"], done=True)
     assert browser.message == "2 ids copied."
-    browser.actions.press("Copy code")
+    browser.press("Copy code")
     names = {"failures": failures}
     exec(sent[-1]["text"], names)  # noqa: S102 - the code is ours
     assert set(names["selected"]["dlq_id"]) == {"dlq_1", "dlq_3"}
-    assert "selected = failures[" in browser._code.value
+    assert "selected = failures[" in browser.code
     grid(browser, kind="copied", status="x", done=False)
     assert "may not write to the clipboard" in browser.message
     browser.clear_selection()
     # Ctrl+C in the table: without a selection, that of the row that is shown
-    grid(browser, kind="copy")
+    grid(browser, kind="press", name="Copy ids")
     assert sent[-1] == {
         "kind": "copy",
         "text": "dlq_0",
@@ -294,16 +294,30 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     assert browser.value.selected == ("dlq_0",)
 
 
+def test_the_code_of_what_is_found_is_always_shown(browser, failures):
+    """Without a selection, the code finds the same rows; it is what the button copies."""
+    sent = []
+    browser.send = sent.append
+    browser.value = FailureView(search="pay", until="2026-03-10T06:00Z")
+    assert "found = tk.FailurePanel(" in browser.code
+    grid(browser, kind="press", name="Copy code")
+    names = {"failures": failures, "tk": tk}
+    exec(sent[-1]["text"], names)  # noqa: S102 - the code is ours
+    pd.testing.assert_frame_equal(names["found"], browser.found())
+    assert 0 < len(browser.found()) < 12
+    assert browser.value.selected == ()
+
+
 def test_long_code_is_shown_in_part_and_copied_whole(make, seen):
     """What is shown is Python too, and says how much is left out; another selection takes it away."""
     frame = make([{"dlq_id": f"d{number}"} for number in range(1_000)])
     browser = FailurePanel(frame)
     sent = []
-    browser.table.send = sent.append
+    browser.send = sent.append
     browser.select_found()
-    browser.actions.press("Copy code")
+    browser.press("Copy code")
     grid(browser, kind="copied", status=sent[-1]["status"], done=True)
-    shown = seen(browser._code.value).shown
+    shown = seen(browser.code).shown
     for code, count in ((sent[-1]["text"], 1_000), (shown, 296)):
         names = {"failures": frame}
         exec(code, names)  # noqa: S102 - the code is ours
@@ -311,7 +325,8 @@ def test_long_code_is_shown_in_part_and_copied_whole(make, seen):
     assert "    # … 704 more lines\n" in shown
     assert browser.message == "Code with 1,000 ids copied."
     grid(browser, kind="select", on=False, **{"from": 1, "to": 2})
-    assert (browser._code.value, browser.message) == ("", "")
+    assert browser.message == ""
+    assert "d1&#39;" not in browser.code
 
 
 def _lower(text):
@@ -323,14 +338,14 @@ def _lower(text):
 
 def grid(browser, **content):
     """A message from the table in the page."""
-    browser._receive(content)
+    browser.receive(content)
 
 
 def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
     """Scrolling, selecting, sorting and opening are messages, and change value and detail."""
     browser = FailurePanel(failures, redactor=REDACT)
     sent = []
-    browser.table.send = sent.append
+    browser.send = sent.append
     grid(browser, kind="rows", **{"from": 2, "to": 4})
     assert [row[1] for row in sent[0]["rows"]] == [
         "2026-03-10 10:00:00",
@@ -346,7 +361,7 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
     grid(browser, kind="sort", name="created_at")
     assert browser.value.ascending is False
     grid(browser, kind="active", position=5)
-    assert "dlq_5" in browser.detail.value
+    assert "dlq_5" in browser.detail
     grid(browser, kind="all")
     assert len(browser.frame()) == 12
 
@@ -371,9 +386,9 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
 def test_malformed_messages_change_nothing(failures, content):
     """Messages that the table would never send are ignored."""
     browser = FailurePanel(failures, redactor=REDACT)
-    before = (browser.value, browser.detail.value)
+    before = (browser.value, browser.detail)
     grid(browser, **content)
-    assert (browser.value, browser.detail.value) == before
+    assert (browser.value, browser.detail) == before
 
 
 def hostile(payload):
@@ -403,7 +418,7 @@ def test_hostile_texts_are_seen_as_text(make, seen):
     browser = FailurePanel(make(rows), redactor=REDACT)
     for payload, row in zip(PAYLOADS, rows, strict=True):
         browser.show_failure(row["dlq_id"])
-        page = seen(browser.detail.value)
+        page = seen(browser.detail)
         assert page.tags <= ELEMENTS, payload
         assert page.attributes <= {
             "class",
@@ -445,12 +460,12 @@ def test_hostile_texts_are_inert_in_static_forms(make, seen):
 def test_secrets_are_masked_in_the_detail(failures):
     """Headers outside the allow-list are masked whole; so are passwords in bodies, and likely secrets."""
     browser = FailurePanel(failures, redactor=REDACT)
-    shown = browser.detail.value
+    shown = browser.detail
     assert "hunter2" not in shown
     assert "s3cr3t-of-the-test" not in shown
     assert "10.0.0.1" not in shown
     assert "application/json" in shown
-    page = str(browser.table.page) + str(browser._repr_mimebundle_())
+    page = str(browser.table["page"]) + str(browser._repr_mimebundle_())
     assert "hunter2" not in page
 
 
@@ -472,7 +487,7 @@ def test_unusual_ids_and_times_of_a_frame_are_shown(failures):
     browser = FailurePanel(odd)
     for found in ("['a']", "b"):
         browser.show_failure(found)
-        assert "UTC" in browser.detail.value
+        assert "UTC" in browser.detail
 
 
 def test_a_sparse_column_is_shown(failures):
@@ -502,19 +517,19 @@ def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
         browser.value = FailureView(sort_by=name if name in SORTABLE else "failed_at")
         assert len(browser.found()) == len(frame)
         browser.show_failure(str(frame["dlq_id"].iloc[0]))
-        assert "tk-detail" in browser.detail.value
+        assert "tk-detail" in browser.detail
         browser.close()
 
 
 def test_a_body_that_is_no_base64_is_shown_as_it_is(failures):
     """In the column of bodies that are not UTF-8."""
     browser = FailurePanel(failures.head(1).assign(body=None, body_base64="no base64!"))
-    assert "no base64!" in browser.detail.value
+    assert "no base64!" in browser.detail
 
 
 def test_missing_parts_are_named(make):
     """A row with only an id has a detail; bytes that are not text are shown in hexadecimal."""
-    markup = FailurePanel(make([{"dlq_id": "only"}]), redactor=REDACT).detail.value
+    markup = FailurePanel(make([{"dlq_id": "only"}]), redactor=REDACT).detail
     assert "none, or no state yet" in markup
     raw = detail_markup(
         {
@@ -530,7 +545,7 @@ def test_missing_parts_are_named(make):
 def test_an_empty_frame_is_a_table_of_nothing(failures):
     """An empty frame is a normal case; other frames are refused."""
     browser = FailurePanel(failures.head(0))
-    assert "0 of 0 failures" in browser._counted.value
+    assert "0 of 0 failures" in browser.view["counts"]
     browser.select_found()
     assert len(browser.frame()) == 0
     for other in (failures.drop(columns="dlq_id"), [1], None):
@@ -567,40 +582,40 @@ def test_a_selection_is_of_the_rows_that_were_seen(failures):
     """Rows selected while a search or sort was on its way to the page are those that were shown."""
     browser = FailurePanel(failures, redactor=REDACT)
     seen = browser.found()["dlq_id"].tolist()
-    before = browser.table.order
-    message(
-        browser.search, {"seq": 1, "event": "submit", "text": "timeout", "head": ""}
-    )
-    message(browser.table, {"kind": "sort", "name": "workflow_url"})
+    before = browser.table["order"]
+    message(browser, {"kind": "search", "text": "timeout"})
+    message(browser, {"kind": "sort", "name": "workflow_url"})
     assert browser.found()["dlq_id"].tolist() != seen
     message(
-        browser.table,
+        browser,
         {"kind": "select", "order": before, "from": 1, "to": 3, "on": True},
     )
     assert list(browser.value.selected) == seen[1:3]
     assert browser.value.search == "timeout"
     marked = {
-        row[0] for row in browser.table.page["rows"] if seen[1] in row or seen[2] in row
+        row[0]
+        for row in browser.table["page"]["rows"]
+        if seen[1] in row or seen[2] in row
     }
     # also where they are found now, the page shows them selected
     assert marked <= {True}
     message(
-        browser.table,
+        browser,
         {"kind": "select", "order": before, "from": 1, "to": 2, "on": False},
     )
     assert list(browser.value.selected) == seen[2:3]
-    message(browser.table, {"kind": "all", "order": before})
+    message(browser, {"kind": "all", "order": before})
     assert set(browser.value.selected) == set(seen)
 
 
 def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
     """Nothing else is selected instead, and the panel says to select again."""
     browser = FailurePanel(failures, redactor=REDACT)
-    before = browser.table.order
+    before = browser.table["order"]
     for _ in range(20):
-        message(browser.table, {"kind": "sort", "name": "workflow_url"})
+        message(browser, {"kind": "sort", "name": "workflow_url"})
     message(
-        browser.table,
+        browser,
         {"kind": "select", "order": before, "from": 0, "to": 1, "on": True},
     )
     assert browser.value.selected == ()
@@ -616,28 +631,25 @@ def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
     browser = FailurePanel(
         make([{"dlq_id": f"id-{number}"} for number in range(count)]), redactor=REDACT
     )
-    order, ids = browser.table.order, browser.found()["dlq_id"].tolist()
+    order, ids = browser.table["order"], browser.found()["dlq_id"].tolist()
     begin = threading.Barrier(4)
 
     def marks(first):
         begin.wait()
         for place in range(first, count, 2):
             content = {"kind": "select", "from": place, "to": place + 1, "on": True}
-            message(browser.table, content | {"order": order})
+            message(browser, content | {"order": order})
 
     def searches():
         begin.wait()
         for number in range(26):
             text = f"id-{number % 7}" if number % 2 else ""
-            message(
-                browser.search,
-                {"seq": number + 1, "event": "submit", "text": text, "head": ""},
-            )
+            message(browser, {"kind": "search", "text": text})
 
     def sorts():
         begin.wait()
         for _ in range(26):
-            message(browser.table, {"kind": "sort", "name": "workflow_url"})
+            message(browser, {"kind": "sort", "name": "workflow_url"})
 
     threads = [threading.Thread(target=marks, args=(first,)) for first in (0, 1)]
     threads += [threading.Thread(target=searches), threading.Thread(target=sorts)]

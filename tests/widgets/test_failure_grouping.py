@@ -51,49 +51,68 @@ def named(browser):
     return browser.groups().frame["group"].tolist()
 
 
-def tick(browser, group, *, on=True):
-    """What the page sends when a group is ticked."""
-    browser.group_list.receive(
-        {"seq": browser.group_list.seq + 1, "event": "ticked", "value": group, "on": on}
-    )
+def tick(browser, group):
+    """What the page sends when a group is added to the chosen ones."""
+    browser.receive({"kind": "groups", "groups": [*browser.value.groups, group]})
 
 
 def brush(browser, *ends):
     """What the page sends when bars of the trend were chosen."""
-    browser.trend.receive({"seq": browser.trend.seq + 1, "selection": list(ends)})
+    browser.receive({"kind": "range", "ends": list(ends)})
 
 
 def test_a_list_without_groups_says_that_they_are_being_read(many):
     """Until they were read; after an error, the panel shows that instead."""
     browser = FailurePanel(many)
-    assert browser.group_list.remark == "Reading the failures to group them …"
+    assert browser.board["waiting"]
     browser.groups()
     browser._show_groups()
-    assert browser.group_list.remark == ""
+    assert not browser.board["waiting"]
     browser = FailurePanel(many)
     browser._groups_failed(InputError("grouping", got="nothing", expected="something"))
-    assert (browser.group_list.remark, "grouping" in browser.message) == ("", True)
+    assert (browser.board["waiting"], "grouping" in browser.message) == (False, True)
 
 
-def test_groups_are_listed_with_counts_times_and_a_line(browser):
-    """As `group_failures` counts them; the points of a line add up to the count of its group."""
-    rows = browser.group_list.rows
-    assert [row["count"] for row in rows] == [
-        "40 · 10 Mar 00:00 to 11 Mar 15:00", "20 · 10 Mar 00:00 to 10 Mar 19:00",
-        "10 · 10 Mar 00:00 to 10 Mar 09:00", "5 · 10 Mar 00:00 to 10 Mar 04:00",
+def test_groups_are_listed_with_counts_times_and_bars(browser):
+    """As `group_failures` counts them; the bars of a group add up to the count, of states to all."""
+    rows = browser.board["groups"]
+    assert [row["count"] for row in rows] == list(COUNTS)
+    assert [row["id"] for row in rows] == named(browser)
+    assert [(row["first"], row["last"]) for row in rows] == [
+        ("10 Mar", "11 Mar"), ("10 Mar", "10 Mar"), ("10 Mar", "10 Mar"), ("10 Mar", "10 Mar"),
     ]  # fmt: skip
-    assert [sum(row["spark"]) for row in rows] == list(COUNTS)
-    assert [row["colour"] for row in rows] == [0, 1, 2, 3]
-    assert rows[2]["text"] == "no space left on device"
-    assert sum(browser.trend.counts) == sum(COUNTS)
-    assert [sum(part["counts"]) for part in browser.trend.series] == list(COUNTS)
+    assert [sum(row["bars"]) for row in rows] == list(COUNTS)
+    assert {row["state"] for row in rows} == {"ended"}
+    assert rows[2]["title"] == "no space left on device"
+    assert rows[0]["where"] == "a, b"
+    assert sum(browser.trend["counts"]) == sum(COUNTS)
+    assert [part["kind"] for part in browser.trend["series"]] == ["other"]
 
 
-def test_a_group_is_searched_by_its_title(browser):
-    """What is typed is looked for in titles; Enter ticks the first group, which opens it."""
-    browser.group_list.receive({"seq": 1, "event": "enter", "text": "QUOTA"})
-    assert browser.value.groups == (named(browser)[3],)
+def test_a_group_is_searched(browser):
+    """The list has the groups in which a search finds failures, also if other groups are chosen."""
+    groups = named(browser)
+    browser.receive({"kind": "search", "text": "QUOTA"})
+    assert browser.board["hits"] == {groups[3]: 5}
     assert len(browser.found()) == 5
+    tick(browser, groups[0])
+    assert browser.board["hits"] == {groups[3]: 5}
+    assert len(browser.found()) == 0
+    browser.value = FailureView()
+    assert browser.board["hits"] is None
+
+
+def test_a_group_shows_what_its_failures_share(many, seen):
+    """Values that all have, without the workflows that differ; the place in the code; the usual rate."""
+    start = many["failed_at"].max()
+    browser = FailurePanel(many, now=start.to_pydatetime())
+    browser.groups()
+    browser._show_groups()
+    browser.show_failure("d0")
+    assert browser.about["id"] == named(browser)[0]
+    assert "status 500" in browser.about["shares"]
+    assert not {"a", "b"} & {*browser.about["shares"]}
+    assert browser.about["rate"] == "25 in 24 hours, usually 15"
 
 
 def test_a_group_opens_into_its_failures(browser, many):
@@ -101,29 +120,29 @@ def test_a_group_opens_into_its_failures(browser, many):
     groups = named(browser)
     tick(browser, groups[2])
     assert set(browser.found()["response_body"]) == {BODIES[2]}
-    assert [sum(part["counts"]) for part in browser.trend.series] == [10]
+    assert sum(browser.trend["counts"]) == 10
     tick(browser, groups[3])
     assert set(browser.found()["response_body"]) == {BODIES[2], BODIES[3]}
     again = FailurePanel(many, value=eval(browser.value.to_code()))  # noqa: S307 - our own code
     pd.testing.assert_frame_equal(again.found(), browser.found())
-    browser.group_actions.press("All groups")
+    browser.press("All groups")
     assert len(browser.found()) == 75
     assert browser.value.groups == ()
 
 
 def test_a_bar_filters_the_table_by_time(browser):
     """From the start of the first bar to the end of the last; an empty range is all times."""
-    starts, width = browser.trend.starts, browser.trend.width
+    starts, width = browser.trend["starts"], browser.trend["width"]
     brush(browser, starts[2], starts[3] + width - 1)
     times = browser.found()["failed_at"]
     assert times.min() == pd.Timestamp(starts[2], unit="ms", tz="UTC")
     assert times.max() < pd.Timestamp(starts[3] + width, unit="ms", tz="UTC")
-    assert len(times) == sum(browser.trend.counts[2:4])
+    assert len(times) == sum(browser.trend["counts"][2:4])
     view = browser.value
     browser.value = FailureView()
-    assert browser.trend.selection == []
+    assert browser.trend["selection"] == []
     browser.value = view
-    assert browser.trend.selection == [starts[2], starts[3] + width - 1]
+    assert browser.trend["selection"] == [starts[2], starts[3] + width - 1]
     brush(browser)
     assert len(browser.found()) == 75
     assert (browser.value.since, browser.value.until) == (None, None)
@@ -133,11 +152,11 @@ def test_more_like_this_chooses_the_group_and_similar_ones(browser):
     """The group of the failure shown, and the group with a similar message; not the others."""
     groups = named(browser)
     browser.show_failure("d0")
-    browser.group_actions.press("More like this")
+    browser.press("More like this")
     assert set(browser.value.groups) == set(groups[:2])
     assert "1 group" in browser.message
     browser.show_failure("d70")
-    browser.group_actions.press("More like this")
+    browser.press("More like this")
     assert browser.value.groups == (groups[3],)
 
 
@@ -148,14 +167,14 @@ def test_a_merge_and_a_split_write_the_rules_file(browser, many, tmp_path):
     browser._grouping.choose(str(path))
     tick(browser, groups[0])
     tick(browser, groups[2])
-    browser.group_actions.press("Merge groups")
+    browser.press("Merge groups")
     assert path.read_text().startswith(f"merge {groups[2]} into {groups[0]}\n")
     assert browser.value.groups == (groups[0],)
     assert len(browser.found()) == 50
     assert f"Written to {path}" in browser.message
     browser.show_failure("d1")
-    browser.split_by.value = "workflow_url"
-    browser.group_actions.press("Split off this")
+    browser.split_by = "workflow_url"
+    browser.press("Split off this")
     counts = browser.groups().frame["count"].tolist()
     assert counts == [25, 25, 20, 5]
     pd.testing.assert_frame_equal(
@@ -164,7 +183,7 @@ def test_a_merge_and_a_split_write_the_rules_file(browser, many, tmp_path):
     names = {"tk": tk, "failures": many}
     exec(browser._grouping.code(), names)  # noqa: S102 - our own code
     pd.testing.assert_frame_equal(names["groups"].frame, browser.groups().frame)
-    browser.group_actions.press("Undo")
+    browser.press("Undo")
     assert browser.groups().frame["count"].tolist() == [50, 20, 5]
     assert "split" not in path.read_text()
 
@@ -173,11 +192,11 @@ def test_rules_without_a_file_are_code(browser, many):
     """The code that is shown makes the same groups."""
     groups = named(browser)
     browser.value = FailureView(groups=groups[:2])
-    browser.group_actions.press("Merge groups")
+    browser.press("Merge groups")
     names = {"tk": tk, "failures": many}
     exec(browser._grouping.code(), names)  # noqa: S102 - our own code
     assert names["groups"].frame["count"].tolist() == [60, 10, 5]
-    assert "GroupRules" in browser._rules_code.value
+    assert "GroupRules" in browser.rules_code()
 
 
 def test_what_others_wrote_into_the_file_stays(browser, many, tmp_path):
@@ -185,14 +204,12 @@ def test_what_others_wrote_into_the_file_stays(browser, many, tmp_path):
     path = tmp_path / "rules.txt"
     groups = named(browser)
     path.write_text(f'name {groups[0]} "Currency"  # since March\n')
-    browser.rules_file.receive(
-        {"seq": 1, "event": "submit", "text": str(path), "head": ""}
-    )
+    browser.receive({"kind": "rules", "path": str(path)})
     assert browser.groups().frame["title"].iloc[0] == "Currency"
     with path.open("a") as file:
         file.write(f"pin {groups[3]}\n")
     browser.value = FailureView(groups=groups[:2])
-    browser.group_actions.press("Merge groups")
+    browser.press("Merge groups")
     assert browser.groups().frame["group"].tolist() == [groups[3], groups[0], groups[2]]
     assert path.read_text().splitlines()[:3] == [
         f'name {groups[0]} "Currency"  # since March', f"pin {groups[3]}",
@@ -206,21 +223,12 @@ def test_rules_made_before_a_file_was_chosen_are_written_into_it(browser, tmp_pa
     """Nothing is lost by choosing late; a path that cannot be written is said, and can be replaced."""
     groups = named(browser)
     browser.value = FailureView(groups=groups[:2])
-    browser.group_actions.press("Merge groups")
-    browser.rules_file.receive(
-        {
-            "seq": 1,
-            "event": "submit",
-            "text": str(tmp_path / "no" / "rules.txt"),
-            "head": "",
-        }
-    )
+    browser.press("Merge groups")
+    browser.receive({"kind": "rules", "path": str(tmp_path / "no" / "rules.txt")})
     assert "writing rules" in browser.message
     assert len(browser.groups().frame) == 3
     path = tmp_path / "rules.txt"
-    browser.rules_file.receive(
-        {"seq": 2, "event": "submit", "text": str(path), "head": ""}
-    )
+    browser.receive({"kind": "rules", "path": str(path)})
     assert f"merge {groups[1]} into {groups[0]}" in path.read_text()
 
 
@@ -232,14 +240,12 @@ def test_a_file_that_is_no_rules_file_is_refused(browser, many, tmp_path, text):
     path = tmp_path / "notes.txt"
     path.write_text(text)
     before = browser.groups().frame
-    browser.rules_file.receive(
-        {"seq": 1, "event": "submit", "text": str(path), "head": ""}
-    )
+    browser.receive({"kind": "rules", "path": str(path)})
     assert "line 1" in browser.message
     assert path.read_text() == text
     pd.testing.assert_frame_equal(browser.groups().frame, before)
     browser.value = FailureView(groups=named(browser)[:2])
-    browser.group_actions.press("Merge groups")
+    browser.press("Merge groups")
     assert len(browser.groups().frame) == 3
     assert path.read_text() == text
     with pytest.raises(InputError, match="line 1"):
@@ -252,26 +258,26 @@ def test_a_failure_stays_in_sight_when_it_is_split_off(browser):
     tick(browser, first)
     shown = browser.found()["dlq_id"].tolist()
     browser.show_failure(shown[0])
-    browser.split_by.value = "workflow_url"
-    browser.group_actions.press("Split off this")
+    browser.split_by = "workflow_url"
+    browser.press("Split off this")
     assert len(browser.value.groups) == 2
     assert browser.found()["dlq_id"].tolist() == shown
     assert "Split by" in browser._status.value
-    assert "Split by" not in browser._rules_code.value
+    assert "Split by" not in browser.rules_code()
 
 
 def test_nothing_to_merge_split_or_undo_is_said(browser, make):
     """One group cannot be merged, a value that is missing cannot be split by, nothing is undone."""
     tick(browser, named(browser)[0])
-    browser.group_actions.press("Merge groups")
+    browser.press("Merge groups")
     assert "two or more" in browser.message
-    browser.split_by.value = "label"
-    browser.group_actions.press("Split off this")
+    browser.split_by = "label"
+    browser.press("Split off this")
     assert "no value" in browser.message
-    browser.group_actions.press("Undo")
+    browser.press("Undo")
     assert "Nothing to undo" in browser.message
     empty = FailurePanel(make([]))
-    empty.group_actions.press("More like this")
+    empty.press("More like this")
     assert "No failure is shown" in empty.message
     assert len(empty.groups().frame) == 0
 
@@ -282,18 +288,18 @@ def test_a_split_that_would_take_the_whole_group_is_refused(browser, tmp_path):
     browser._grouping.choose(str(path))
     before = browser.groups().frame
     browser.show_failure("d0")
-    browser.split_by.value = "response_status"
+    browser.split_by = "response_status"
     for _ in range(2):
-        browser.group_actions.press("Split off this")
+        browser.press("Split off this")
     assert browser.message == (
         "All 40 failures of this group have this response_status; choose another column."
     )
     assert not path.exists()
     pd.testing.assert_frame_equal(browser.groups().frame, before)
-    browser.split_by.value = "workflow_url"
-    browser.group_actions.press("Split off this")
+    browser.split_by = "workflow_url"
+    browser.press("Split off this")
     assert path.read_text().count("split ") == 1
-    browser.group_actions.press("Split off this")  # all of the new group have it
+    browser.press("Split off this")  # all of the new group have it
     assert (
         browser.message
         == "All 20 failures of this group have this workflow_url; choose another column."
@@ -315,8 +321,8 @@ def test_a_secret_does_not_get_into_a_rule(make, tmp_path):
         make([row | {"dlq_id": "a"}, row | {"dlq_id": "b", "label": "y"}]), rules=path
     )
     browser.show_failure("a")
-    browser.split_by.value = "label"
-    browser.group_actions.press("Split off this")
+    browser.split_by = "label"
+    browser.press("Split off this")
     assert "a secret" in browser.message
     assert not path.exists()
     assert len(browser.groups().frame) == 1
@@ -325,7 +331,7 @@ def test_a_secret_does_not_get_into_a_rule(make, tmp_path):
 def test_a_frame_without_bodies_has_no_groups():
     """Rows can still be searched and sorted."""
     browser = FailurePanel(pd.DataFrame({"dlq_id": ["a"], "label": ["x"]}))
-    assert browser.group_list not in browser.children
+    assert not browser.board["possible"]
     assert len(browser.found()) == 1
     with pytest.raises(InputError):
         FailurePanel(pd.DataFrame({"dlq_id": ["a"]}), rules=7)
@@ -344,4 +350,4 @@ def test_a_burst_is_cut(make):
     browser = FailurePanel(make(rows))
     browser.groups()
     browser._show_groups()
-    assert browser.trend.limit < max(browser.trend.counts) == 50
+    assert browser.trend["limit"] < max(browser.trend["counts"]) == 50

@@ -207,7 +207,10 @@ class Plotted(HasFrame):
     """A result that can be drawn, and that has the rows in the attribute `frame`."""
 
     def plot(
-        self, *, ax: Axes | None = None, theme: Literal["auto", "light", "dark"] = "auto"
+        self,
+        *,
+        ax: Axes | None = None,
+        theme: Literal["auto", "light", "dark"] = "auto",
     ) -> Axes:
         """Draw the result, as described by the class.
 

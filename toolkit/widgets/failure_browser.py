@@ -654,7 +654,7 @@ class FailurePanel(PagePanel):
     def _copy(self, what: str) -> None:
         """Send ids or code to the page for the clipboard: of the selection, or else of what is shown."""
         which = ""
-        if what == "code" and self.value.groups and not self.value.selected:
+        if what == "code" and not self.value.selected:
             number = counted(len(self._order), "failure")
             status = f"Code of {number} copied."
             self.send({"kind": "copy", "text": self.found_code(), "status": status})

@@ -17,7 +17,6 @@ from toolkit.drawing.wording import shorten
 from toolkit.reports.spoken_times import day_and_time
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.header_maps import header_map
-from toolkit.widgets.failure_grouping import FailureGrouping
 from toolkit.widgets.failure_rows import FailureRows
 from toolkit.widgets.group_states import GroupState, group_states, in_order
 from toolkit.widgets.panel import is_missing
@@ -35,6 +34,10 @@ _SAMPLE: Final = 200  # rows whose headers are compared
 _MOST: Final = 8  # shared values that are shown
 _LONGEST: Final = 80
 _VALUES: Final = re.compile(r"<[a-z]+>")
+# "timeout at reports.PageBuffer.grow": the last words name a place in the code
+_AT: Final = re.compile(r"(.+) at ([\w.$/<>:#-]+[.:/]\S+)")
+# packages before the name of an exception
+_PACKAGES: Final = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
 
 
 class GroupFacts:
@@ -51,12 +54,20 @@ class GroupFacts:
         grouping = rows.grouping
         self._codes: NDArray[np.int64] = np.asarray(grouping.codes, dtype=np.int64)
         self._frame = grouping.groups.frame
+        self._titles = self._frame["title"].tolist()
         self._numbers = {
             group: number for number, group in enumerate(self._frame["group"])
         }
         self._states = group_states(rows.times(), self._codes, len(self._frame), end)
         self._places = self._workflows()
-        self._trends = _trends(grouping)
+        trend = grouping.trend
+        # groups without any time are not in the trend
+        none = np.zeros(len(trend.starts), dtype=np.int64)
+        self._counts = dict.fromkeys(self._numbers, none)
+        self._counts |= dict(zip(trend.groups, trend.counts, strict=True))
+        self._trends = {
+            group: _bars(counts, trend.in_gap) for group, counts in self._counts.items()
+        }
 
     def board(self) -> list[dict[str, Any]]:
         """Return the rows of the board: new groups first, then by state and size."""
@@ -71,7 +82,7 @@ class GroupFacts:
                 continue
             state = self._states[number].state
             kind = state if state in ("new", "growing") else "other"
-            sums[kind] = sums.get(kind, 0) + np.asarray(self._trends[group])
+            sums[kind] = sums.get(kind, 0) + self._counts[group]
         order = ("other", "growing", "new")
         return [
             {"kind": kind, "counts": sums[kind].tolist()}
@@ -94,12 +105,14 @@ class GroupFacts:
         row = self._row(number)
         found = self._states[number]
         own = np.flatnonzero(self._codes == number)
-        return {**row, "rate": _rate(found), "shares": list(self._shared(own))}
+        _, place = title_and_place(self._redactor.text(self._titles[number]))
+        shares = [*filter(None, [visible(place)]), *self._shared(own)]
+        return {**row, "rate": _rate(found), "shares": shares}
 
     def _row(self, number: int) -> dict[str, Any]:
         facts = self._frame.iloc[number]
         group = str(facts["group"])
-        title = _VALUES.sub("…", self._redactor.text(str(facts["title"])))
+        title, _ = title_and_place(self._redactor.text(str(facts["title"])))
         return {
             "id": group,
             "state": self._states[number].state,
@@ -177,9 +190,31 @@ class GroupFacts:
                     yield f"{word} {name} = {value}"
 
 
-def _trends(grouping: FailureGrouping) -> dict[str, list[int]]:
-    trend = grouping.trend
-    return dict(zip(trend.groups, trend.counts.tolist(), strict=True))
+def title_and_place(title: str) -> tuple[str, str]:
+    """Split the title of a group from the place in the code that it names, and leave out packages.
+
+    >>> title_and_place("java.lang.OutOfMemoryError: Java heap space at reports.PageBuffer.grow")
+    ('OutOfMemoryError: Java heap space', 'reports.PageBuffer.grow')
+    >>> title_and_place("order <num> is late")
+    ('order … is late', '')
+    """
+    shown = _VALUES.sub("…", _PACKAGES.sub("", title))
+    split = _AT.fullmatch(shown)
+    if split is None:
+        return shown, ""
+    return split[1], split[2]
+
+
+def _bars(counts: NDArray[np.int64], in_gap: NDArray[np.bool_]) -> list[int | None]:
+    """Return the bars of a group; None if failures may be missing there.
+
+    >>> _bars(np.array([3, 0, 0]), np.array([True, True, False]))
+    [3, None, 0]
+    """
+    bars = counts.astype(object)
+    bars[in_gap & (counts == 0)] = None
+    found: list[int | None] = bars.tolist()
+    return found
 
 
 def _rate(found: GroupState) -> str:

@@ -44,9 +44,9 @@ class Markup:
 class PagePanel(PanelBehaviour, anywidget.AnyWidget):
     """A panel that is one widget of JavaScript modules. Subclasses define `_process`.
 
-    `status` and `code` are markup, in which values from data are escaped. The page keeps everything that nobody
-    needs in the kernel, for example positions of scrolling, and sends the rest as messages of one kind each.
-    Messages of one widget arrive in order, so they need no numbers.
+    `status` and `code` are markup, in which values from data are escaped. The page keeps everything that the
+    kernel does not need, for example positions of scrolling, and sends the rest as messages. Messages of one
+    widget arrive in order, so they need no numbers.
     """
 
     title = synced(traitlets.Unicode())

@@ -226,9 +226,10 @@ class _HasMarkup(Protocol):
 class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publishes no types
     """A value that is also a line of code, for example ``tk.FailureFilter(since='…')``, and slow calls.
 
-    Subclasses define a run (`_call`), the values that fit (`_value_type` or `_checked`), and functions that show
-    a value (`_show`) and a result (`_arrived`). If a person changes a control, they call `_changed_to`. With a
-    `key`, the value and the last result are kept. `Panel` consists of controls, `PagePanel` is one module.
+    Subclasses define a run (`_call`), the values that fit (`_value_type` or `_checked`), and functions that
+    show a value (`_show`) and a result (`_arrived`). If a person changes a control, they call `_changed_to`.
+    With a `key`, the value and the last result are kept. `Panel` consists of controls, and `PagePanel` is one
+    module.
     """
 
     value = _Checked(help="The chosen value: frozen, readable, settable, observable.")

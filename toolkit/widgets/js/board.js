@@ -32,7 +32,7 @@ const groupList = (model, choose) => {
       const chosen = model.get("view").groups.includes(group.id);
       const row = element("div", { class: "tk-group", role: "option", "aria-selected": String(chosen), title: group.hint });
       const count = group.hits && group.hits !== group.count ? `${number(group.hits)} of ${number(group.count)}` : number(group.count);
-      const where = [group.where, `last ${group.last}`].filter(Boolean).join(" · ");
+      const where = [group.where, `last ${group.last.replace(" today", "")}`].filter(Boolean).join(" · ");
       row.append(
         chip(group.state),
         element("div", { class: "tk-what" }, element("div", { class: "tk-title" }, group.title), element("div", { class: "tk-sub" }, where)),
@@ -296,10 +296,11 @@ export default {
     const steps = element("div", { class: "tk-steps" }, element("h4", {}, "One of them"), position,
       button("←", () => table.step(-1), { "aria-label": "Previous failure", class: "tk-plain" }),
       button("→", () => table.step(1), { "aria-label": "Next failure", class: "tk-plain" }));
+    const clear = button("Clear selection", () => press("Clear selection"), { class: "tk-plain" });
     const actions = element("div", { class: "tk-buttons" },
       button("Plan a redrive", () => press("Plan a redrive"), { class: "tk-primary" }),
       button("Copy ids", () => press("Copy ids")), button("Select all found", () => press("Select all found")),
-      button("Clear selection", () => press("Clear selection"), { class: "tk-plain" }));
+      clear);
     split.append(groups.el, table.el, element("div", { class: "tk-side" }, about.el, actions, steps, detail));
     const possible = model.get("board").possible;
     el.append(
@@ -313,6 +314,7 @@ export default {
       counts.textContent = view.counts;
       remarks.innerHTML = view.remarks;
       all.hidden = !view.groups.length;
+      clear.hidden = !view.selected;
       groups.draw();
       if (!model.get("board").groups.length) groups.show();
     };
