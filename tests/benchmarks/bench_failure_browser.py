@@ -181,7 +181,6 @@ def theirs(notebook: Notebook) -> list[tuple[str, float]]:
     """What itables takes."""
     table = "document.querySelector('.dt-container')"
     info = "document.querySelector('.dt-info')?.innerText"
-    steps = "document.querySelector('.tk-steps')"
     found = [
         (
             "first paint",

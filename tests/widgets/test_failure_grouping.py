@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import anywidget
+import ipywidgets as widgets
 import pandas as pd
 import pytest
 
@@ -71,6 +73,20 @@ def test_a_list_without_groups_says_that_they_are_being_read(many):
     browser = FailurePanel(many)
     browser._groups_failed(InputError("grouping", got="nothing", expected="something"))
     assert (browser.board["waiting"], "grouping" in browser.message) == (False, True)
+
+
+def test_the_board_is_one_widget_in_layouts_and_links(many):
+    """It is an AnyWidget without children; boxes contain it, `observe` and `link` work on the value."""
+    browser, other = FailurePanel(many), FailurePanel(many)
+    assert isinstance(browser, anywidget.AnyWidget)
+    assert not hasattr(browser, "children")
+    assert widgets.VBox([browser]).children == (browser,)
+    seen = []
+    browser.observe(lambda change: seen.append(change["new"]), "value")
+    widgets.link((browser, "value"), (other, "value"))
+    browser.receive({"kind": "search", "text": "quota"})
+    assert other.value == browser.value == seen[-1] == FailureView(search="quota")
+    assert other.view["search"] == "quota"
 
 
 def test_groups_are_listed_with_counts_times_and_bars(browser):

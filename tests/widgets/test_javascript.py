@@ -13,6 +13,8 @@ from toolkit.widgets.page_panel import kit_module
 
 FOLDER = Path(__file__).parents[2] / "toolkit" / "widgets" / "js"
 TESTS = Path(__file__).parent / "javascript"
+SCRIPTS = Path(__file__).parents[1] / "sdk" / "javascript"
+MODULES = [FOLDER / "kit.js", FOLDER / "board.js"]
 NODE = shutil.which("node")
 
 
@@ -39,6 +41,27 @@ def test_a_panel_is_one_module():
     assert module.count("export default") == 1
     with pytest.raises(ValueError, match=r"kit\.js"):
         kit_module("guard")
+
+
+@pytest.mark.slow
+def test_the_modules_are_linted_and_formatted():
+    """Biome finds nothing to change. `make node_modules` installs it."""
+    biome = SCRIPTS / "node_modules" / ".bin" / "biome"
+    assert biome.exists(), "The linter is missing. Install it with: make node_modules"
+    run = subprocess.run(
+        [
+            biome,
+            "ci",
+            f"--config-path={TESTS / 'biome-settings.json'}",
+            *MODULES,
+            TESTS,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("name", ["kit.js", "board.js"])

@@ -176,6 +176,7 @@ class FailurePanel(PagePanel):
         self.board = {
             "possible": self._grouping.possible,
             "waiting": self._grouping.possible,
+            "failed": False,
             "groups": [],
             "hits": None,
             "columns": self._grouping.columns,
@@ -250,7 +251,7 @@ class FailurePanel(PagePanel):
             self._change(groups=groups)
 
     def _groups_failed(self, error: Exception) -> None:
-        self._update("board", {"waiting": False})
+        self._update("board", {"waiting": False, "failed": True})
         self._failed(error)
 
     def _show_groups(self) -> None:
@@ -268,7 +269,7 @@ class FailurePanel(PagePanel):
             end = self._freshness().end
             self._facts = GroupFacts(self._rows, self._redactor, end, self._rows.zone)
             self._facts_of = groups
-        state = {"waiting": False, "groups": self._facts.board()}
+        state = {"waiting": False, "failed": False, "groups": self._facts.board()}
         self._update("board", state | {"rules": self._grouping.path})
         self._show_code()
 

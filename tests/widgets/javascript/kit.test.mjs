@@ -3,7 +3,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { chosenAfter, listed } from "../../../toolkit/widgets/js/board.js";
-import { barOf, heightsOf, placeAfter, rangeAfter, timeIn, visibleRows } from "../../../toolkit/widgets/js/kit.js";
+import {
+  barOf,
+  heightsOf,
+  placeAfter,
+  rangeAfter,
+  timeIn,
+  visibleRows,
+} from "../../../toolkit/widgets/js/kit.js";
 
 test("only visible rows and a few more are drawn, however many there are", () => {
   assert.deepEqual(visibleRows(0, 448, 56, 26), [0, 26]);
@@ -42,7 +49,10 @@ test("a single failure can be seen next to a burst, gaps and zeros have no heigh
 });
 
 test("times are of the zone, also after clocks change", () => {
-  const zones = [[0, 3_600_000, "CET"], [1_000_000_000, 7_200_000, "CEST"]];
+  const zones = [
+    [0, 3_600_000, "CET"],
+    [1_000_000_000, 7_200_000, "CEST"],
+  ];
   assert.equal(timeIn(zones, 0), "1970-01-01 01:00 CET");
   assert.equal(timeIn(zones, 1_000_000_000), "1970-01-12 15:46 CEST");
 });
@@ -54,7 +64,10 @@ test("a click opens one group, with Ctrl it adds one or takes it away", () => {
 });
 
 test("a search lists the groups that it finds, with their numbers", () => {
-  const groups = [{ id: "a", count: 5 }, { id: "b", count: 2 }];
+  const groups = [
+    { id: "a", count: 5 },
+    { id: "b", count: 2 },
+  ];
   assert.deepEqual(listed(groups, null), groups);
   assert.deepEqual(listed(groups, { b: 1 }), [{ id: "b", count: 2, hits: 1 }]);
 });

@@ -1,10 +1,28 @@
 // The failure panel: groups by state, a trend, a table, what a group shares, and one failure in full.
-import { brush, button, codeBox, copied, element, keepKeys, longList, placeAfter, smallBars, textField } from "./kit.js";
+import {
+  brush,
+  button,
+  codeBox,
+  copied,
+  element,
+  keepKeys,
+  longList,
+  placeAfter,
+  smallBars,
+  textField,
+} from "./kit.js";
 
-const WORDS = { new: "New", "back again": "Back again", growing: "Growing", steady: "Steady", ended: "Ended" };
+const WORDS = {
+  new: "New",
+  "back again": "Back again",
+  growing: "Growing",
+  steady: "Steady",
+  ended: "Ended",
+};
 const KINDS = { new: "new", "back again": "growing", growing: "growing" };
 
-const chip = (state) => element("span", { class: `tk-chip tk-chip-${state.replace(" ", "-")}` }, WORDS[state] ?? state);
+const chip = (state) =>
+  element("span", { class: `tk-chip tk-chip-${state.replace(" ", "-")}` }, WORDS[state] ?? state);
 const number = (count) => count.toLocaleString("en-US");
 
 /** The groups to list: all, or those that the search and the range of times find, with their numbers.
@@ -26,17 +44,36 @@ export const chosenAfter = (chosen, id, several) => {
 const groupList = (model, choose) => {
   let groups = [];
   const list = longList({
-    label: "Groups", role: "listbox", height: () => 56,
+    label: "Groups",
+    role: "listbox",
+    height: () => 56,
     row(at) {
       const group = groups[at];
       const chosen = model.get("view").groups.includes(group.id);
-      const row = element("div", { class: "tk-group", role: "option", "aria-selected": String(chosen), title: group.hint });
-      const count = group.hits && group.hits !== group.count ? `${number(group.hits)} of ${number(group.count)}` : number(group.count);
+      const row = element("div", {
+        class: "tk-group",
+        role: "option",
+        "aria-selected": String(chosen),
+        title: group.hint,
+      });
+      const count =
+        group.hits && group.hits !== group.count
+          ? `${number(group.hits)} of ${number(group.count)}`
+          : number(group.count);
       const where = [group.where, `last ${group.last.replace(" today", "")}`].filter(Boolean).join(" · ");
       row.append(
         chip(group.state),
-        element("div", { class: "tk-what" }, element("div", { class: "tk-title" }, group.title), element("div", { class: "tk-sub" }, where)),
-        smallBars(group.bars, `${group.count} failures from ${group.first} to ${group.last}`, KINDS[group.state] ?? "other"),
+        element(
+          "div",
+          { class: "tk-what" },
+          element("div", { class: "tk-title" }, group.title),
+          element("div", { class: "tk-sub" }, where),
+        ),
+        smallBars(
+          group.bars,
+          `${group.count} failures from ${group.first} to ${group.last}`,
+          KINDS[group.state] ?? "other",
+        ),
         element("b", { class: "tk-n" }, count),
       );
       return row;
@@ -63,15 +100,21 @@ const groupList = (model, choose) => {
   return {
     ...list,
     show() {
-      const { groups: all, waiting, hits } = model.get("board");
+      const { groups: all, waiting, failed, hits } = model.get("board");
       groups = listed(all, hits);
       list.resize(groups.length);
       list.draw();
       if (groups.length) return;
       let text = "No failures: nothing is in the queue, or the frame has no rows.";
       if (waiting) text = "Reading the failures to group them …";
+      else if (failed)
+        text = "The failures could not be grouped; the reason is below. “Failures” has the table.";
       else if (all.length) text = "No group has failures that match. Clear the search, or show all times.";
-      const empty = element("div", { class: `tk-empty${waiting ? " tk-waiting" : ""}`, role: "option", "aria-selected": "false" }, text);
+      const empty = element(
+        "div",
+        { class: `tk-empty${waiting ? " tk-waiting" : ""}`, role: "option", "aria-selected": "false" },
+        text,
+      );
       list.body.replaceChildren(empty);
     },
   };
@@ -85,12 +128,25 @@ const failureTable = (model, send) => {
   let anchor = -1;
   const state = () => model.get("table");
   const list = longList({
-    label: "Failures", role: "grid", height: () => (list.el.clientWidth < 560 ? 48 : 28),
+    label: "Failures",
+    role: "grid",
+    height: () => (list.el.clientWidth < 560 ? 48 : 28),
     row(at) {
       const found = known.get(at);
-      const row = element("div", { role: "row", class: "tk-grid-row", "aria-rowindex": at + 2, "aria-selected": String(Boolean(found?.selected)) });
+      const row = element("div", {
+        role: "row",
+        class: "tk-grid-row",
+        "aria-rowindex": at + 2,
+        "aria-selected": String(Boolean(found?.selected)),
+      });
       if (list.active < 0 && at === state().shown) row.classList.add("tk-active");
-      row.append(element("div", { role: "gridcell", class: "tk-cell tk-mark" }, found ? (found.selected ? "☑" : "☐") : ""));
+      row.append(
+        element(
+          "div",
+          { role: "gridcell", class: "tk-cell tk-mark" },
+          found ? (found.selected ? "☑" : "☐") : "",
+        ),
+      );
       state().columns.forEach(({ name }, column) => {
         const text = found ? found.cells[column] : "…";
         row.append(element("div", { role: "gridcell", class: `tk-cell tk-col-${name}`, title: text }, text));
@@ -122,7 +178,12 @@ const failureTable = (model, send) => {
         const way = ascending ? "ascending" : "descending";
         cell.setAttribute("aria-sort", sorted === name ? way : "none");
         const sign = { ascending: " ▲", descending: " ▼" }[sorted === name ? way : ""] ?? "";
-        cell.append(button(label + sign, () => send({ kind: "sort", name }), { title: `Sort by ${label}`, "data-name": name }));
+        cell.append(
+          button(label + sign, () => send({ kind: "sort", name }), {
+            title: `Sort by ${label}`,
+            "data-name": name,
+          }),
+        );
       } else cell.textContent = label;
       row.append(cell);
     }
@@ -134,7 +195,7 @@ const failureTable = (model, send) => {
 
   const take = ({ version, from, rows }) => {
     if (version !== state().version) return; // the order was replaced meanwhile
-    rows.forEach(([selected, ...cells], at) => known.set(from + at, { selected, cells }));
+    for (const [at, [selected, ...cells]] of rows.entries()) known.set(from + at, { selected, cells });
     waiting = "";
     list.draw();
   };
@@ -174,14 +235,17 @@ const failureTable = (model, send) => {
     } else if (event.key === " " && list.active >= 0) toggle(list.active);
     else if (event.key === "Enter" && !event.shiftKey) activate(list.active);
     else if (event.key === "a" && accelerated) send({ kind: "all", order });
-    else if (event.key === "c" && accelerated && getSelection().isCollapsed) send({ kind: "press", name: "Copy ids" });
+    else if (event.key === "c" && accelerated && getSelection().isCollapsed)
+      send({ kind: "press", name: "Copy ids" });
     else return;
     event.preventDefault();
   });
   return {
     ...list,
     take,
-    step(by) { activate(Math.max(0, Math.min(state().total - 1, state().shown + by))); },
+    step(by) {
+      activate(Math.max(0, Math.min(state().total - 1, state().shown + by)));
+    },
     show() {
       known = new Map();
       waiting = "";
@@ -214,7 +278,14 @@ const aboutGroup = (model) => {
     const all = count === 1 ? "The only failure has" : `All ${number(count)} share`;
     el.replaceChildren(
       element("div", { class: "tk-about-head" }, chip(state), element("h3", {}, title)),
-      element("dl", {}, ...fact("Workflow", where), ...fact("Rate", rate), ...fact("First seen", first), ...fact("Last seen", last)),
+      element(
+        "dl",
+        {},
+        ...fact("Workflow", where),
+        ...fact("Rate", rate),
+        ...fact("First seen", first),
+        ...fact("Last seen", last),
+      ),
       element("h4", {}, all),
       element("div", { class: "tk-tags" }, ...shares.map((text) => element("span", {}, text))),
     );
@@ -226,16 +297,31 @@ const aboutGroup = (model) => {
 const groupRules = (model, send, press) => {
   const columns = element("select", { "aria-label": "Split by" });
   columns.addEventListener("change", () => send({ kind: "split_by", column: columns.value }));
-  const file = textField("Rules file", { hint: "rules.txt: keeps the groups", changed: (path) => send({ kind: "rules", path }) });
-  const el = element("details", { class: "tk-rules" }, element("summary", {}, "Edit groups"),
-    element("div", { class: "tk-buttons" },
-      button("More like this", () => press("More like this")), button("Merge groups", () => press("Merge groups")),
-      columns, button("Split off this", () => press("Split off this")), button("Undo", () => press("Undo")), file.el));
+  const file = textField("Rules file", {
+    hint: "rules.txt: keeps the groups",
+    changed: (path) => send({ kind: "rules", path }),
+  });
+  const el = element(
+    "details",
+    { class: "tk-rules" },
+    element("summary", {}, "Edit groups"),
+    element(
+      "div",
+      { class: "tk-buttons" },
+      button("More like this", () => press("More like this")),
+      button("Merge groups", () => press("Merge groups")),
+      columns,
+      button("Split off this", () => press("Split off this")),
+      button("Undo", () => press("Undo")),
+      file.el,
+    ),
+  );
   return {
     el,
     show() {
       const { columns: names, rules } = model.get("board");
-      if (columns.options.length !== names.length) columns.replaceChildren(...names.map((name) => element("option", {}, name)));
+      if (columns.options.length !== names.length)
+        columns.replaceChildren(...names.map((name) => element("option", {}, name)));
       file.show(rules);
     },
   };
@@ -268,7 +354,10 @@ export default {
     el.setAttribute("aria-label", model.get("title"));
     keepKeys(el);
 
-    search = textField("Search", { hint: "words that are all in it, such as orders/fulfil 500", changed: (text) => send({ kind: "search", text }) });
+    search = textField("Search", {
+      hint: "words that are all in it, such as orders/fulfil 500",
+      changed: (text) => send({ kind: "search", text }),
+    });
     const counts = element("div", { class: "tk-count", role: "status" });
     const remarks = element("div", { class: "tk-remarks" });
     const trend = brush((ends) => send({ kind: "range", ends }));
@@ -283,30 +372,56 @@ export default {
     const position = element("span", { class: "tk-sub" });
     const detail = element("div", { class: "tk-beside" });
     const split = element("div", { class: "tk-split" });
-    const modes = ["Groups", "Failures"].map((name) => button(name, () => choose(name), { "aria-pressed": "false" }));
+    const modes = ["Groups", "Failures"].map((name) =>
+      button(name, () => choose(name), { "aria-pressed": "false" }),
+    );
 
     const choose = (mode) => {
-      modes.forEach((shown) => shown.setAttribute("aria-pressed", String(shown.textContent === mode)));
+      for (const shown of modes) shown.setAttribute("aria-pressed", String(shown.textContent === mode));
       split.dataset.mode = mode;
       groups.el.hidden = mode !== "Groups";
       table.el.hidden = mode !== "Failures";
       (mode === "Groups" ? groups : table).show();
     };
 
-    const steps = element("div", { class: "tk-steps" }, element("h4", {}, "One of them"), position,
+    const steps = element(
+      "div",
+      { class: "tk-steps" },
+      element("h4", {}, "One of them"),
+      position,
       button("←", () => table.step(-1), { "aria-label": "Previous failure", class: "tk-plain" }),
-      button("→", () => table.step(1), { "aria-label": "Next failure", class: "tk-plain" }));
+      button("→", () => table.step(1), { "aria-label": "Next failure", class: "tk-plain" }),
+    );
     const clear = button("Clear selection", () => press("Clear selection"), { class: "tk-plain" });
-    const actions = element("div", { class: "tk-buttons" },
+    const actions = element(
+      "div",
+      { class: "tk-buttons" },
       button("Plan a redrive", () => press("Plan a redrive"), { class: "tk-primary" }),
-      button("Copy ids", () => press("Copy ids")), button("Select all found", () => press("Select all found")),
-      clear);
+      button("Copy ids", () => press("Copy ids")),
+      button("Select all found", () => press("Select all found")),
+      clear,
+    );
     split.append(groups.el, table.el, element("div", { class: "tk-side" }, about.el, actions, steps, detail));
     const possible = model.get("board").possible;
     el.append(
-      element("div", { class: "tk-tool" }, search.el,
-        ...(possible ? [element("div", { class: "tk-seg", role: "group", "aria-label": "Show" }, ...modes)] : []), all, counts),
-      ...(possible ? [trend.el] : []), remarks, split, ...(possible ? [rules.el] : []), status, code.el, plan);
+      element(
+        "div",
+        { class: "tk-tool" },
+        search.el,
+        ...(possible
+          ? [element("div", { class: "tk-seg", role: "group", "aria-label": "Show" }, ...modes)]
+          : []),
+        all,
+        counts,
+      ),
+      ...(possible ? [trend.el] : []),
+      remarks,
+      split,
+      ...(possible ? [rules.el] : []),
+      status,
+      code.el,
+      plan,
+    );
 
     const showView = () => {
       const view = model.get("view");
@@ -331,10 +446,17 @@ export default {
       "change:view": showView,
       "change:table": showTable,
       "change:trend": () => trend.show(model.get("trend")),
-      "change:board": () => { groups.show(); rules.show(); },
-      "change:detail": () => { detail.innerHTML = model.get("detail"); },
+      "change:board": () => {
+        groups.show();
+        rules.show();
+      },
+      "change:detail": () => {
+        detail.innerHTML = model.get("detail");
+      },
       "change:about": about.show,
-      "change:status": () => { status.innerHTML = model.get("status"); },
+      "change:status": () => {
+        status.innerHTML = model.get("status");
+      },
       "change:code": () => code.show(model.get("code")),
       "change:plan": () => showPlan(model, plan),
       "msg:custom": async (content) => {
@@ -342,13 +464,13 @@ export default {
         else send({ kind: "copied", status: content.status, done: await copied(el, content.text) });
       },
     };
-    Object.entries(handlers).forEach(([event, handler]) => model.on(event, handler));
+    for (const [event, handler] of Object.entries(handlers)) model.on(event, handler);
     choose(possible ? "Groups" : "Failures");
-    ["view", "table", "trend", "board", "detail", "about", "status", "code", "plan"].forEach((name) => handlers[`change:${name}`]());
+    for (const [event, handler] of Object.entries(handlers)) if (event.startsWith("change:")) handler();
     return () => {
       groups.stop();
       table.stop();
-      Object.entries(handlers).forEach(([event, handler]) => model.off(event, handler));
+      for (const [event, handler] of Object.entries(handlers)) model.off(event, handler);
     };
   },
 };

@@ -30,7 +30,12 @@ export const visibleRows = (top, height, row, total, spare = 12) => {
  * @param {number} page places per page */
 export const placeAfter = (key, at, count, page) => {
   const moves = {
-    ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: count - 1,
+    ArrowDown: at + 1,
+    ArrowUp: at - 1,
+    PageDown: at + page,
+    PageUp: at - page,
+    Home: 0,
+    End: count - 1,
   };
   return key in moves ? Math.max(0, Math.min(count - 1, moves[key])) : null;
 };
@@ -38,7 +43,11 @@ export const placeAfter = (key, at, count, page) => {
 /** The bar that contains a time. Days can have 23 or 25 hours, so the starts are searched.
  * @param {number[]} starts
  * @param {number} ms */
-export const barOf = (starts, ms) => Math.max(0, starts.findLastIndex((start) => start <= ms));
+export const barOf = (starts, ms) =>
+  Math.max(
+    0,
+    starts.findLastIndex((start) => start <= ms),
+  );
 
 /** The range of bars after one end was moved; the other end follows if it is passed.
  * @param {[number, number]} range first and last bar, both included
@@ -65,15 +74,19 @@ export const element = (name, attributes = {}, ...parts) => {
   return made;
 };
 
-const drawn = (name, attributes = {}, ...parts) => { // of an SVG
+const drawn = (name, attributes = {}, ...parts) => {
+  // of an SVG
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...parts);
   return made;
 };
 
-let made = 0;
-export const uniqueId = () => `tk-${Date.now().toString(36)}-${(made += 1)}`;
+let ids = 0;
+export const uniqueId = () => {
+  ids += 1;
+  return `tk-${Date.now().toString(36)}-${ids}`;
+};
 
 export const button = (name, pressed, attributes = {}) => {
   const shown = element("button", { type: "button", ...attributes }, name);
@@ -88,16 +101,18 @@ const passes = (event) => {
   if (event.key === "Enter") return event.shiftKey || event.altKey || accelerated;
   return /^F\d+$/.test(event.key) || (accelerated && ["s", "C", "P"].includes(event.key));
 };
-export const keepKeys = (root) => root.addEventListener("keydown", (event) => {
-  if (!passes(event)) event.stopPropagation();
-});
+export const keepKeys = (root) =>
+  root.addEventListener("keydown", (event) => {
+    if (!passes(event)) event.stopPropagation();
+  });
 
 /** Put a text into the clipboard. Returns false if the page may not do that. */
 export const copied = async (root, text) => {
   try {
     await navigator.clipboard.writeText(text);
     return true;
-  } catch { // a page without HTTPS has no clipboard API: use the older command
+  } catch {
+    // a page without HTTPS has no clipboard API: use the older command
     const focused = document.activeElement;
     const field = element("textarea", { "aria-hidden": "true", class: "tk-copied" });
     field.value = text;
@@ -113,7 +128,13 @@ export const copied = async (root, text) => {
 /** A field with a label, and a function that is called with the text on Enter and when the field is left. */
 export const textField = (label, { hint = "", changed }) => {
   const id = uniqueId();
-  const input = element("input", { id, type: "text", placeholder: hint, autocomplete: "off", spellcheck: "false" });
+  const input = element("input", {
+    id,
+    type: "text",
+    placeholder: hint,
+    autocomplete: "off",
+    spellcheck: "false",
+  });
   let known = "";
   const commit = () => {
     if (input.value === known) return;
@@ -138,7 +159,10 @@ export const textField = (label, { hint = "", changed }) => {
 /** Small bars of a row; those from `hot` on have the color of the state. */
 export const smallBars = (counts, label, kind) => {
   const svg = drawn("svg", {
-    viewBox: `0 0 ${Math.max(counts.length, 1)} 22`, preserveAspectRatio: "none", class: `tk-bars tk-is-${kind}`, "aria-hidden": "true",
+    viewBox: `0 0 ${Math.max(counts.length, 1)} 22`,
+    preserveAspectRatio: "none",
+    class: `tk-bars tk-is-${kind}`,
+    "aria-hidden": "true",
   });
   heightsOf(counts, 21).forEach((height, x) => {
     if (height) svg.append(drawn("rect", { x: x + 0.1, y: 22 - height, width: 0.8, height }));
@@ -150,16 +174,33 @@ export const smallBars = (counts, label, kind) => {
 /** The code that gives the same result, with a button that copies it. */
 export const codeBox = (pressed) => {
   const text = element("div", { class: "tk-code-text" });
-  const el = element("div", { class: "tk-codebox", role: "group", "aria-label": "Code" }, text, button("Copy", pressed, {
-    "aria-label": "Copy code", class: "tk-plain",
-  }));
-  return { el, show: (markup) => { text.innerHTML = markup; } };
+  const el = element(
+    "div",
+    { class: "tk-codebox", role: "group", "aria-label": "Code" },
+    text,
+    button("Copy", pressed, {
+      "aria-label": "Copy code",
+      class: "tk-plain",
+    }),
+  );
+  return {
+    el,
+    show: (markup) => {
+      text.innerHTML = markup;
+    },
+  };
 };
 
 /** A list of rows of equal height, of which only the visible ones are in the page.
  * @param {{label: string, role: string, height: () => number, row: (at: number) => HTMLElement, needed?: (from: number, to: number) => void}} options */
 export const longList = ({ label, role, height, row, needed = () => {} }) => {
-  const el = element("div", { class: "tk-list", role, tabindex: "0", "aria-multiselectable": "true", "aria-label": label });
+  const el = element("div", {
+    class: "tk-list",
+    role,
+    tabindex: "0",
+    "aria-multiselectable": "true",
+    "aria-label": label,
+  });
   const body = element("div", { class: "tk-list-body", role: "presentation" });
   el.append(body);
   const id = uniqueId();
@@ -195,9 +236,16 @@ export const longList = ({ label, role, height, row, needed = () => {} }) => {
     body,
     draw,
     at: (event) => Number(event.target.closest("[data-at]")?.dataset.at ?? -1),
-    get active() { return active; },
-    get page() { return Math.max(1, Math.floor(el.clientHeight / height()) - 1); },
-    resize(count) { total = count; active = Math.min(active, count - 1); },
+    get active() {
+      return active;
+    },
+    get page() {
+      return Math.max(1, Math.floor(el.clientHeight / height()) - 1);
+    },
+    resize(count) {
+      total = count;
+      active = Math.min(active, count - 1);
+    },
     activate(at, head = 0) {
       active = at;
       const top = at * height();
@@ -206,8 +254,14 @@ export const longList = ({ label, role, height, row, needed = () => {} }) => {
       else if (top + height() > el.scrollTop + seen) el.scrollTop = top + height() - seen;
       draw();
     },
-    restart() { active = -1; el.scrollTop = 0; },
-    stop() { sized.disconnect(); cancelAnimationFrame(frame); },
+    restart() {
+      active = -1;
+      el.scrollTop = 0;
+    },
+    stop() {
+      sized.disconnect();
+      cancelAnimationFrame(frame);
+    },
   };
 };
 
@@ -216,7 +270,11 @@ const BRUSH = 44; // pixels of the highest bar
 /** A histogram over time with a range on it: dragged with the pointer, or moved with two handles by keys.
  * `changed` gets [] for all times, or the first and the last millisecond. */
 export const brush = (changed) => {
-  const el = element("div", { class: "tk-brush", role: "group", "aria-label": "Time range on the histogram" });
+  const el = element("div", {
+    class: "tk-brush",
+    role: "group",
+    "aria-label": "Time range on the histogram",
+  });
   const svg = drawn("svg", { preserveAspectRatio: "none", role: "img" });
   const field = element("div", { class: "tk-brush-field" }, svg);
   const caption = element("div", { class: "tk-note" });
@@ -229,7 +287,12 @@ export const brush = (changed) => {
   const time = (ms) => timeIn(state.zones, ms);
   const clamp = (bar) => Math.max(0, Math.min(bars() - 1, bar));
   const handles = ["from", "until"].map((name, end) => {
-    const handle = element("div", { class: "tk-handle", tabindex: 0, role: "slider", "aria-label": `Time range ${name}` });
+    const handle = element("div", {
+      class: "tk-handle",
+      tabindex: 0,
+      role: "slider",
+      "aria-label": `Time range ${name}`,
+    });
     handle.addEventListener("keydown", (event) => key(event, end));
     field.append(handle);
     return handle;
@@ -251,9 +314,13 @@ export const brush = (changed) => {
     const total = counts.reduce((sum, count) => sum + count, 0);
     svg.setAttribute("aria-label", `${total} failures from ${time(starts[0])} to ${time(endOf(bars() - 1))}`);
     const [first, last] = range ?? [0, counts.length - 1];
-    if (range) svg.append(drawn("rect", { x: first, y: 0, width: last - first + 1, height: BRUSH, class: "tk-range" }));
-    field.querySelectorAll(".tk-gap").forEach((area) => area.remove());
-    gaps.forEach((inGap, bar) => { // a stretched SVG distorts hatching
+    if (range)
+      svg.append(
+        drawn("rect", { x: first, y: 0, width: last - first + 1, height: BRUSH, class: "tk-range" }),
+      );
+    for (const area of field.querySelectorAll(".tk-gap")) area.remove();
+    gaps.forEach((inGap, bar) => {
+      // a stretched SVG distorts hatching
       const place = `left: ${(bar / counts.length) * 100}%; width: ${100 / counts.length}%`;
       if (inGap) field.append(element("div", { class: "tk-gap", style: place }));
     });
@@ -264,7 +331,10 @@ export const brush = (changed) => {
       for (const { kind, counts: own } of state.series) {
         const height = own[bar] && (own[bar] / count) * heights[bar];
         y -= height;
-        if (height) svg.append(drawn("rect", { x: bar + 0.04, y, width: 0.92, height, class: `tk-bar tk-is-${kind}${outside}` }));
+        if (height)
+          svg.append(
+            drawn("rect", { x: bar + 0.04, y, width: 0.92, height, class: `tk-bar tk-is-${kind}${outside}` }),
+          );
       }
       if (count > limit) svg.append(drawn("rect", { x: bar, y: 0, width: 1, height: 3, class: "tk-cut" }));
     });
@@ -283,7 +353,10 @@ export const brush = (changed) => {
       handle.setAttribute("aria-valuemin", 0);
       handle.setAttribute("aria-valuemax", counts.length - 1);
       handle.setAttribute("aria-valuenow", bar);
-      handle.setAttribute("aria-valuetext", time((end ? until : from) || (end ? endOf(last) : starts[first])));
+      handle.setAttribute(
+        "aria-valuetext",
+        time((end ? until : from) || (end ? endOf(last) : starts[first])),
+      );
     });
   };
 
@@ -297,7 +370,14 @@ export const brush = (changed) => {
     if (!bars()) return;
     const step = Math.max(1, Math.round(bars() / 10));
     const moves = {
-      ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -step, PageUp: step, Home: -bars(), End: bars(),
+      ArrowLeft: -1,
+      ArrowDown: -1,
+      ArrowRight: 1,
+      ArrowUp: 1,
+      PageDown: -step,
+      PageUp: step,
+      Home: -bars(),
+      End: bars(),
     };
     if (event.key in moves) {
       const now = range ?? [0, bars() - 1];
