@@ -717,7 +717,9 @@ class FailurePanel(PagePanel):
         code = self.selection_code() if self.value.selected else self.found_code()
         self._code.value = code_markup(self._redactor.code(code))
 
-    def _repr_mimebundle_(self, **options: object) -> dict[str, Any]:
+    def _repr_mimebundle_(  # type: ignore[override] # a dict is as good for IPython
+        self, **options: object
+    ) -> dict[str, Any]:
         """Return the widget, and for pages without widgets the groups and the first rows."""
         bundle = super()._repr_mimebundle_(**options)
         if self._grouping.ready and self._facts is not None:

@@ -244,7 +244,11 @@ const failureTable = (model, send) => {
     ...list,
     take,
     step(by) {
-      activate(Math.max(0, Math.min(state().total - 1, state().shown + by)));
+      const { shown, total } = state();
+      const at = Math.max(0, Math.min(total - 1, shown + by));
+      // the hidden table has not drawn the present order
+      if (el.hidden) send({ kind: "active", order: state().order, position: at });
+      else activate(at);
     },
     show() {
       known = new Map();
