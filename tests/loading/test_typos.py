@@ -195,10 +195,10 @@ def test_a_search_that_finds_nothing_names_the_nearest_names():
     for search, expected in says.items():
         browser.value = tk.FailureView(search=search)
         assert browser.found().empty
-        assert expected in html.unescape(browser._counted.value)
+        assert expected in html.unescape(browser.view["remarks"])
     browser.value = tk.FailureView(search="fulfil 429")
     assert browser.found().empty
-    assert "No failure has" not in browser._counted.value
+    assert "No failure has" not in browser.view["remarks"]
 
 
 def test_panels_of_frames_name_the_nearest_values():

@@ -54,8 +54,8 @@ def named(browser):
 
 
 def tick(browser, group):
-    """What the page sends when a group is added to the chosen ones."""
-    browser.receive({"kind": "groups", "groups": [*browser.value.groups, group]})
+    """What the page sends when a group is added to the chosen ones, or taken away."""
+    browser.receive({"kind": "toggle", "group": group})
 
 
 def brush(browser, *ends):
@@ -141,6 +141,8 @@ def test_a_group_opens_into_its_failures(browser, many):
     assert set(browser.found()["response_body"]) == {BODIES[2], BODIES[3]}
     again = FailurePanel(many, value=eval(browser.value.to_code()))  # noqa: S307 - our own code
     pd.testing.assert_frame_equal(again.found(), browser.found())
+    tick(browser, groups[2])
+    assert browser.value.groups == (groups[3],)
     browser.press("All groups")
     assert len(browser.found()) == 75
     assert browser.value.groups == ()

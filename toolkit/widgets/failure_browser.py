@@ -570,6 +570,10 @@ class FailurePanel(PagePanel):
                 self._change(search=text)
             case {"kind": "groups", "groups": groups} if is_texts(groups):
                 self._change(groups=groups)
+            case {"kind": "toggle", "group": str(group)}:
+                known = self.value.groups
+                others = [name for name in known if name != group]
+                self._change(groups=others if group in known else [*known, group])
             case {"kind": "range", "ends": []}:
                 self._change(since=None, until=None)
             case {"kind": "range", "ends": [since, until]} if is_count(

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { chosenAfter, listed } from "../../../toolkit/widgets/js/board.js";
+import { listed } from "../../../toolkit/widgets/js/board.js";
 import {
   barOf,
   heightsOf,
@@ -55,12 +55,6 @@ test("times are of the zone, also after clocks change", () => {
   ];
   assert.equal(timeIn(zones, 0), "1970-01-01 01:00 CET");
   assert.equal(timeIn(zones, 1_000_000_000), "1970-01-12 15:46 CEST");
-});
-
-test("a click opens one group, with Ctrl it adds one or takes it away", () => {
-  assert.deepEqual(chosenAfter(["a", "b"], "c", false), ["c"]);
-  assert.deepEqual(chosenAfter(["a"], "b", true), ["a", "b"]);
-  assert.deepEqual(chosenAfter(["a", "b"], "a", true), ["b"]);
 });
 
 test("a search lists the groups that it finds, with their numbers", () => {

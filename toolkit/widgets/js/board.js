@@ -31,17 +31,8 @@ const number = (count) => count.toLocaleString("en-US");
 export const listed = (groups, hits) =>
   hits ? groups.filter(({ id }) => hits[id]).map((group) => ({ ...group, hits: hits[group.id] })) : groups;
 
-/** The chosen groups after a click: this one alone, or with Ctrl added to the others, or taken from them.
- * @param {string[]} chosen
- * @param {string} id
- * @param {boolean} several */
-export const chosenAfter = (chosen, id, several) => {
-  if (!several) return [id];
-  return chosen.includes(id) ? chosen.filter((other) => other !== id) : [...chosen, id];
-};
-
 /** The list of groups: arrow keys move, Enter opens, Space adds or removes, Escape shows all. */
-const groupList = (model, choose) => {
+const groupList = (model, send) => {
   let groups = [];
   const list = longList({
     label: "Groups",
@@ -82,7 +73,9 @@ const groupList = (model, choose) => {
   list.el.classList.add("tk-groups");
   const open = (at, several) => {
     list.activate(at);
-    choose(chosenAfter(model.get("view").groups, groups[at].id, several));
+    // the kernel adds to the groups that it knows, so that quick clicks do not depend on its answers
+    const { id } = groups[at];
+    send(several ? { kind: "toggle", group: id } : { kind: "groups", groups: [id] });
   };
   list.el.addEventListener("click", (event) => {
     const at = list.at(event);
@@ -93,7 +86,7 @@ const groupList = (model, choose) => {
     if (place !== null) list.activate(place);
     else if (event.key === "Enter" && !event.shiftKey && list.active >= 0) open(list.active, false);
     else if (event.key === " " && list.active >= 0) open(list.active, true);
-    else if (event.key === "Escape") choose([]);
+    else if (event.key === "Escape") send({ kind: "groups", groups: [] });
     else return;
     event.preventDefault();
   });
@@ -365,7 +358,7 @@ export default {
     const counts = element("div", { class: "tk-count", role: "status" });
     const remarks = element("div", { class: "tk-remarks" });
     const trend = brush((ends) => send({ kind: "range", ends }));
-    const groups = groupList(model, (chosen) => send({ kind: "groups", groups: chosen }));
+    const groups = groupList(model, send);
     const table = failureTable(model, send);
     const about = aboutGroup(model);
     const rules = groupRules(model, send, press);
