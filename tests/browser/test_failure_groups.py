@@ -49,6 +49,11 @@ def groups(notebook, cell):
     )
 
 
+def edit_groups(shown):
+    """Unfold the buttons that change groups, if they are folded."""
+    shown.locator(".tk-rules").evaluate("(details) => { details.open = true; }")
+
+
 @pytest.mark.tour
 def test_a_group_and_a_bar_filter_the_table(notebook):
     """By mouse: a click opens a group, a click on a bar chooses its time, the same click all times again."""
@@ -202,7 +207,7 @@ def test_a_plot_is_as_dark_as_the_notebook(notebook):
 def test_more_like_this(notebook):
     """The button shows the group of the failure that is shown."""
     shown = notebook.panel(MOUSE)
-    shown.get_by_text("Edit groups").click()
+    edit_groups(shown)
     shown.get_by_role("button", name="More like this").click()
     notebook.until("len(mouse.value.groups) >= 1")
     assert notebook.evaluate(
@@ -221,6 +226,7 @@ def test_keys_stay_in_the_groups(notebook):
 
 def test_axe_finds_nothing(notebook):
     """In the panels, with groups chosen and a problem shown, wide and narrow; nothing is in the console."""
+    edit_groups(notebook.panel(MOUSE))
     notebook.panel(MOUSE).get_by_role("button", name="Undo").click()
     notebook.until("'Nothing to undo' in mouse.message")
     assert notebook.wrong() == []

@@ -303,7 +303,7 @@ class FailurePanel(PagePanel):
             self.about = {}
             return
         shown = (facts, facts.group_of(active))
-        # what a group shares is compared once, not for each of the failures that are looked at
+        # shared values are compared once per group, not for each failure that is looked at
         if not self.about or self._about_of != shown:
             self._about_of, self.about = shown, facts.about(shown[1])
 
@@ -657,7 +657,7 @@ class FailurePanel(PagePanel):
         return value
 
     def _copy(self, what: str) -> None:
-        """Send ids or code to the page for the clipboard: of the selection, or else of what is shown."""
+        """Send ids or code to the page for the clipboard: of the selection, or else of the shown rows."""
         which = ""
         if what == "code" and not self.value.selected:
             number = counted(len(self._order), "failure")

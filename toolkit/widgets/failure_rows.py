@@ -263,7 +263,7 @@ class FailureRows:
 
     @property
     def address(self) -> str:
-        """Return the column of addresses: workflows, or for plain messages what was called."""
+        """Return the column of addresses: workflows, or destinations of plain messages."""
         return self._address
 
     def short_address(self, text: str) -> str:

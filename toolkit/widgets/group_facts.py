@@ -30,6 +30,7 @@ _SHARED: Final = {
     "failure_function_state": "failure function {}",
 }
 _HEADERS: Final = {"headers": "header", "response_headers": "response header"}
+_COMMON: Final = frozenset({"date", "content-length"})  # headers that tell nothing
 _SAMPLE: Final = 200  # rows whose headers are compared
 _MOST: Final = 8  # shared values that are shown
 _LONGEST: Final = 80
@@ -186,7 +187,8 @@ class GroupFacts:
             shared = _common_headers(frame[column].iloc[_some(own)])
             usual = _common_headers(frame[column].iloc[_some(others)])
             for name, value in shared - usual:
-                if self._redactor.displayed_header(name, value) == value:
+                shown = self._redactor.displayed_header(name, value)
+                if shown == value and name.lower() not in _COMMON:
                     yield f"{word} {name} = {value}"
 
 

@@ -332,7 +332,11 @@ const showPlan = async (model, place) => {
   try {
     const child = await model.widget_manager.get_model(id);
     const view = await model.widget_manager.create_view(child);
-    place.replaceChildren(view.el);
+    place.replaceChildren();
+    // ipywidgets adds classes once a view is attached, which Lumino has to do
+    const { luminoWidget } = view;
+    if (luminoWidget?.constructor.attach) luminoWidget.constructor.attach(luminoWidget, place);
+    else place.append(view.el);
   } catch {
     place.textContent = "The plan is in panel.redrive: show it in a cell of its own.";
   }
