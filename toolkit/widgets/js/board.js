@@ -396,13 +396,13 @@ export default {
     const clear = button("Clear selection", () => press("Clear selection"), { class: "tk-plain" });
     const actions = element(
       "div",
-      { class: "tk-buttons" },
+      { class: "tk-buttons tk-actions-bar" },
       button("Plan a redrive", () => press("Plan a redrive"), { class: "tk-primary" }),
       button("Copy ids", () => press("Copy ids")),
       button("Select all found", () => press("Select all found")),
       clear,
     );
-    split.append(groups.el, table.el, element("div", { class: "tk-side" }, about.el, actions, steps, detail));
+    split.append(groups.el, table.el, element("div", { class: "tk-side" }, about.el, steps, detail));
     const possible = model.get("board").possible;
     el.append(
       element(
@@ -418,6 +418,7 @@ export default {
       ...(possible ? [trend.el] : []),
       remarks,
       split,
+      actions,
       ...(possible ? [rules.el] : []),
       status,
       code.el,
@@ -430,7 +431,6 @@ export default {
       counts.textContent = view.counts;
       remarks.innerHTML = view.remarks;
       all.hidden = !view.groups.length;
-      clear.hidden = !view.selected;
       groups.draw();
       if (!model.get("board").groups.length) groups.show();
     };
