@@ -20,21 +20,19 @@ import secrets
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
 from typing import Any, Final
 
 import msgspec
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 
-from toolkit.base.errors import InputError, SettingsError, SnapshotError
+from toolkit.base.errors import InputError, SettingsError
 from toolkit.base.times import Time, parse_time
 from toolkit.base.visible_text import visible
 from toolkit.snapshots.data_files import (
@@ -47,87 +45,22 @@ from toolkit.snapshots.data_files import (
 from toolkit.snapshots.manifest import Kind, ListedFile, Manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.reading import consistent, stored_receipt
+from toolkit.snapshots.row_groups import (
+    FORMAT,
+    RowGroup,
+    bounds_of,
+    overlaps,
+    read_partition,
+    times_of,
+)
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.workers import check_access, check_versions
 from toolkit.tables.frames import plain_frame
 from toolkit.tables.receipt import Receipt, facts_html
-from toolkit.tables.schemas import FAILED_AT, TIME, UNFIT
+from toolkit.tables.schemas import FAILED_AT, UNFIT
 
-_FORMAT: Final = ds.ParquetFileFormat(
-    default_fragment_scan_options=ds.ParquetFragmentScanOptions(
-        page_checksum_verification=True
-    )
-)
 _SCHEMES: Final = {"gcs": "gs"}
 """Schemes of addresses, if pyarrow has another name for the file system."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowGroup:
-    """A unit of work: one row group of one file, which any process can read without the others.
-
-    Attributes
-    ----------
-    path : str
-        The file, as in `Snapshot.files`.
-    number : int
-        Position of the row group in the file, from 0.
-    rows : int
-    bytes : int
-        Size of all columns before compression.
-    earliest, latest : datetime or None
-        First and last time of failure, in UTC. None for vectors, and if no row has a time.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> from toolkit import open_snapshot, write_snapshot
-    >>> with TemporaryDirectory() as folder:
-    ...     write_snapshot(pd.DataFrame({"label": ["billing", "shop"]}), folder)
-    ...     tables = [unit.read() for unit in open_snapshot(folder).units()]
-    >>> tables[0].to_pydict()
-    {'label': ['billing', 'shop']}
-    """
-
-    path: str
-    number: int
-    rows: int
-    bytes: int
-    earliest: datetime | None = None
-    latest: datetime | None = None
-    _address: str = field(repr=False)
-    _filesystem: FileSystem = field(repr=False)
-    _schema: pa.Schema = field(repr=False)
-
-    def __dask_tokenize__(self) -> tuple[str, int, str]:
-        """Return the identity of the rows: a file never changes, and no name is used twice."""
-        return self.path, self.number, str(self._schema)
-
-    def check(self) -> None:
-        """Read the end of the file. Raise an error if this process cannot read it."""
-        with self._filesystem.open_input_file(self._address) as file:
-            pq.read_metadata(file)
-
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows as an Arrow table, with all columns or some.
-
-        Raise SnapshotError if a later sync has replaced the file.
-        """
-        fragment = _FORMAT.make_fragment(
-            self._address, filesystem=self._filesystem, row_groups=[self.number]
-        )
-        names = self._schema.names
-        if columns is not None:
-            names = list(columns)
-        try:
-            return fragment.to_table(schema=self._schema, columns=names)
-        except FileNotFoundError:
-            raise SnapshotError(
-                f"reading {self.path}",
-                got="no file",
-                expected="the files of the snapshot as it was opened",
-                next_step="A sync has replaced them: call open_snapshot again.",
-            ) from None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -231,7 +164,7 @@ class Snapshot:
             Their rows are all rows of the snapshot, each once, if no time is given.
         """
         first, last = self._span(since, until)
-        return [unit for unit in self._units() if _overlaps(unit, first, last)]
+        return [unit for unit in self._units() if overlaps(unit, first, last)]
 
     def to_arrow(self) -> ds.Dataset:
         """Return the rows as a dataset. Columns and rows are read on demand, in batches.
@@ -243,14 +176,14 @@ class Snapshot:
             groups with such a time.
         """
         fragments = [
-            _FORMAT.make_fragment(
+            FORMAT.make_fragment(
                 file.address,
                 filesystem=self._filesystem,
-                partition_expression=_bounds(file.metadata),
+                partition_expression=bounds_of(file.metadata),
             )
             for file in self._files
         ]
-        return ds.FileSystemDataset(fragments, self.schema, _FORMAT, self._filesystem)
+        return ds.FileSystemDataset(fragments, self.schema, FORMAT, self._filesystem)
 
     def to_duckdb(self, connection: Any = None) -> Any:
         """Return the rows as a DuckDB relation. Columns and filters of a query are pushed into the files.
@@ -314,7 +247,7 @@ class Snapshot:
         check_versions()
         check_access(units[0].check, str(self.path))
         return dask.from_map(
-            _read_partition,
+            read_partition,
             units,
             meta=empty,
             first=first,
@@ -371,7 +304,7 @@ class Snapshot:
             column = names.index(FAILED_AT) if FAILED_AT in names else None
             for number in range(file.metadata.num_row_groups):
                 group = file.metadata.row_group(number)
-                earliest, latest = _times(group, column)
+                earliest, latest = times_of(group, column)
                 yield RowGroup(
                     path=file.path,
                     number=number,
@@ -478,76 +411,6 @@ def facts_of_relation(relation: Any) -> dict[str, Any]:
         return {}
     facts = json.loads(rows[0][0])
     return facts if isinstance(facts, dict) else {}
-
-
-def _read_partition(
-    unit: RowGroup,
-    columns: Sequence[str] | None = None,
-    *,
-    first: datetime | None = None,
-    last: datetime | None = None,
-) -> pd.DataFrame:
-    """Return the rows of a unit as a partition. Dask passes the columns that it needs."""
-    names = None
-    if columns is not None:
-        names = [*columns]
-        if (first or last) and FAILED_AT not in names:
-            names.append(FAILED_AT)
-    table = unit.read(names)
-    if first is not None:
-        times = table[FAILED_AT]
-        table = table.filter(pc.greater_equal(times, pa.scalar(first, times.type)))
-    if last is not None:
-        times = table[FAILED_AT]
-        table = table.filter(pc.less_equal(times, pa.scalar(last, times.type)))
-    if columns is not None:
-        table = table.select([*columns])
-    return plain_frame(table)
-
-
-def _overlaps(unit: RowGroup, first: datetime | None, last: datetime | None) -> bool:
-    if first is not None and unit.latest is not None and unit.latest < first:
-        return False
-    return not (last is not None and unit.earliest is not None and unit.earliest > last)
-
-
-def _times(
-    group: pq.RowGroupMetaData, column: int | None
-) -> tuple[datetime | None, datetime | None]:
-    """Return the first and last time of failure in a row group, by the statistics."""
-    if column is None:
-        return None, None
-    statistics = group.column(column).statistics
-    if statistics is None or not statistics.has_min_max:
-        return None, None
-    return statistics.min, statistics.max
-
-
-def _bounds(metadata: pq.FileMetaData) -> pc.Expression | None:
-    """Return the times of all rows in a file as an expression, so that a query can leave the file closed.
-
-    None if a row has no time, or if the statistics do not tell.
-    """
-    names = metadata.schema.to_arrow_schema().names
-    if FAILED_AT not in names:
-        return None
-    column = names.index(FAILED_AT)
-    spans = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        earliest, latest = _times(group, column)
-        if earliest is None or latest is None:
-            return None
-        if group.column(column).statistics.null_count != 0:
-            return None
-        spans.append((earliest, latest))
-    if not spans:
-        return None
-    first, last = (
-        pa.scalar(time, TIME)
-        for time in (min(span[0] for span in spans), max(span[1] for span in spans))
-    )
-    return (pc.field(FAILED_AT) >= first) & (pc.field(FAILED_AT) <= last)
 
 
 def _needed(module: str, doing: str) -> Any:
