@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import hashlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -51,6 +52,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="30,000 entries")
     chosen = parser.parse_args()
+    # ends the processes of the cluster, too, if this process is told to end
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if chosen.quick:
         chosen.entries = 30_000
     _count_bytes()
