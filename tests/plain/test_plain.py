@@ -50,7 +50,7 @@ DENSITY = {
     "toolkit/vectors": 0.30,
     "toolkit/base": 0.23,
     "toolkit/cli": 0.19,
-    "toolkit/service": 0.21,
+    "toolkit/service": 0.20,
     "toolkit/drawing": 0.22,
     "toolkit/filters": 0.25,
     "toolkit/fixes": 0.22,

@@ -414,20 +414,25 @@ def _checked_arguments(message: object, place: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise wrong(place, message, "a mapping with the arguments of publish")
     unknown = [name for name in message if name not in _ARGUMENTS]
-    problem, name = "no url", "url"
     if unknown:
-        problem, name = f"the argument {str(unknown[0])[:80]!r}", unknown[0]
-    if unknown or "url" not in message:
-        next_step = nearest(name, _ARGUMENTS)
-        if name in _FORMER:
-            next_step = f"Use {_FORMER[name]}."
-        raise InputError(
-            f"reading {place}",
-            got=problem,
-            expected="arguments of publish",
-            next_step=next_step,
-        )
+        got = f"the argument {str(unknown[0])[:80]!r}"
+        raise _argument_error(place, got, unknown[0])
+    if "url" not in message:
+        raise _argument_error(place, "no url", "url")
     return {**_ARGUMENTS, **message}
+
+
+def _argument_error(place: str, got: str, name: Any) -> InputError:
+    """Return the error for an argument of a message that is unknown or missing."""
+    next_step = nearest(name, _ARGUMENTS)
+    if name in _FORMER:
+        next_step = f"Use {_FORMER[name]}."
+    return InputError(
+        f"reading {place}",
+        got=got,
+        expected="arguments of publish",
+        next_step=next_step,
+    )
 
 
 def _outgoing(

@@ -266,6 +266,7 @@ def head_cursor(body: bytes | bytearray) -> str | None:
         cursor = msgspec.json.decode(match.group(1), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    if not cursor or len(cursor) > MOST_CURSOR:
+    if len(cursor) > MOST_CURSOR:
         return None
-    return cursor
+    # an empty cursor is the end
+    return cursor or None

@@ -43,9 +43,7 @@ def content_of(body: Any) -> tuple[bytes | None, str | None]:
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body), "application/octet-stream"
     try:
-        if isinstance(body, str):
-            return body.encode(), "text/plain; charset=utf-8"
-        return as_json(body).encode(), "application/json"
+        return _encoded(body)
     except UnicodeEncodeError:
         reason = "text with lone surrogates"
     except (TypeError, ValueError, RecursionError) as error:
@@ -55,6 +53,13 @@ def content_of(body: Any) -> tuple[bytes | None, str | None]:
         got=reason,
         expected="bytes, text that can be UTF-8, or JSON-able values",
     )
+
+
+def _encoded(body: Any) -> tuple[bytes, str]:
+    """Return text in UTF-8, or another value as JSON, and the content type."""
+    if isinstance(body, str):
+        return body.encode(), "text/plain; charset=utf-8"
+    return as_json(body).encode(), "application/json"
 
 
 def web_address(what: str, url: Any, *, doing: str = "publishing a message") -> str:
@@ -167,16 +172,19 @@ def duration(header: str, value: Any) -> str:
     '120s'
     """
     value = plain(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_number and value >= 0:
         return f"{value}s"
     expected = "whole seconds, text such as '50s' or '1d12h', or a timedelta of whole seconds; not negative"
+    error = invalid_header(header, repr(value)[:60], expected)
     try:
         span = parse_duration(value, zero=True)
     except InputError:
-        raise invalid_header(header, repr(value)[:60], expected) from None
+        raise error from None
     if span.microseconds:
-        raise invalid_header(header, repr(value)[:60], expected)
-    return f"{span.days * 86_400 + span.seconds}s"
+        raise error
+    seconds = span // timedelta(seconds=1)
+    return f"{seconds}s"
 
 
 def not_before_seconds(header: str, value: datetime) -> str:
@@ -192,21 +200,24 @@ def not_before_seconds(header: str, value: datetime) -> str:
 
 def listed(header: str, values: Any) -> str | None:
     """Return strings as one header, separated by commas, or None without strings."""
-    if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
-        raise invalid_header(
-            header, type(values).__name__, "a string, or several strings"
-        )
-    items = [values] if isinstance(values, str) else list(values)
+    items = values
+    if isinstance(values, str):
+        items = [values]
+    is_several = isinstance(items, Iterable) and not isinstance(items, bytes | Mapping)
+    if not is_several:
+        got = type(values).__name__
+        raise invalid_header(header, got, "a string, or several strings")
     checked_items = [_checked_item(header, item) for item in items]
     return ",".join(checked_items) or None
 
 
 def _checked_item(header: str, item: Any) -> str:
     """Return one of several strings of a header, which commas separate."""
-    if not isinstance(item, str) or not item.strip() or "," in item:
-        expected = "strings that are not empty, without commas, which separate them"
-        raise invalid_header(header, repr(item)[:60], expected)
-    return header_value(header, item)
+    is_text = isinstance(item, str) and item.strip() != ""
+    if is_text and "," not in item:
+        return header_value(header, item)
+    expected = "strings that are not empty, without commas, which separate them"
+    raise invalid_header(header, repr(item)[:60], expected)
 
 
 def flow_control(

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
+from operator import itemgetter
 from random import Random
 from typing import Any, Final, NoReturn
 
@@ -104,15 +105,17 @@ def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
 
 
 def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
+    """Return the members of an object as bytes, and raise if two of them have the same name."""
     text = raw.decode("utf-8", "surrogateescape")
     try:
-        result, end = pairs(text)
-        if text[end:].strip():
-            raise ValueError("more after the object")  # noqa: TRY301 - as `pairs` does
+        members, end = pairs(text)
     except ValueError:
         not_json(request, raw, expected="a JSON object")
-    _check_unique(request, [name for name, _ in result])
-    return {name: value.encode("utf-8", "surrogateescape") for name, value in result}
+    has_more = text[end:].strip() != ""
+    if has_more:
+        not_json(request, raw, expected="a JSON object")
+    _check_unique(request, map(itemgetter(0), members))
+    return {name: value.encode("utf-8", "surrogateescape") for name, value in members}
 
 
 def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
@@ -128,7 +131,7 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
     raise_malformed(request, got=got, expected=expected)
 
 
-def _check_unique(request: Request, names: list[str]) -> None:
+def _check_unique(request: Request, names: Iterable[str]) -> None:
     seen = set[str]()
     for name in names:
         if name in seen:
@@ -144,7 +147,7 @@ def read_body(request: Request, response: Response, kind: type = dict) -> Any:
         expected = "a JSON object"
 
     def made(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        _check_unique(request, [name for name, _ in members])
+        _check_unique(request, map(itemgetter(0), members))
         return dict(members)
 
     try:

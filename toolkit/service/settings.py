@@ -246,7 +246,8 @@ def is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        # localhost itself, or a name such as app.localhost
+        return f".{host}".endswith(".localhost")
 
 
 def connect(
@@ -488,24 +489,34 @@ def _from_environment(
 ) -> Endpoint | None:
     """Return the endpoint of the first family with a variable that is set."""
     for family in families:
-        url_variable, token_variable = f"{family.prefix}_URL", f"{family.prefix}_TOKEN"
-        url, token = env.get(url_variable), env.get(token_variable)
-        if not url and not token:
+        endpoint = _endpoint_of_family(name, env, family)
+        if endpoint is None:
             continue
-        # errors about the address name the variable that you would have to change
-        source = token_variable
-        if url:
-            source = url_variable
-        url = url or family.url
-        if not url:
-            raise _missing_variable(name, present=token_variable, missing=url_variable)
-        if not token:
-            raise _missing_variable(name, present=url_variable, missing=token_variable)
-        endpoint = Endpoint(name, url, Secret(token), DIALECTS[family.dialect], source)
         if name == "vector":
             return endpoint
         return _with_signing_keys(endpoint, family, env)
     return None
+
+
+def _endpoint_of_family(
+    name: EndpointName, env: Mapping[str, str], family: _Family
+) -> Endpoint | None:
+    """Return the endpoint of a family of variables, or None if no variable of it is set."""
+    url_variable = f"{family.prefix}_URL"
+    token_variable = f"{family.prefix}_TOKEN"
+    url = env.get(url_variable)
+    token = env.get(token_variable)
+    if not url and not token:
+        return None
+    if not token:
+        raise _missing_variable(name, present=url_variable, missing=token_variable)
+    dialect = DIALECTS[family.dialect]
+    # errors about the address name the variable that you would have to change
+    if url:
+        return Endpoint(name, url, Secret(token), dialect, url_variable)
+    if family.url:
+        return Endpoint(name, family.url, Secret(token), dialect, token_variable)
+    raise _missing_variable(name, present=token_variable, missing=url_variable)
 
 
 def _missing_variable(
@@ -549,8 +560,9 @@ def _finished(
     if endpoint is None:
         return None
     ours, theirs = regions
-    region = ours or theirs or _DEFAULT_REGION
-    url = endpoint.url.strip().replace("{region}", region).rstrip("/")
+    region = ours or theirs
+    url = endpoint.url.strip().replace("{region}", region or _DEFAULT_REGION)
+    url = url.rstrip("/")
     origin = f"of the {_TITLES[endpoint.name]} from {endpoint.source}"
     doing = f"reading the address {origin}"
     # the checks raise before the warning, so that an unusable address is not warned about
@@ -560,21 +572,19 @@ def _finished(
     if parts.scheme == "http" and not is_loopback(host):
         reached = f"{host} is reached over http, so the token is sent in clear text"
         warnings.warn(visible(f"{doing}: {reached}"), stacklevel=3)
-    is_public = endpoint.dialect.name == "upstash"
-    implied_dialect: DialectName = "upstash" if is_public else own_dialect
+    # QSTASH_REGION and the dialect of the public service apply to the variables of that service only
+    wanted_region, implied_dialect = ours, own_dialect
+    if endpoint.dialect.name == "upstash":
+        wanted_region, implied_dialect = region, "upstash"
     finished = replace(endpoint, url=url, dialect=DIALECTS[dialect or implied_dialect])
-    # QSTASH_REGION applies to the variables of the public service only
-    wanted_region = ours
-    if is_public:
-        wanted_region = ours or theirs
-    if finished.name == "queue" and wanted_region is not None:
+    if finished.name == "queue":
         _check_region(finished, wanted_region)
     return finished
 
 
-def _check_region(queue: Endpoint, region: Region) -> None:
-    """Raise SettingsError if the address of a queue is in another region."""
-    if queue.region in (None, region):
+def _check_region(queue: Endpoint, region: Region | None) -> None:
+    """Raise SettingsError if the address of a queue is in another region than the wanted one."""
+    if region is None or queue.region in (None, region):
         return
     raise _settings_error(
         f"{queue.url}, the address of {queue.region}, from {queue.source}",
@@ -591,11 +601,8 @@ def _checked_address(url: str, doing: str) -> SplitResult:
         _ = parts.port  # raises ValueError for a port that is not a number
     except ValueError:
         raise _not_an_address(url, doing) from None
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or not _ADDRESS.fullmatch(url)
-    ):
+    is_web_address = parts.scheme in {"http", "https"} and parts.hostname
+    if not is_web_address or not _ADDRESS.fullmatch(url):
         raise _not_an_address(url, doing)
     if parts.username or parts.password:
         raise _settings_error(
@@ -634,18 +641,24 @@ def _check_secrets(endpoint: Endpoint, origin: str) -> None:
 def _check_characters(endpoint: Endpoint, what: str, secret: Secret) -> None:
     if _TOKEN.fullmatch(secret.reveal()):
         return
-    prefix = endpoint.source.removesuffix("_URL").removesuffix("_TOKEN")
     source = endpoint.source
-    if prefix != endpoint.source:  # from variables: name the variable of the secret
-        source = f"{prefix}_TOKEN" if what == "token" else f"{prefix}_…_SIGNING_KEY"
+    prefix = source.removesuffix("_URL").removesuffix("_TOKEN")
+    is_from_variables = prefix != source
+    if is_from_variables:
+        # name the variable of the secret
+        source = f"{prefix}{_ENDINGS_OF_VARIABLES[what]}"
+    got = "white space or characters that no header can contain"
+    if not secret.reveal():
+        got = "an empty string"
     raise SettingsError(
         f"reading the {what} of the {_TITLES[endpoint.name]} from {source}",
-        got="white space or characters that no header can contain"
-        if secret.reveal()
-        else "an empty string",
+        got=got,
         expected=f"only the {what}",
         next_step="Copy it again. The usual cause is a line end after it.",
     )
+
+
+_ENDINGS_OF_VARIABLES: Final = {"token": "_TOKEN", "signing key": "_…_SIGNING_KEY"}
 
 
 # No query, no fragment, no characters that a URL cannot contain, and no placeholder such as {zone}.
@@ -661,10 +674,8 @@ def start_local(*options: str, mask_personal: bool = False) -> Service:
     process.
     """
     token = secrets.token_urlsafe(32)
-    current_key, next_key = (
-        f"sig_{secrets.token_urlsafe(32)}",
-        f"sig_{secrets.token_urlsafe(32)}",
-    )
+    current_key = f"sig_{secrets.token_urlsafe(32)}"
+    next_key = f"sig_{secrets.token_urlsafe(32)}"
     variables = {
         "TOOLKIT_SERVE_TOKEN": token,
         "TOOLKIT_SERVE_CURRENT_SIGNING_KEY": current_key,

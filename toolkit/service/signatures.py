@@ -271,7 +271,13 @@ def _given_keys(keys: object) -> tuple[Secret, ...]:
         )
     if isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
         raise wrong("keys", keys, "a sequence of keys, or a Service")
-    return tuple(key if isinstance(key, Secret) else Secret(_key(key)) for key in keys)
+    return tuple(map(_as_secret, keys))
+
+
+def _as_secret(key: object) -> Secret:
+    if isinstance(key, Secret):
+        return key
+    return Secret(_key(key))
 
 
 def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
@@ -323,15 +329,8 @@ def _check_header(signature: Any) -> None:
 def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
     """Return the claims after checking that one of the keys signed them."""
     # while keys are rotated, some messages are signed with the current key and some with the next one
-    payload: bytes | None = None
-    for key in keys:
-        try:
-            payload = jwt.PyJWS().decode_complete(
-                signature, key.reveal(), algorithms=["HS256"]
-            )["payload"]
-        except jwt.PyJWTError:
-            continue
-        break
+    payloads = (_signed_payload(signature, key) for key in keys)
+    payload = next((payload for payload in payloads if payload is not None), None)
     if payload is None:
         raise _invalid(
             f"a signature that none of {len(keys)} keys made",
@@ -339,12 +338,21 @@ def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
             "If the keys were rotated, connect with the new ones.",
         )
     try:
-        claims = msgspec.json.decode(payload)
+        return msgspec.json.decode(payload, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        claims = None
-    if not isinstance(claims, dict):
-        raise _invalid("claims that are not a JSON object", "a JSON object")
-    return claims
+        raise _invalid("claims that are not a JSON object", "a JSON object") from None
+
+
+def _signed_payload(signature: str, key: Secret) -> bytes | None:
+    """Return the content of a signature that was made with this key, or None."""
+    try:
+        decoded = jwt.PyJWS().decode_complete(
+            signature, key.reveal(), algorithms=["HS256"]
+        )
+    except jwt.PyJWTError:
+        return None
+    payload: bytes = decoded["payload"]
+    return payload
 
 
 def _check_claims(
@@ -354,8 +362,10 @@ def _check_claims(
     missing = [name for name in _REQUIRED if name not in claims]
     if missing:
         raise _invalid(f"no claim {', '.join(missing)}", ", ".join(_REQUIRED))
-    if not all(isinstance(claims[name], str) for name in ("iss", "sub", "body")):
+    texts = (claims["iss"], claims["sub"], claims["body"])
+    if set(map(type, texts)) != {str}:
         raise _invalid("claims of the wrong type", "iss, sub and body as text")
+    # "iat" may be missing
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
     if not all(map(_is_time, times)):
         raise _invalid("times that are not numbers", "exp, nbf and iat in Unix seconds")

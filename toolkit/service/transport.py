@@ -305,17 +305,7 @@ class Transport:
         """Send, and read the head of the response."""
         if self._closed.is_set():
             raise ClosedPoolError(self._pool, "closed")
-        query, headers = request.query, urllib3.HTTPHeaderDict(_ALWAYS)
-        for name, value in request.headers:
-            headers[name] = value
-        if self._endpoint is not None:
-            if self._endpoint.token_in == "query":  # noqa: S105 - a location, not a password
-                query = (
-                    *query,
-                    (self._endpoint.dialect.query_token, self._endpoint.token.reveal()),
-                )
-            else:
-                headers["Authorization"] = f"Bearer {self._endpoint.token.reveal()}"
+        query, headers = self._with_token(request)
         after = ""
         if query:
             after = f"?{urlencode(query, quote_via=quote)}"
@@ -335,45 +325,90 @@ class Transport:
             decode_content=False,
         )
 
+    def _with_token(
+        self, request: Request
+    ) -> tuple[tuple[tuple[str, str], ...], urllib3.HTTPHeaderDict]:
+        """Return the query and the headers of a request, with the token in one of them."""
+        headers = urllib3.HTTPHeaderDict(_ALWAYS)
+        for name, value in request.headers:
+            headers[name] = value
+        endpoint = self._endpoint
+        if endpoint is None:
+            return request.query, headers
+        token = endpoint.token.reveal()
+        if endpoint.token_in == "query":  # noqa: S105 - a location, not a password
+            name_of_token = endpoint.dialect.query_token
+            return (*request.query, (name_of_token, token)), headers
+        headers["Authorization"] = f"Bearer {token}"
+        return request.query, headers
+
     def _read(
         self, request: Request, received: urllib3.BaseHTTPResponse, watch: Watch | None
     ) -> bytes:
         """Return the decompressed body. It is complete if the framing of the response can show this."""
         encoding = received.headers.get("Content-Encoding", "")
-        length, body = received.length_remaining, bytearray()
+        length = received.length_remaining
         if length is not None and length > self.policy.most_bytes:
             raise self._too_large(request)
-        plain = length is not None and not encoding
-        head = b""
-        if plain and length and watch is not None:  # of no bytes, none would ever come
-            # mostly the first bytes are enough, and then the whole is read without a copy
-            with self._reading(request):
-                head = self._connections.peek()
-            if head and watch(bytearray(head)):
-                watch = None
+        if length is None or encoding:
+            return self._read_decoded(request, received, encoding, watch)
+        start = b""
+        # the wait for the first byte of an empty body would never end
+        if watch is not None and length > 0:
+            start = self._read_watched(request, received, watch)
+        # the rest is read at once: the bytes are not copied chunk by chunk
+        with self._reading(request):
+            rest = received.read(decode_content=False)
+        if not start:
+            return rest
+        return start + rest
+
+    def _read_watched(
+        self, request: Request, received: urllib3.BaseHTTPResponse, watch: Watch
+    ) -> bytes:
+        """Return the start of a plain body that was read until the callback had enough.
+
+        Mostly the bytes that have arrived already are enough. They are not taken then, and nothing is
+        returned.
+        """
+        with self._reading(request):
+            head = self._connections.peek()
+        if head and watch(bytearray(head)):
+            return b""
+        body = bytearray()
+        for chunk in self._chunks(request, received):
+            body += chunk
+            has_more = len(body) > len(head)
+            if has_more and watch(body):
+                break
+        return bytes(body)
+
+    def _read_decoded(
+        self,
+        request: Request,
+        received: urllib3.BaseHTTPResponse,
+        encoding: str,
+        watch: Watch | None,
+    ) -> bytes:
+        """Return the decompressed body. The size is checked chunk by chunk, because it was not declared."""
+        body = bytearray()
         try:
-            if watch is not None or not plain:
-                for chunk in decoded(self._chunks(request, received), encoding):
-                    body += chunk
-                    if len(body) > self.policy.most_bytes:
-                        raise self._too_large(request)
-                    if watch is not None and len(body) > len(head) and watch(body):
-                        watch = None
-                        if plain:
-                            break
+            for chunk in decoded(self._chunks(request, received), encoding):
+                body += chunk
+                if len(body) > self.policy.most_bytes:
+                    raise self._too_large(request)
+                if watch is not None and watch(body):
+                    watch = None
         except CorruptError as error:
-            raise self._incomplete(
-                request, f"a compressed response that is damaged ({error})"
-            ) from None
+            got = f"a compressed response that is damaged ({error})"
+            raise self._incomplete(request, got) from None
         except UnknownEncodingError as error:
             got = f"a response encoded as {str(error)[:40]!r}"
             raise self._error(ProtocolError, request, got, ACCEPTED) from None
-        # without a callback, the body is read at once: the bytes are not copied chunk by chunk
+        # after the last chunk, this checks the end of the response
         with self._reading(request):
             rest = received.read(decode_content=False)
-        if body:
-            return bytes(body) + rest
-        return rest
+        return bytes(body) + rest
 
     def _chunks(
         self, request: Request, received: urllib3.BaseHTTPResponse

@@ -275,15 +275,21 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
     responses = [b"" for _ in queries]
     groups = defaultdict[tuple[str, str], list[int]](list)
     for index, query in enumerate(queries):
-        groups["query" if query.data is None else "query-data", query.namespace].append(
-            index
-        )
+        operation = "query-data"
+        if query.data is None:
+            operation = "query"
+        groups[operation, query.namespace].append(index)
+    # For example, four queries with operations and namespaces a, b, a, a are two requests: a list of the
+    # first, third and fourth, and the second by itself. The index makes the order of the results again.
     for (operation, namespace), indices in groups.items():
         bodies = [wire_query(queries[index]) for index in indices]
-        body, count = (bodies, len(bodies)) if len(bodies) > 1 else (bodies[0], None)
-        request = index_request(
-            f"querying {namespace_title(namespace)}", operation, namespace, body
-        )
+        body: list[dict[str, Any]] | dict[str, Any] = bodies
+        count: int | None = len(bodies)
+        if count == 1:
+            # one query is sent by itself, and one list of results comes back
+            body, count = bodies[0], None
+        title = f"querying {namespace_title(namespace)}"
+        request = index_request(title, operation, namespace, body)
         lists = transport.fetch(request, partial(result_arrays, count=count))
         for index, hits in zip(indices, lists, strict=True):
             responses[index] = hits
