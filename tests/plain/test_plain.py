@@ -56,7 +56,7 @@ DENSITY = {
     "toolkit/fixes": 0.22,
     "toolkit/loading": 0.22,
     "toolkit_service": 0.20,
-    "toolkit/redrive": 0.26,
+    "toolkit/redrive": 0.20,
     "toolkit/failures": 0.20,
     "toolkit/reports": 0.20,
     "toolkit/signatures": 0.36,

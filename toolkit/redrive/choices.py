@@ -10,6 +10,7 @@ that nobody can edit an action into the file.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Final, Literal, TypeAlias
@@ -205,15 +206,15 @@ class Choices:
             changed=rows["workflow_url"].isin(self.changed),
             idempotent=rows["workflow_url"].isin(self.idempotent),
         )
-        # many entries share their facts: decide once per combination
-        decisions = [
-            self.of(entry) for entry in facts.drop_duplicates().to_dict("records")
-        ]
+        # Many entries share their facts, so decide once per combination. For example, if the rows have the
+        # facts A, B, A, the combinations are A and B, and the numbers are 0, 1, 0.
+        combinations = facts.drop_duplicates().to_dict("records")
         numbers = facts.groupby([*facts], sort=False, dropna=False).ngroup()
-        actions, reasons = zip(*decisions, strict=True) if decisions else ((), ())
-        return [actions[number] for number in numbers], [
-            reasons[number] for number in numbers
-        ]
+        decisions = list(map(self.of, combinations))
+        decisions_of_rows = [decisions[number] for number in numbers]
+        actions = [action for action, _ in decisions_of_rows]
+        reasons = [reason for _, reason in decisions_of_rows]
+        return actions, reasons
 
     def of(self, entry: dict[Hashable, Any]) -> tuple[str, str]:
         """Return the action for an entry, and the reason."""
@@ -222,13 +223,9 @@ class Choices:
         reason_to_leave = self._reason_to_leave(entry, action)
         if reason_to_leave:
             return LEAVE, reason_to_leave
-        if action in ("delete", "failure function"):
-            return action, "as requested"
-        if action == "resume":
-            return action, "finished steps do not run again"
-        if entry["changed"]:
+        if action == "restart" and entry["changed"]:
             return action, "an earlier step has changed, stated to be idempotent"
-        return action, "as requested, stated to be idempotent"
+        return action, _REASONS_TO_ACT[action]
 
     def _requested(self, entry: dict[Hashable, Any]) -> str | None:
         """Return the action that the options request for an entry; None if they leave it to the plan."""
@@ -266,9 +263,20 @@ class Choices:
         return next(applying, "")
 
 
+_REASONS_TO_ACT: Final = {
+    "delete": "as requested",
+    "failure function": "as requested",
+    "resume": "finished steps do not run again",
+    "restart": "as requested, stated to be idempotent",
+}
+"""The reason of each action, if the workflow has not changed."""
+
+
 def _default_action(entry: dict[Hashable, Any]) -> str:
     """Return "restart" if the code of the workflow has changed, since resuming is unsafe then."""
-    return "restart" if entry["changed"] else "resume"
+    if entry["changed"]:
+        return "restart"
+    return "resume"
 
 
 def refusal(action: str, entry: Mapping[str, Any]) -> str:
@@ -286,10 +294,10 @@ def _truncated(body: object) -> bool:
     """Return whether a body is JSON that was cut off, for example ``{"order": 1``."""
     if not isinstance(body, str) or not body.startswith(("[", "{")):
         return False
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except msgspec.DecodeError as error:
-        return "truncated" in str(error)
-    except UnicodeEncodeError:
-        return False  # a lone surrogate: the body cannot be decoded, but it is complete
+    # a lone surrogate cannot be decoded, but the body is complete
+    with suppress(UnicodeEncodeError):
+        try:
+            msgspec.json.decode(body, type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            return "truncated" in str(error)
     return False

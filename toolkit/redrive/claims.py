@@ -49,6 +49,13 @@ class Claim(NamedTuple):
     ledger: str
 
 
+def claim_key(dlq_id: str, run_id: object, queue_url: str) -> tuple[str, str]:
+    """Return the identity of an entry; the entry of a message has no run, but is one of this queue."""
+    if isinstance(run_id, str):
+        return dlq_id, run_id
+    return dlq_id, queue_url
+
+
 class Claims:
     """The claims of this user, for a run with a plan and a ledger; the file is opened when first used."""
 

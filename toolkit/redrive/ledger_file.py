@@ -186,9 +186,10 @@ def read(path: Path) -> Content:
             with closing(_connect(path, "mode=ro")) as database:
                 return content_of(database)
         except sqlite3.OperationalError as error:
-            # errors of Python's own have none
+            # errors that Python raises by itself have no code
             code = getattr(error, "sqlite_errorcode", 0)
-            if code & 0xFF not in _NEEDS_A_WRITER:
+            needs_writer = code & 0xFF in _NEEDS_A_WRITER
+            if not needs_writer:
                 raise
         # a commit was interrupted, and the journal is still there: SQLite undoes it in the copy
         with _copied(path) as database:

@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -248,16 +249,15 @@ def read_redrive_status(
 
 def _matching_hash(hashes: list[str], prefix: str | None, ledger: Path) -> str:
     """Return the only hash that begins with a prefix, or the latest hash if no prefix is given."""
-    matching = [plan_hash for plan_hash in hashes if plan_hash.startswith(prefix or "")]
-    if prefix is None:
-        matching = matching[-1:]
+    matching = hashes[-1:]
+    if prefix is not None:
+        matching = [plan_hash for plan_hash in hashes if plan_hash.startswith(prefix)]
     if len(matching) == 1:
         return matching[0]
     next_step = "No plan was run with it."
     if hashes:
-        next_step = nearest(
-            prefix, [plan_hash[:8] for plan_hash in hashes], what="It has"
-        )
+        short_hashes = [plan_hash[:8] for plan_hash in hashes]
+        next_step = nearest(prefix, short_hashes, what="It has")
     raise InputError(
         f"looking for the plan in {ledger}",
         got=repr(prefix),
@@ -282,35 +282,32 @@ class Waiting:
         """
         parts = [self.states]
         if self.until is not None:
-            parts.append(
-                f"{span(timedelta(seconds=max(0.0, self.until - now)))} until the deadline"
-            )
+            remaining = timedelta(seconds=max(0.0, self.until - now))
+            parts.append(f"{span(remaining)} until the deadline")
         if self.last_error:
             parts.append(f"{LAST_ERROR}{self.last_error}")
-        return [part for part in parts if part]
+        return list(filter(None, parts))
 
 
 def waiting_of(plan: RedrivePlan, ledger: Ledger) -> Waiting:
     """Return the state of a run that waits, as stored in the ledger."""
     rows = ledger.entries(plan.hash)
-    begun = [row["dlq_id"] for row in rows]
-    stopped_groups = list(ledger.stopped(plan.hash))
-    is_waiting = ~plan.acted["group"].isin(stopped_groups) & ~plan.acted["dlq_id"].isin(
-        begun
-    )
-    counts = Counter(row["state"] for row in rows)
+    begun = map(itemgetter("dlq_id"), rows)
+    is_begun = plan.acted["dlq_id"].isin(list(begun))
+    is_stopped = plan.acted["group"].isin(list(ledger.stopped(plan.hash)))
+    is_waiting = ~is_stopped & ~is_begun
+    counts = Counter(map(itemgetter("state"), rows))
     counts["waiting"] = int(is_waiting.sum())
+    # for example "1 started, 7 waiting"
     states = ", ".join(
         f"{counts[state]:,} {state}" for state in UNFINISHED if counts[state]
     )
     pending = [row for row in rows if row["state"] in _PENDING]
     if not pending:
         return Waiting(states, None, "")
-    last_intended = max(row["intended_at"] for row in pending)
-    last_error = ""
-    for row in pending:
-        if row["reason"]:
-            _, _, last_error = row["reason"].partition(LAST_ERROR)
+    last_intended = max(map(itemgetter("intended_at"), pending))
+    reasons = [row["reason"] for row in pending if row["reason"]]
+    _, _, last_error = ["", *reasons][-1].partition(LAST_ERROR)
     until = last_intended / 1000 + plan.limits.deadline
     return Waiting(states, until, shorten(last_error, _ERROR_SHOWN))
 
