@@ -51,7 +51,7 @@ DENSITY = {
     "toolkit/base": 0.23,
     "toolkit/cli": 0.19,
     "toolkit/service": 0.20,
-    "toolkit/drawing": 0.22,
+    "toolkit/drawing": 0.20,
     "toolkit/filters": 0.25,
     "toolkit/fixes": 0.22,
     "toolkit/loading": 0.22,

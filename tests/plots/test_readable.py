@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import toolkit as tk
 from toolkit.analysis import score_bins
-from toolkit.drawing.axis import name_above, name_rows
+from toolkit.drawing.row_names import name_above, name_rows
 from toolkit.drawing.style import THEMES, drawing
 
 PREFIX = "https://shop.example.com/flows/"

@@ -1,4 +1,4 @@
-"""Axes for times, counts, spans and names. Labels do not overlap at any size of the Axes."""
+"""Axes for times, counts and spans. Labels do not overlap at any size of the Axes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.legend import Legend
 from matplotlib.patches import Patch
-from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
-from matplotlib.transforms import Bbox
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from toolkit.drawing.drawable import (
@@ -23,12 +21,11 @@ from toolkit.drawing.drawable import (
     drawable,
     drawable_names,
     width,
-    without_prefix,
     wrapped,
 )
 from toolkit.drawing.fonts import font_families
 from toolkit.drawing.style import Theme, as_written, makes_room
-from toolkit.drawing.wording import counted, fitting_numbers, readable_top, short_number
+from toolkit.drawing.wording import counted, readable_top, short_number
 
 DAY: Final = timedelta(days=1)
 _MONDAY: Final = 4  # 1970-01-05
@@ -37,21 +34,14 @@ _TICK_STEPS: Final = (
     *(timedelta(days=days) for days in (1, 2, 4, 7, 14, 28, 91, 182, 364, 1820)),
 )
 _TICK_WIDTH: Final = 0.75  # inches of a tick label and the gap next to it
-_SHORTEST: Final = 8  # columns of a name at least
-_NARROWEST: Final = 3  # columns of the name of a column of cells at least
-_LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
-_WIDE: Final = 4.6  # inches of width above which a legend fits next to the Axes
-_LOW: Final = 1.9  # inches of height below which a heading is one short line
+LINE_HEIGHT: Final = 0.17  # inches, of a line of 9 points and the gap above it
+WIDE: Final = 4.6  # inches of width above which a legend fits next to the Axes
+LOW: Final = 1.9  # inches of height below which a heading is one short line
 # inches of height above which labels fit without a large change of layout
 _HIGH: Final = 2.1
 _TEXTS: Final = 0.85  # inches of height of lower Axes used by labels and heading
 _MARK: Final = 0.7  # inches of a mark on a truncated bar
-NAMED_BAR: Final = 1.9
-"""Lines of height of a bar and the name above it."""
-
-_SHARE_OF_NAMES: Final = 0.4  # largest part of the width for names of rows
-_SHARE_OF_WIDE: Final = 0.5  # the same for wide Axes
-_ROOMY: Final = 6.0  # inches of width above which Axes are wide
+SHARE_OF_NAMES: Final = 0.4  # largest part of the width for names of rows
 _DATES: Final = (-25_567.0, 84_006.0)  # the years 1900 to 2199, in days since 1970
 _POINTS: Final = 72  # points per inch
 
@@ -118,7 +108,7 @@ def heading(
     # from the bottom to the top: a legend (`above`), the prefix, the title
     space = max(16, int(inches(ax) / COLUMN))
     height = above * _POINTS + 5
-    small = inches_high(ax) < _LOW
+    small = inches_high(ax) < LOW
     if prefix and not small and not prefix.endswith("://"):
         # a scheme alone is not information
         ax.annotate(
@@ -126,7 +116,7 @@ def heading(
             xycoords="axes fraction", textcoords="offset points", color=theme.muted, fontsize=9,
             va="bottom", annotation_clip=False, parse_math=False,
         )  # fmt: skip
-        height += _LINE * _POINTS + 1
+        height += LINE_HEIGHT * _POINTS + 1
     if title:
         size = 9 if small else 11
         lines = _title_lines(ax, title, max(14, space * 9 // size), above)
@@ -143,7 +133,7 @@ def heading(
 def _title_lines(ax: Axes, title: str, space: int, above: float) -> list[str]:
     """Return the lines of a title; without the part after a comma or colon if the Axes are low."""
     lines = wrapped(drawable(title, longest=120), space)
-    if len(lines) > 1 and inches_high(ax) - above < _LOW:
+    if len(lines) > 1 and inches_high(ax) - above < LOW:
         # a legend above already uses the height
         return wrapped(drawable(re.split("[,:]", title)[0], longest=120), space)
     return lines
@@ -180,13 +170,13 @@ def legend(
     """
     handles = handles[-len(names) :]
     name_width = max(map(width, names)) * COLUMN + 0.3 + long / 8
-    if inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax):
+    if inches(ax) > WIDE and len(names) * LINE_HEIGHT < inches_high(ax):
         _draw_legend(
             ax, handles, names, theme, long, loc="upper left", at=(1.0, 1.0), ncols=1
         )
         return name_width, 0.0
     columns = max(1, min(4, int(inches(ax) / name_width)))
-    rows = max(1, int(inches_high(ax) * _SHARE_OF_NAMES / _LINE))
+    rows = max(1, int(inches_high(ax) * SHARE_OF_NAMES / LINE_HEIGHT))
     if len(names) > rows * columns:
         named = rows * columns - 1
         names = [*names[:named], f"… {len(names) - named} more"]
@@ -260,7 +250,7 @@ def cut(
                 xytext=(0, 1), textcoords="offset points",
                 ha="center", va="bottom", color=theme.ink, fontsize=9, annotation_clip=False,
             )  # fmt: skip
-    return _LINE
+    return LINE_HEIGHT
 
 
 def time_axis(
@@ -406,221 +396,3 @@ def first_of(shown: int, total: int, plural: str = "") -> str:
     if shown >= total:
         return ""
     return f"{f'first {shown} of {total:,} {plural}'.rstrip()}; "
-
-
-def rows_that_fit(ax: Axes, lines: float = 1.0) -> int:
-    """Return how many rows of names fit, if each is `lines` lines high."""
-    return max(2, int(space_high(ax) / _LINE / lines))
-
-
-def name_rows(
-    ax: Axes,
-    positions: Sequence[float],
-    names: Sequence[str],
-    *,
-    notes: Sequence[str] = (),
-) -> str:
-    """Name the rows on the vertical axis without their common prefix; return the prefix for the heading.
-
-    A note follows each name. A name that is too long is broken between words if the row is high enough, and
-    shortened otherwise.
-    """
-    names, prefix = without_prefix(names)
-    endings = ["" for _ in names]
-    if notes:
-        endings = [f" {note}" for note in notes]
-    share = _SHARE_OF_WIDE if inches(ax) > _ROOMY else _SHARE_OF_NAMES
-    # notes are never shortened, so names get the rest of the columns
-    longest_ending = max(map(len, endings), default=0)
-    longest = max(8, min(40, int(inches(ax) * share / COLUMN) - longest_ending))
-    lines = int(space_high(ax) / _LINE / max(1, len(names)))
-    labels = []
-    for name, ending, shortened in zip(
-        names, endings, drawable_names(names, longest=longest), strict=True
-    ):
-        whole_name = f"{drawable(name, longest=math.inf)}{ending}"
-        labels.append(
-            _broken(whole_name, longest + longest_ending, lines)
-            or f"{shortened}{ending}"
-        )
-    ax.set_yticks(list(positions), labels)
-    as_written(ax.get_yticklabels())
-    ax.tick_params(axis="y", length=0)
-    drawn_lines = "\n".join(labels).split("\n")
-    if inches(ax) < _WIDE and max(
-        map(width, drawn_lines)
-    ) * COLUMN > _SHARE_OF_NAMES * inches(ax):
-        # the names leave little room: the label and the title end at the right edge instead of being cut
-        ax.xaxis.label.set(x=1.0, horizontalalignment="right")
-    return prefix
-
-
-def name_columns(ax: Axes, names: Sequence[str], totals: Sequence[int]) -> str:
-    """Name columns without their common prefix, with totals below; return the prefix for the heading."""
-    names, prefix = without_prefix(names)
-    ax.set_xticks(range(len(names)))
-    ax.xaxis.set_major_formatter(_Columns(ax, names, totals))
-    as_written(ax.get_xticklabels())
-    return prefix
-
-
-class _Columns(FixedFormatter):
-    """Labels of names and totals. They fit the width of a column, which is known only on drawing."""
-
-    def __init__(self, ax: Axes, names: Sequence[str], totals: Sequence[int]) -> None:
-        super().__init__([])
-        self.ax, self.names, self.totals = ax, names, totals
-
-    def format_ticks(self, values: list[float]) -> list[str]:
-        """Return the labels of the ticks."""
-        low, high = self.ax.get_xlim()
-        space = int(inches(self.ax) / abs(high - low) / COLUMN)
-        names = drawable_names(self.names, longest=max(_NARROWEST, space - 1))
-        totals = fitting_numbers(self.totals, space)
-        self.seq = [
-            f"{name}\n{total}" for name, total in zip(names, totals, strict=True)
-        ]
-        return super().format_ticks(values)
-
-
-def _broken(name: str, space: int, lines: int) -> str | None:
-    """Break a name between words, into at most `lines` lines. Return None if it does not fit."""
-    parts = wrapped(name, space)
-    longest_word = max(map(width, name.split()), default=0)
-    if len(parts) > lines or longest_word > space:
-        return None
-    return "\n".join(parts)
-
-
-def name_above(
-    ax: Axes,
-    positions: Sequence[float],
-    names: Sequence[str],
-    theme: Theme,
-    *,
-    notes: Sequence[str] = (),
-) -> None:
-    """Name rows above their bars, over the whole width; notes follow the names and are never shortened."""
-    ax.set_yticks([])
-    notes = notes or ["" for _ in names]
-    for position, name, note in zip(positions, names, notes, strict=True):
-        look = {
-            "va": "bottom",
-            "color": theme.ink,
-            "fontsize": 9,
-            "parse_math": False,
-            "clip_on": False,
-        }
-        # until it is drawn
-        longest = max(_SHORTEST, inches(ax) / COLUMN - len(note) - 2)
-        ax.add_artist(
-            _Name(
-                position,
-                name,
-                note,
-                longest,
-                transform=ax.get_yaxis_transform(),
-                **look,
-            )
-        )
-
-
-def name_bars(
-    ax: Axes,
-    names: Sequence[str],
-    theme: Theme,
-    notes: Sequence[str],
-    *,
-    longest: float | None = None,
-) -> None:
-    """Name horizontal bars from the top.
-
-    `longest` is the length of the longest bar. If it is None, the horizontal axis has ticks and a grid.
-    """
-    name_above(
-        ax, [number - 0.04 for number in range(len(names))], names, theme, notes=notes
-    )
-    # a single bar does not fill the Axes
-    limit(ax.yaxis, max(len(names), 3) - 0.4, -0.5)
-    ax.spines["left"].set_visible(False)
-    ax.grid(visible=False)
-    if longest is None:
-        ax.grid(
-            visible=True,
-            axis="x",
-            color=theme.grid,
-            linewidth=0.6,
-            linestyle="-",
-            alpha=1.0,
-        )
-        return
-    ax.spines["bottom"].set_visible(False)
-    limit(ax.xaxis, 0, longest)
-    ax.set_xticks([])
-
-
-class _Name(Text):
-    """A name and a note that fit the width of the Axes, which is known only on drawing."""
-
-    def __init__(
-        self, position: float, name: str, note: str, longest: float, **look: Any
-    ) -> None:
-        self.name, self.note = name, note
-        super().__init__(0, position, self._within(longest), **look)
-
-    def _within(self, columns: float) -> str:
-        return f"{drawable(self.name, longest=columns)}  {self.note}".rstrip()
-
-    def get_tightbbox(self, renderer: Any = None) -> Bbox:
-        """Return a box no wider than the Axes, because a layout computes their width from it."""
-        box = self.get_window_extent(renderer)
-        right = cast("Axes", self.axes).get_window_extent(renderer).x1
-        return Bbox.from_extents(box.x0, box.y0, min(box.x1, right), box.y1)
-
-    def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
-        """Draw as much of the name as fits."""
-        low, high = (
-            _SHORTEST,
-            max(_SHORTEST, math.ceil(width(drawable(self.name, longest=math.inf)))),
-        )
-        right = cast("Axes", self.axes).get_window_extent(renderer).x1
-        while low < high:  # binary search for the most columns that fit
-            middle = (low + high + 1) // 2
-            self.set_text(self._within(middle))
-            if self.get_window_extent(renderer).x1 <= right:
-                low = middle
-            else:
-                high = middle - 1
-        self.set_text(self._within(low))
-        super().draw(renderer, *args, **kwargs)
-
-
-def name_tops(
-    ax: Axes,
-    unit: str,
-    theme: Theme,
-    positions: Sequence[float],
-    tops: Sequence[float],
-    *,
-    high: float = 0.85,
-) -> None:
-    """Write the count that the full height of each row stands for at the right edge.
-
-    Rows of bars have their own scales; `unit` is, for example, "failures".
-    """
-    label = f"{unit}: the scale is at the right"
-    if len(tops) > 1:
-        label = f"{unit}: each row has its own scale, at the right"
-    if inches_high(ax) < _LOW:
-        label = "own scale each"
-    label_axis(ax.yaxis, label, theme)
-    ax.grid(visible=False)
-    ax.spines[["left", "bottom"]].set_visible(False)
-    limit(ax.yaxis, -len(tops) + 0.9, 1)
-    for position, top in zip(positions, tops, strict=True):
-        ax.axhline(position, color=theme.grid, linewidth=0.6, zorder=0.5)
-        ax.annotate(
-            short_number(round(top)), xy=(1, position + high), xytext=(4, 0),
-            xycoords=("axes fraction", "data"), textcoords="offset points", va="top", color=theme.muted,
-            fontsize=9, annotation_clip=False,
-        )  # fmt: skip

@@ -11,7 +11,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from toolkit.drawing import axis
+from toolkit.drawing import axis, row_names
 from toolkit.drawing.drawable import COLUMN
 from toolkit.drawing.fonts import font_families
 from toolkit.drawing.style import Theme
@@ -38,7 +38,7 @@ def draw_rows(
             f"{count:,}  ({percent(count / total)})", xy=(count, number), xytext=(4, 0),
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
         )  # fmt: skip
-    axis.name_rows(ax, range(len(names)), names)
+    row_names.name_rows(ax, range(len(names)), names)
     # a single bar does not fill the Axes
     axis.limit(ax.yaxis, max(len(names), 3) - 0.4, -0.6)
     axis.limit(ax.xaxis, 0, most * 1.35)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from os.path import commonprefix
 from typing import Final
@@ -43,11 +44,14 @@ def drawable(value: object, *, longest: float = _LONGEST) -> str:
 
 def _one_line(value: object) -> str:
     """Return a value with characters that can be drawn, in one line of any length."""
-    line = ""
-    for is_missing, run in groupby(_characters(value), _is_missing):
-        characters = "".join(run)
-        line += replacement(characters) if is_missing else visible(characters)
+    # For example, "at " and a Thai letter are two runs: one is drawn, and the script of the other is named.
+    runs = groupby(_characters(value), _is_missing)
+    line = "".join(_WRITERS[is_missing]("".join(run)) for is_missing, run in runs)
     return " ".join(line.split())
+
+
+_WRITERS: Final = {True: replacement, False: visible}
+"""The function that makes characters drawable, by whether no font has them."""
 
 
 def _characters(value: object) -> Iterator[str]:
@@ -57,18 +61,26 @@ def _characters(value: object) -> Iterator[str]:
     """
     marks = 0
     for character in str(value)[:_READ]:
-        marks = marks + 1 if columns(character) == 0 else 0
-        if marks > _MARKS:
-            continue
-        plain = character
-        if _is_missing(character) and not draws_for_browser():
-            plain = unicodedata.normalize("NFKC", character)
-        yield from plain
+        is_mark = columns(character) == 0
+        if is_mark:
+            marks += 1
+        else:
+            marks = 0
+        if marks <= _MARKS:
+            yield from _plain_form(character)
+
+
+def _plain_form(character: str) -> str:
+    """Return the plain form of a character that no font has; a browser may have another font."""
+    if draws_for_browser() or not _is_missing(character):
+        return character
+    return unicodedata.normalize("NFKC", character)
 
 
 def _is_missing(character: str) -> bool:
     """Return whether no font has a character that is not escaped in any text."""
-    if columns(character) is not None or character.isspace():
+    has_font = columns(character) is not None
+    if has_font or character.isspace():
         return False
     return visible(character) == character
 
@@ -79,37 +91,66 @@ def drawable_names(names: Sequence[object], *, longest: float = _LONGEST) -> lis
     >>> drawable_names([f"flow-{n}-reconcile-the-ledger" for n in (1, 2)], longest=12)
     ['flow-1…', 'flow-2…']
     """
-    # cutting the middle out can make two names equal, so these show the first part that differs instead
-    parts_of_names = [_parts(line) for line in _numbered_lines(names)]
+    # Cutting the middle out can make two names equal. These show the first part that differs instead:
+    #
+    #     names              flow-1-reconcile-the-ledger   flow-2-reconcile-the-ledger
+    #     middle cut out     flow-1…ledger                 flow-2…ledger    different: done
+    #     or                 flow-…ledger                  flow-…ledger     equal
+    #     shared end cut     flow-1…                       flow-2…
+    parts_of_names = list(map(_parts, _numbered_lines(names)))
     shown = [_shortened(parts, longest) or "(empty)" for parts in parts_of_names]
-    for repeated in sorted({name for name in shown if shown.count(name) > 1}):
+    for repeated in _repeated(shown):
         alike = [number for number, name in enumerate(shown) if name == repeated]
-        all_parts = [parts_of_names[number] for number in alike]
-        # how many parts at the end are the same in all of them
-        shared = len(commonprefix([parts[::-1] for parts in all_parts]))  # noqa: RUF071 - of parts, not of paths
-        for number, parts in zip(alike, all_parts, strict=True):
+        shared = _shared_end(parts_of_names[number] for number in alike)
+        for number in alike:
+            parts = parts_of_names[number]
             shown[number] = _without_shared_end(parts, shared, longest)
     return shown
 
 
+def _repeated(names: Sequence[str]) -> list[str]:
+    """Return the names that occur more than once, sorted."""
+    counts = Counter(names)
+    return sorted(name for name, count in counts.items() if count > 1)
+
+
+def _shared_end(names: Iterable[list[str]]) -> int:
+    """Return how many parts at the end are the same in all names.
+
+    >>> _shared_end([["a", "b", "c"], ["x", "b", "c"]])
+    2
+    """
+    from_the_end = [parts[::-1] for parts in names]
+    return len(commonprefix(from_the_end))  # noqa: RUF071 - of parts, not of paths
+
+
 def _numbered_lines(names: Sequence[object]) -> list[str]:
     """Return names as lines. Different names with the same line, for example ``[Thai]``, get numbers."""
-    lines = [_one_line(name) for name in names]
-    alike: dict[str, list[str]] = {}
-    for line, name in zip(lines, map(str, names), strict=True):
-        same_line = alike.setdefault(line, [])
-        if name not in same_line:
-            same_line.append(name)
-    for position, (line, name) in enumerate(zip(lines, map(str, names), strict=True)):
-        if line and len(alike[line]) > 1:
-            lines[position] = f"{line} {alike[line].index(name) + 1}"
-    return lines
+    lines = list(map(_one_line, names))
+    texts = list(map(str, names))
+    # by line, the different names and their numbers
+    numbers: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for line, text in zip(lines, texts, strict=True):
+        numbers_of_line = numbers[line]
+        numbers_of_line.setdefault(text, len(numbers_of_line) + 1)
+    return [
+        _numbered(line, numbers[line], text)
+        for line, text in zip(lines, texts, strict=True)
+    ]
+
+
+def _numbered(line: str, numbers: dict[str, int], name: str) -> str:
+    """Return a line with the number of the name, if several names have this line."""
+    if line and len(numbers) > 1:
+        return f"{line} {numbers[name]}"
+    return line
 
 
 def _without_shared_end(parts: list[str], shared: int, longest: float) -> str:
     """Cut the last `shared` parts off, and as many of the first ones as do not fit."""
     rest = parts[: len(parts) - shared] or parts
-    size = _fitting([width(part) for part in rest[::-1]], longest - 2 * width("…"))
+    widths_from_end = list(map(width, reversed(rest)))
+    size = _fitting(widths_from_end, longest - 2 * width("…"))
     shortened = "".join(rest[len(rest) - size :])
     if size < len(rest):
         shortened = f"…{shortened}"
@@ -128,7 +169,7 @@ def columns(character: str) -> float | None:
 
 def width(text: str) -> float:
     """Return the width of drawable text, in columns."""
-    return sum(columns(character) or 0.0 for character in text)
+    return sum(filter(None, map(columns, text)))
 
 
 def wrapped(text: str, limit: float) -> list[str]:
@@ -139,15 +180,25 @@ def wrapped(text: str, limit: float) -> list[str]:
     """
     lines = [""]
     for word in re.findall(r"[^ ]+", text):
-        if width(f"{lines[-1]} {word}") <= limit:
-            lines[-1] = f"{lines[-1]} {word}".lstrip()
-            continue
-        lines.append("")
-        for part in _parts(word):
-            if lines[-1] and width(lines[-1] + part) > limit:
-                lines.append("")
-            lines[-1] += part
-    return [line for line in lines if line]
+        line_with_word = f"{lines[-1]} {word}"
+        if width(line_with_word) <= limit:
+            lines[-1] = line_with_word.lstrip()
+        else:
+            lines += _broken_word(word, limit)
+    return list(filter(None, lines))
+
+
+def _broken_word(word: str, limit: float) -> list[str]:
+    """Return the lines of a word that begins a line; only words longer than `limit` are broken."""
+    lines: list[str] = []
+    line = ""
+    for part in _parts(word):
+        is_full = width(line + part) > limit
+        if is_full and line:
+            lines.append(line)
+            line = ""
+        line += part
+    return [*lines, line]
 
 
 def _parts(text: str) -> list[str]:
@@ -190,4 +241,4 @@ def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
     prefix = commonprefix(sorted(addresses))  # noqa: RUF071 - cut at a slash below
     prefix = prefix[: prefix.rfind("/") + 1]
     short = {address: address.removeprefix(prefix) or "/" for address in addresses}
-    return [short.get(name, name) for name in names], prefix
+    return list(map(short.get, names, names)), prefix

@@ -119,13 +119,18 @@ def _installed_families() -> tuple[str, ...]:
     installed = {font.name for font in fontManager.ttflist}
     # for example Noto Sans Thai; a family per script
     other_noto = sorted(name for name in installed if name.startswith("Noto Sans "))
-    candidates = [name for name in (*_FAMILIES, *other_noto) if name in installed]
-    chosen = [FONT]
+    candidates = list(filter(installed.__contains__, (*_FAMILIES, *other_noto)))
+    families = [FONT]
     for sample in _SAMPLES.values():
-        if any(_has(family, sample) for family in chosen):
-            continue
-        chosen += [family for family in candidates if _has(family, sample)][:1]
-    return tuple(chosen)
+        is_covered = _families_with(families, sample) != []
+        if not is_covered:
+            families += _families_with(candidates, sample)[:1]
+    return tuple(families)
+
+
+def _families_with(families: list[str], character: str) -> list[str]:
+    """Return the families that have a character."""
+    return [family for family in families if _has(family, character)]
 
 
 def _font(family: str) -> FT2Font:

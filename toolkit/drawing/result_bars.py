@@ -11,20 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 
 from toolkit.drawing.axis import (
-    NAMED_BAR,
     first_of,
     heading,
     label_axis,
     legend,
     limit,
-    name_bars,
-    name_rows,
     number_axis,
-    rows_that_fit,
     show_sentence,
 )
 from toolkit.drawing.counted_bars import draw_rows
 from toolkit.drawing.drawable import without_prefix
+from toolkit.drawing.row_names import NAMED_BAR, name_bars, name_rows, rows_that_fit
 from toolkit.drawing.style import HATCHES, Theme, ThemeName, drawing
 from toolkit.drawing.wording import counted, describe_condition, percent, short_number
 from toolkit.secrets.redaction import Redactor

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from collections import defaultdict
+from collections.abc import Container
 from itertools import product
 from typing import Any, Final
 from xml.etree import ElementTree as ET
@@ -90,18 +92,18 @@ def _draw_hatches(root: ET.Element) -> None:
 
     Paths with the same hatch become one clip path. The lines of the hatch are repeated in tiles over it.
     """
-    parents: dict[ET.Element, ET.Element] = {}
-    for parent in root.iter():
-        parents.update(dict.fromkeys(parent, parent))
+    # Before and after, for two bars with the hatch "h1":
+    #
+    #     <pattern id="h1">                        <path id="h1">              one tile
+    #     <path style="fill: url(#h1)" d="M1…">    <path style="fill: #ccc" d="M1…">
+    #     <path style="fill: url(#h1)" d="M2…">    <path style="fill: #ccc" d="M2…">
+    #                                              <clipPath id="h1-0"> <path d="M1… M2…">
+    #                                              <g clip-path="url(#h1-0)"> <use href="#h1"> …
     patterns = {
         pattern.attrib["id"]: pattern for pattern in root.iter(f"{_SVG}pattern")
     }
-    # paths by hatch and by the clip path of their Axes, because each group gets one clip path
-    bars: dict[tuple[str, str], list[ET.Element]] = {}
-    for path in root.iter(f"{_SVG}path"):
-        filled = _IDS.search(path.get("style", ""))
-        if filled and filled[1] in patterns:
-            bars.setdefault((filled[1], path.get("clip-path", "")), []).append(path)
+    parents = _parents(root)
+    bars = _hatched_paths(root, patterns)
     for number, ((name, clip), paths) in enumerate(bars.items()):
         colour = patterns[name].find(f"{_SVG}rect").attrib["fill"]  # type: ignore[union-attr]
         # the bar gets the plain colour, and the lines are drawn over it
@@ -118,6 +120,28 @@ def _draw_hatches(root: ET.Element) -> None:
         pattern.clear()
         pattern.tag = f"{_SVG}path"
         pattern.attrib = {**_dotted(drawn.attrib), "id": name}  # type: ignore[union-attr]
+
+
+def _parents(root: ET.Element) -> dict[ET.Element, ET.Element]:
+    """Return the parent of each element."""
+    parents: dict[ET.Element, ET.Element] = {}
+    for parent in root.iter():
+        parents.update(dict.fromkeys(parent, parent))
+    return parents
+
+
+def _hatched_paths(
+    root: ET.Element, patterns: Container[str]
+) -> dict[tuple[str, str], list[ET.Element]]:
+    """Return the paths by hatch and by the clip path of their Axes; each group gets one clip path."""
+    groups: defaultdict[tuple[str, str], list[ET.Element]] = defaultdict(list)
+    for path in root.iter(f"{_SVG}path"):
+        fill = _IDS.search(path.get("style", ""))
+        if fill is None or fill[1] not in patterns:
+            continue
+        clip = path.get("clip-path", "")
+        groups[fill[1], clip].append(path)
+    return groups
 
 
 def _draw_tiles(container: ET.Element, outline: str, name: str, clip_id: str) -> None:
@@ -167,14 +191,22 @@ def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str])
     inner += "".join(_markup(child, ids, variables) for child in element)
     if not inner and tag in {"g", "defs"}:
         return ""
-    attributes = ""
-    for qualified_name, value in element.attrib.items():
-        name = qualified_name.rpartition("}")[2]
-        written = escape_attribute(_value(name, value, ids, variables))
-        attributes += f' {name}="{written}"'
+    attributes = _attributes(element, ids, variables)
     if not inner:
         return f"<{tag}{attributes}/>"
     return f"<{tag}{attributes}>{inner}</{tag}>"
+
+
+def _attributes(
+    element: ET.Element, ids: dict[str, str], variables: dict[str, str]
+) -> str:
+    """Return the attributes of an element as they are written, each after a space."""
+    attributes = ""
+    for qualified_name, value in element.attrib.items():
+        _, _, name = qualified_name.rpartition("}")
+        written_value = escape_attribute(_value(name, value, ids, variables))
+        attributes += f' {name}="{written_value}"'
+    return attributes
 
 
 def _value(

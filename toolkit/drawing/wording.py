@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -265,7 +265,7 @@ def result_table(
     """Return a sentence and an HTML table: text is escaped and at the left, numbers are at the right."""
     rows = list(rows)
     # a table without rows has empty columns
-    columns = list(zip(*rows, strict=True)) or [()] * len(head)
+    columns = list(zip(*rows, strict=True)) or list(repeat((), len(head)))
     cells = "".join(map(_head_cell, head, columns))
     # several columns of sentences share a width, so that the last one is not beyond the page
     sentences = sum(map(_has_sentence, columns))
@@ -323,13 +323,20 @@ def _cell(value: Any, width: int) -> str:
     if isinstance(value, pd.Timestamp):
         day = f'<span style="white-space:nowrap">{value:%Y-%m-%d}</span>'
         return f'<td style="text-align:left">{day} {value:%H:%M}</td>'
-    # four digits, or all digits before the point
-    form = ",.4g"
-    if isinstance(value, int):
-        form = ","
-    elif 10_000 <= abs(value) < _LARGE:  # noqa: PLR2004 - digits of %g
-        form = ",.0f"
-    return f"<td>{value:{form}}</td>"
+    return f"<td>{_number_text(value)}</td>"
+
+
+def _number_text(number: float) -> str:
+    """Return a number with four digits, or with all digits before the point.
+
+    >>> _number_text(1234), _number_text(0.12345), _number_text(12345.6)
+    ('1,234', '0.1234', '12,346')
+    """
+    if isinstance(number, int):
+        return f"{number:,}"
+    if 10_000 <= abs(number) < _LARGE:  # noqa: PLR2004 - digits of %g
+        return f"{number:,.0f}"
+    return f"{number:,.4g}"
 
 
 def _text_cell(text: str, width: int) -> str:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from toolkit.base.arguments import whole
 from toolkit.base.time_zones import shown_in, time_text, time_zone
 from toolkit.base.times import DAY_MS, milliseconds
-from toolkit.drawing import axis
+from toolkit.drawing import axis, row_names
 from toolkit.drawing.counted_bars import draw_cells, draw_rows
 from toolkit.drawing.drawable import drawable
 from toolkit.drawing.gap_hatching import GAP_NOTE, hatch_cells
@@ -351,7 +351,7 @@ def draw_calendar(
     days = next(
         (days for days in (1, 2, 3) if axis.space_high(ax) * days / 7 > _HIGH), 6
     )
-    axis.name_rows(ax, range(0, 7, days), WEEKDAYS[::days])
+    row_names.name_rows(ax, range(0, 7, days), WEEKDAYS[::days])
     hours = next(
         (hours for hours in (1, 2, 3, 6) if axis.inches(ax) / (24 / hours) > _HOUR), 12
     )
@@ -402,7 +402,7 @@ def plot_failure_matrix(
     """
     with drawing(ax, theme) as (axes, colours):
         matrix = count_matrix(
-            failures, rows, columns, top_rows=min(whole("top", top), axis.rows_that_fit(axes) - 1),
+            failures, rows, columns, top_rows=min(whole("top", top), row_names.rows_that_fit(axes) - 1),
             top_columns=max(1, int(axis.inches(axes) * 0.6 / _NAME)),
         )  # fmt: skip
         return draw_matrix(
@@ -422,8 +422,8 @@ def draw_matrix(
         return axis.show_sentence(ax, "No failures", theme, title)
     above = draw_cells(ax, matrix.counts, theme)
     totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
-    of_rows = axis.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
-    of_columns = axis.name_columns(
+    of_rows = row_names.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
+    of_columns = row_names.name_columns(
         ax, matrix.columns, matrix.counts.sum(axis=0).tolist()
     )
     # a scheme alone comes first

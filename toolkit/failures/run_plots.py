@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from toolkit.base.arguments import whole
 from toolkit.base.time_zones import time_text, time_zone
-from toolkit.drawing import axis
+from toolkit.drawing import axis, row_names
 from toolkit.drawing.drawable import without_prefix
 from toolkit.drawing.style import ThemeName, documented, drawing
 from toolkit.drawing.wording import counted, elapsed, percent, span
@@ -87,7 +87,7 @@ def plot_run_timeline(
         )
         if run.frame.empty or run.begin is None:
             return axis.show_sentence(axes, "No events of a run", colours, title)
-        rows = run.frame.head(axis.rows_that_fit(axes, axis.NAMED_BAR))
+        rows = run.frame.head(row_names.rows_that_fit(axes, row_names.NAMED_BAR))
         longest = float(run.frame["end"].max())
         unit, size = _unit_for(longest)
         positions = np.arange(len(rows)) + 0.24
@@ -110,7 +110,7 @@ def plot_run_timeline(
             handles.append(crosses)
             labels.append("attempt that was repeated")
         notes = [_delivery_note(row) for row in rows.to_dict("records")]
-        axis.name_bars(axes, [mask(str(name)) for name in rows["name"]], colours, notes)
+        row_names.name_bars(axes, [mask(str(name)) for name in rows["name"]], colours, notes)
         axis.limit(axes.xaxis, 0, max(longest / size, 1e-3) * 1.02)
         axis.number_axis(axes, axes.xaxis)
         _, above = axis.legend(axes, handles, labels, colours)
@@ -188,7 +188,7 @@ def plot_success_rates(
             .sum()
             .sort_values(ascending=False, kind="stable")
         )
-        shown = sizes.head(min(top, max(1, axis.rows_that_fit(axes) // 3)))
+        shown = sizes.head(min(top, max(1, row_names.rows_that_fit(axes) // 3)))
         width = step / axis.DAY
         first, last = (
             time.timestamp() / 86_400

@@ -16,7 +16,7 @@ from matplotlib.path import Path
 
 from toolkit.base.arguments import choice, instance, whole
 from toolkit.base.time_zones import time_text
-from toolkit.drawing import axis
+from toolkit.drawing import axis, row_names
 from toolkit.drawing.counted_bars import draw_cells
 from toolkit.drawing.drawable import drawable, without_prefix
 from toolkit.drawing.gap_hatching import GAP_NOTE, hatch_spans
@@ -127,12 +127,12 @@ def plot_failure_trend(
 
 def groups_that_fit(ax: Axes, layout: Layout | Literal["titled"]) -> int:
     """Return how many groups a trend can show on these Axes, next to one group of all others."""
-    rows = axis.rows_that_fit(ax) - 1
+    rows = row_names.rows_that_fit(ax) - 1
     if layout == "titled":
-        rows = axis.rows_that_fit(ax, 2) - 1
+        rows = row_names.rows_that_fit(ax, 2) - 1
     elif layout == "stacked" and axis.inches(ax) < _NARROW:
         # a legend above the Axes reduces the height of the bars
-        rows = axis.rows_that_fit(ax) // 6
+        rows = row_names.rows_that_fit(ax) // 6
     return max(1, min(rows, len(HATCHES) - 1))
 
 
@@ -343,7 +343,7 @@ def _facets(
 ) -> Drawn:
     """Draw a row of bars per group, each on its own scale, named at the left."""
     positions = _rows(trend, ax, theme, left, width, 0.85)
-    return axis.name_rows(ax, positions, trend.groups, notes=_totals(trend)), 0.5, 0.0
+    return row_names.name_rows(ax, positions, trend.groups, notes=_totals(trend)), 0.5, 0.0
 
 
 def _titled(
@@ -353,7 +353,7 @@ def _titled(
     positions = [
         position + 0.52 for position in _rows(trend, ax, theme, left, width, 0.52)
     ]
-    axis.name_above(ax, positions, trend.groups, theme, notes=_totals(trend))
+    row_names.name_above(ax, positions, trend.groups, theme, notes=_totals(trend))
     return "", 0.5, 0.0
 
 
@@ -370,7 +370,7 @@ def _rows(
         )
         if counts.max() > top:
             _mark(ax, theme, left + width / 2, counts, -number + high, width)
-    axis.name_tops(ax, _unit(trend), theme, positions, tops, high=high)
+    row_names.name_tops(ax, _unit(trend), theme, positions, tops, high=high)
     return positions
 
 
@@ -393,7 +393,7 @@ def _cells(
 ) -> Drawn:
     above = draw_cells(ax, trend.counts, theme, edges=np.append(left, left[-1] + width))
     return (
-        axis.name_rows(
+        row_names.name_rows(
             ax, range(len(trend.groups)), trend.groups, notes=_totals(trend)
         ),
         0.0,

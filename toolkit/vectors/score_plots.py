@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from toolkit.base.arguments import choice, whole, wrong
 from toolkit.base.arguments import texts as checked_texts
-from toolkit.drawing import axis
+from toolkit.drawing import axis, row_names
 from toolkit.drawing.drawable import COLUMN, drawable, drawable_names
 from toolkit.drawing.style import Theme, ThemeName, documented, drawing
 from toolkit.drawing.wording import counted, percent, short_number
@@ -226,8 +226,8 @@ def _rows(
     for number, top in enumerate(tops):
         _bars(scores, number, ax, theme, height=0.85 / top, bottom=-number)
     totals = [f"({total:,})" for total in scores.counts.sum(axis=1).tolist()]
-    prefix = axis.name_rows(ax, positions, scores.groups, notes=totals)
-    axis.name_tops(ax, what, theme, positions, tops)
+    prefix = row_names.name_rows(ax, positions, scores.groups, notes=totals)
+    row_names.name_tops(ax, what, theme, positions, tops)
     axis.heading(ax, title, theme, prefix=prefix)
 
 
