@@ -66,13 +66,17 @@ def _characters(value: object) -> Iterator[str]:
             marks += 1
         else:
             marks = 0
-        if marks <= _MARKS:
+        if marks > _MARKS:
+            continue
+        if _is_missing(character):
             yield from _plain_form(character)
+        else:
+            yield character
 
 
 def _plain_form(character: str) -> str:
     """Return the plain form of a character that no font has; a browser may have another font."""
-    if draws_for_browser() or not _is_missing(character):
+    if draws_for_browser():
         return character
     return unicodedata.normalize("NFKC", character)
 
