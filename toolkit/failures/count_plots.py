@@ -422,7 +422,9 @@ def draw_matrix(
         return axis.show_sentence(ax, "No failures", theme, title)
     above = draw_cells(ax, matrix.counts, theme)
     totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
-    of_rows = row_names.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
+    of_rows = row_names.name_rows(
+        ax, range(len(matrix.rows)), matrix.rows, notes=totals
+    )
     of_columns = row_names.name_columns(
         ax, matrix.columns, matrix.counts.sum(axis=0).tolist()
     )

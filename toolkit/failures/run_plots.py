@@ -110,7 +110,9 @@ def plot_run_timeline(
             handles.append(crosses)
             labels.append("attempt that was repeated")
         notes = [_delivery_note(row) for row in rows.to_dict("records")]
-        row_names.name_bars(axes, [mask(str(name)) for name in rows["name"]], colours, notes)
+        row_names.name_bars(
+            axes, [mask(str(name)) for name in rows["name"]], colours, notes
+        )
         axis.limit(axes.xaxis, 0, max(longest / size, 1e-3) * 1.02)
         axis.number_axis(axes, axes.xaxis)
         _, above = axis.legend(axes, handles, labels, colours)

@@ -343,7 +343,11 @@ def _facets(
 ) -> Drawn:
     """Draw a row of bars per group, each on its own scale, named at the left."""
     positions = _rows(trend, ax, theme, left, width, 0.85)
-    return row_names.name_rows(ax, positions, trend.groups, notes=_totals(trend)), 0.5, 0.0
+    return (
+        row_names.name_rows(ax, positions, trend.groups, notes=_totals(trend)),
+        0.5,
+        0.0,
+    )
 
 
 def _titled(
