@@ -203,21 +203,25 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
     if not messages:
         return ""
     if kind == "trace":
-        return ": ".join(filter(None, (facts[-2], messages[0])))
+        error_type, message = facts[-2], messages[0]
+        return ": ".join(filter(None, (error_type, message)))
     specific = [message for message in messages if not _is_general(message)]
     if kind == "html":
-        return " - ".join(_without_repeats(specific or messages)[:_MOST_HEADINGS])
+        headings = _without_repeats(specific or messages)
+        return " - ".join(headings[:_MOST_HEADINGS])
     names = list(filter(_is_name, facts))
     if not specific:
         return _with_names(messages[0], names[:_MOST_NAMES])
-    statement = specific[0]
-    error_kind = _unsaid_name(names, messages)
-    if error_kind is None:
-        kinds = (message for message in specific[1:] if _is_kind(message, statement))
-        error_kind = next(kinds, None)
-    if error_kind is None:
-        return statement
-    return f"{error_kind}: {statement}"
+    return _with_kind(specific, _unsaid_name(names, messages))
+
+
+def _with_kind(specific: list[str], name: str | None) -> str:
+    """Return the first specific message after the kind of the error: a name, or another short message."""
+    statement, *others = specific
+    kinds = [message for message in others if _is_kind(message, statement)]
+    if name is not None:
+        kinds.insert(0, name)
+    return ": ".join([*kinds[:1], statement])
 
 
 def _with_names(message: str, names: list[str]) -> str:

@@ -370,16 +370,21 @@ class _Findings:
         type_name = None
         if message is not None:
             type_name = self._add_type(value, shape)
-        count_before = len(self.facts) + len(self.messages)
+        count_before = self._count
         for key, has_fields, is_no_text in shape.causes:
             cause = value[key]
             is_known = cause is None or cause is message or cause is type_name
-            is_no_cause = is_no_text and isinstance(cause, str) and message is not None
-            if not is_known and not is_no_cause:
-                self.add(cause, depth - 1, is_by_field=has_fields)
-        has_no_cause = len(self.facts) + len(self.messages) == count_before
-        if is_by_field and has_no_cause and message is None:
+            if is_known or (is_no_text and _describes(cause, message)):
+                continue
+            self.add(cause, depth - 1, is_by_field=has_fields)
+        has_cause = self._count > count_before
+        if is_by_field and message is None and not has_cause:
             self.add_fields(value)
+
+    @property
+    def _count(self) -> int:
+        """The number of facts and messages so far."""
+        return len(self.facts) + len(self.messages)
 
     def _add_facts(self, value: dict[str, Any], shape: _Shape) -> None:
         """Add codes, types, the place in an input and the file, for example "E11000" and "in Checkout"."""
@@ -428,16 +433,10 @@ class _Findings:
             return detail
         for key in shape.messages:
             message = value[key]
-            if isinstance(message, str) and message.strip():
-                self._add_text(message)
-                return message
-            if (
-                isinstance(message, list)
-                and message
-                and all(isinstance(item, str) for item in message)
-            ):
-                for item in message[: LIMITS.items]:
-                    self._add_text(item)
+            sentences = _sentences_of(message)
+            if sentences:
+                for sentence in sentences:
+                    self._add_text(sentence)
                 return message
         return None
 
@@ -482,6 +481,22 @@ class _Findings:
         inner = self._read(text)
         self.facts += inner.facts
         self.messages += inner.messages
+
+
+def _describes(cause: object, message: object) -> bool:
+    """Return whether a cause is a string next to a message, such as the details of an error."""
+    return isinstance(cause, str) and message is not None
+
+
+def _sentences_of(message: object) -> list[str]:
+    """Return the first sentences of a message, which can be a string or a list of strings; else none."""
+    if isinstance(message, str):
+        return list(filter(str.strip, [message]))
+    if not isinstance(message, list):
+        return []
+    if not all(isinstance(item, str) for item in message):
+        return []
+    return message[: LIMITS.items]
 
 
 def _fact(value: object) -> str | None:
