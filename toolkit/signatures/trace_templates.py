@@ -22,6 +22,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from toolkit.signatures.document import NO_FRAME, Document
@@ -31,6 +32,7 @@ from toolkit.signatures.message_rows import (
     plain_words_of,
     without,
 )
+from toolkit.signatures.remembering import Memo
 from toolkit.signatures.words import (
     VALUE,
     Sentence,
@@ -81,10 +83,18 @@ def names_the_fault(document: Document) -> bool:
     """Return whether names in the message of a trace are the fault rather than values."""
     if document.kind != "trace":
         return False
-    types = document.facts[1:-1]
-    if any(map(_NAMING_TYPES.search, types)):
-        return True
-    return any(map(_CLASS_NAME.search, document.messages))
+    return _types_name_the_fault(document.facts[1:-1]) or any(
+        map(_HAS_CLASS_NAME.__getitem__, document.messages)
+    )
+
+
+@lru_cache(maxsize=1 << 12)
+def _types_name_the_fault(types: tuple[str, ...]) -> bool:
+    return any(map(_NAMING_TYPES.search, types))
+
+
+_HAS_CLASS_NAME: Final = Memo(lambda message: _CLASS_NAME.search(message) is not None)
+"""Whether a message contains the name of a class. Many traces have the same messages."""
 
 
 def join_traces_of_one_place(
@@ -96,25 +106,33 @@ def join_traces_of_one_place(
     """
     messages_of: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for document in documents:
-        if document.kind == "trace" and _can_be_compared(document):
+        if document.kind == "trace":
             messages_of[document.facts].update(document.messages)
     joined: dict[str, str] = {}
-    for facts in sorted(messages_of):
+    for facts, messages in sorted(messages_of.items()):
+        if len(messages) == 1 or not _can_be_compared(facts):
+            continue
         current = {
             message: joined.get(message, templates[message])
-            for message in messages_of[facts]
+            for message in _without_class_names(facts, messages)
         }
-        if len(set(current.values())) > 1:
-            joined |= _joined(current)
+        joined |= _joined(current)
     return joined
 
 
-def _can_be_compared(document: Document) -> bool:
-    """Return whether traces with the facts of a document differ in values rather than in faults."""
-    types = document.facts[1:-1]
-    if document.facts[-1] == NO_FRAME or any(map(_NAMING_IN_PLACE.search, types)):
+def _can_be_compared(facts: tuple[str, ...]) -> bool:
+    """Return whether traces with these facts come from one place, and can differ in values."""
+    types = facts[1:-1]
+    if facts[-1] == NO_FRAME or _types_name_the_fault(types):
         return False
-    return any(map(_CASTS.search, types)) or not names_the_fault(document)
+    return not any(map(_NAMING_IN_PLACE.search, types))
+
+
+def _without_class_names(facts: tuple[str, ...], messages: set[str]) -> list[str]:
+    """Return the messages without names of classes, or all messages if a cast failed."""
+    if any(map(_CASTS.search, facts[1:-1])):
+        return list(messages)
+    return list(itertools.filterfalse(_HAS_CLASS_NAME.__getitem__, messages))
 
 
 def _joined(current: Mapping[str, str]) -> dict[str, str]:
