@@ -35,6 +35,11 @@ _OUTLIER_CHANCE: Final = 0.01  # probability of any outlier in an index without 
 _OUTLIER_RATIO: Final = 0.3  # the least isolation of an outlier, a logarithm
 # with few dimensions, distances vary more: the least isolation times dimensions
 _OUTLIER_SPREAD: Final = 16
+# Limits of strangeness, in standard deviations, and of isolation, as a multiple of the expected excess: texts
+# of real embeddings that are alone on their subject stay below at least one of them (tests/accuracy).
+_OUTLIER_STRANGENESS: Final = 2.75
+_OUTLIER_MULTIPLE: Final = 3.0
+_LEAST_VARIANCE: Final = 0.05  # share of the mean variance, for directions without any
 _SAMPLE: Final = 20_000  # rows used to compute the spread
 
 
@@ -288,7 +293,8 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
 
     The isolation of a row is the logarithm of a ratio: the distance to the nearest row, divided by the mean
     distance of the 10 rows around it to their 20th nearest rows. The only chunk of a document is therefore
-    not isolated.
+    not isolated. A row is an outlier if it is isolated and the direction is unusual, or if it is far more
+    isolated than expected.
     """
     rows = len(distinct)
     if rows < _OUTLIER_ROWS:
@@ -303,13 +309,16 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
     wide = np.log(_distances(similarities[references, 0]))
     around = np.log(np.exp(wide)[nearby[:, -NEIGHBOURS:]].mean(axis=1))
     alone = np.log(_distances(similarities[:, -1]))
-    least = max(
-        _isolation(alone - around), _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1]
-    )
-    far = np.flatnonzero((alone - around > least) & (alone > np.quantile(wide, 0.75)))
+    isolation = alone - around
+    usual, expected = _isolation(isolation)
+    least = max(usual + expected, _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1])
+    far = np.flatnonzero((isolation > least) & (alone > np.quantile(wide, 0.75)))
+    # A text on a separate subject is isolated as well, but in directions in which other texts vary.
+    strange = _strangeness(unit, references, far) > _OUTLIER_STRANGENESS
+    far = far[strange | (isolation[far] > usual + _OUTLIER_MULTIPLE * expected)]
     if len(far) and len(references) < rows:
         # a small group may have no reference nearby
-        far = far[np.argsort(-(alone - around)[far], kind="stable")[:_QUERIES]]
+        far = far[np.argsort(-isolation[far], kind="stable")[:_QUERIES]]
         nearest = np.log(_distances(_nearest(unit, far, np.arange(rows), 1)[0][:, 0]))
         far = far[nearest - around[far] > least]
     return np.sort(distinct[far])
@@ -319,8 +328,31 @@ def _distances(similarities: Matrix) -> _Floats:
     return np.maximum(1 - similarities.astype(np.float64), 1e-6)
 
 
-def _isolation(values: _Floats) -> float:
-    """Return a bound that no row of a healthy index exceeds: the tail, continued as a normal distribution.
+def _strangeness(unit: Matrix, references: Positions, rows: Positions) -> _Floats:
+    """Return how unusual the directions of rows are, in standard deviations of the references.
+
+    This is the logarithm of the squared Mahalanobis distance. Vectors of one model differ in few directions,
+    and noise differs in all of them.
+    """
+    known = unit[references].astype(np.float64)
+    centre = known.mean(axis=0)
+    centred = known - centre
+    variances, axes = np.linalg.eigh(centred.T @ centred / len(known))
+    scaled = axes / np.sqrt(np.maximum(variances, variances.mean() * _LEAST_VARIANCE))
+
+    def distances(vectors: _Floats) -> _Floats:
+        squares = ((vectors @ scaled) ** 2).sum(axis=1)
+        return np.asarray(np.log(np.maximum(squares, 1e-12)), dtype=np.float64)
+
+    middle, high = np.quantile(distances(centred), [0.5, 0.95])
+    deviation = max((high - middle) / NormalDist().inv_cdf(0.95), 1e-9)
+    return (distances(unit[rows] - centre) - middle) / deviation
+
+
+def _isolation(values: _Floats) -> tuple[float, float]:
+    """Return the 95th percentile, and the excess over it that no row of a healthy index is expected to have.
+
+    The excess comes from the tail of the values, continued as a normal distribution.
 
     The slope of the tail is measured from the upper quartile and from the 90th percentile to the 95th, and
     the smaller slope is used: near duplicates lower the quartile without making the index more spread out.
@@ -335,7 +367,7 @@ def _isolation(values: _Floats) -> float:
         (high - np.quantile(values, lower)) / (quantile(0.95) - quantile(lower))
         for lower in (0.75, 0.9)
     ]
-    return float(high + min(slopes) * (furthest - quantile(0.95)))
+    return float(high), float(min(slopes) * (furthest - quantile(0.95)))
 
 
 def _nearest(

@@ -112,8 +112,8 @@ FINDINGS: Final = {
     ),
     "outlier": (
         "warning",
-        "The vector is far from all others: from another model, from damaged text, or noise.",
-        "Read their texts; embed them again.",
+        "The vector is far from all others: the only one on a subject, or from damaged text or noise.",
+        "Read the text. If it is damaged, embed it again.",
     ),
     "hub": (
         "warning",
@@ -281,9 +281,10 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     Vectors are compared by cosine, and vectors of one text that differ by rounding alone count as equal. Near
     duplicates are found exactly. An outlier is far even from the nearest vector: farther than the vectors
     around it are from their 20th neighbour, by more than is expected by chance for any vector of an index of
-    this size (1 %, from the tail of this ratio in the index). A single vector on a separate subject is an
-    outlier as well. Outliers are not searched in indexes of fewer than 300 different vectors. A hub is among
-    the 10 nearest neighbours of at least 5 % of 2,000 others. In larger indexes, outliers are searched with a
+    this size (1 %, from the tail of this ratio in the index), and in an unusual direction (2.75 standard
+    deviations of the Mahalanobis distance), or three times as far beyond the tail. Outliers are not searched
+    in indexes of fewer than 300 different vectors. A hub is among the 10 nearest neighbours of at least 5 %
+    of 2,000 others. In larger indexes, outliers are searched with a
     sample of 4,000 vectors, and hubs with a sample of 2,000.
 
     Examples
