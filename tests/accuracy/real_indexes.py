@@ -1,0 +1,151 @@
+"""False alarms on healthy indexes of real embeddings, and outliers and thresholds on them.
+
+Healthy indexes are random subsets of texts. An alarm is a finding that is an error or a warning, drift that
+is reported, a recall that is not trusted, or a promise of a threshold that is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+import toolkit as tk
+from tests.accuracy.ill_indexes import to_frame
+from tests.accuracy.real_embeddings import Matrix, embedded, models, texts
+from toolkit.analysis import threshold_for_precision
+from toolkit_service.demo.local_service import LocalService
+
+_PROMISE = 0.8
+_SPACE = 150  # rows of a namespace in the index that is queried
+
+
+def _frame(matrix: Matrix, chosen: np.ndarray, namespace: str = "") -> pd.DataFrame:
+    listed = texts()
+    return to_frame(
+        [
+            {
+                "namespace": namespace,
+                "id": listed[row][0],
+                "vector": matrix[row].tolist(),
+                "data": listed[row][1],
+                "metadata": {"lang": "en"},
+            }
+            for row in chosen
+        ]
+    )
+
+
+def _drawn(seed: int, run: int, rows: int) -> np.ndarray:
+    rng = np.random.default_rng([seed, run])
+    return np.sort(rng.choice(len(texts()), rows, replace=False))
+
+
+def health_alarms(matrix: Matrix, seed: int, runs: int) -> tuple[int, int]:
+    """Return in how many subsets of 300 to 900 texts a defect is named, and in how many an outlier is."""
+    alarms = outliers = 0
+    for run in range(runs):
+        rows = int(np.random.default_rng([seed, run, 1]).integers(300, 900))
+        found = tk.audit_vectors(_frame(matrix, _drawn(seed, run, rows))).frame
+        serious = found.loc[found["severity"] != "info", "finding"]
+        alarms += len(serious) > 0
+        outliers += "outlier" in set(serious)
+    return alarms, outliers
+
+
+def outliers_found(matrix: Matrix, seed: int, runs: int) -> int:
+    """Return how many of four random directions in subsets of 600 texts are named."""
+    found = 0
+    for run in range(runs):
+        rng = np.random.default_rng([seed, run, 2])
+        ill = matrix[_drawn(seed, run, 600)]
+        noise = rng.normal(size=(4, matrix.shape[1]))
+        ill[-4:] = noise / np.linalg.norm(noise, axis=1, keepdims=True)
+        findings = tk.audit_vectors(ill).frame
+        named = findings.loc[findings["finding"] == "outlier", "ids"]
+        keys = {key for ids in named for key in ids}
+        found += len(keys & {str(row) for row in range(596, 600)})
+    return found
+
+
+def drift_alarms(matrix: Matrix, seed: int, runs: int) -> int:
+    """Return how often drift is reported if 60 random documents are new in an index of 300."""
+    documents = np.array([key.rpartition("#")[0] for key, _ in texts()])
+    names = np.unique(documents)
+    alarms = 0
+    for run in range(runs):
+        chosen = np.random.default_rng([seed, run, 3]).permutation(names)[:300]
+        after = np.flatnonzero(np.isin(documents, chosen))
+        before = np.flatnonzero(np.isin(documents, chosen[60:]))
+        changes = tk.compare_vectors(
+            _frame(matrix, before), _frame(matrix, after), seed=run
+        )
+        alarms += "differ from old ones" in changes.verdict
+    return alarms
+
+
+def recall_alarms(matrix: Matrix, seed: int, runs: int) -> int:
+    """Return how many namespaces of a healthy index are not trusted."""
+    alarms = 0
+    with LocalService(indexes=[f"real:dense:{matrix.shape[1]}:COSINE"]) as local:
+        service = tk.connect(
+            vector_url=local.vector_urls["real"], vector_token=local.token, environ={}
+        )
+        for run in range(runs):
+            frame = _frame(matrix, _drawn(seed, run, _SPACE), f"n{run}")
+            tk.upsert_vectors(service, frame, namespace=f"n{run}", progress=False)
+            audit = tk.audit_recall(service, frame, sample=100, seed=run)
+            alarms += audit.trusted is not True
+    return alarms
+
+
+def broken_promises(matrix: Matrix, seed: int, runs: int) -> tuple[int, int]:
+    """Return how many thresholds were given, and how many broke their promise for all other queries.
+
+    A hit matches if it is part of the documentation of the same module. The labels are the first ten hits of
+    80 queries.
+    """
+    modules = np.array([key.split(".")[0] for key, _ in texts()])
+    scores = matrix @ matrix.T
+    np.fill_diagonal(scores, -1)
+    hits = np.argsort(-scores, axis=1)[:, :10]
+    values = np.take_along_axis(scores, hits, axis=1)
+    matches = modules[hits] == modules[:, None]
+    given = broken = 0
+    for run in range(runs):
+        rows = _drawn(seed, run, 80)
+        threshold = threshold_for_precision(
+            values[rows].ravel(),
+            matches[rows].ravel(),
+            precision=_PROMISE,
+            queries=np.repeat(rows, 10),
+            seed=run,
+        ).value
+        if threshold is None:
+            continue
+        given += 1
+        others = np.delete(np.arange(len(matrix)), rows)
+        above = values[others] >= threshold
+        broken += bool(matches[others][above].mean() < _PROMISE)
+    return given, broken
+
+
+def false_alarms(seed: int, runs: int = 200) -> Iterator[str]:
+    """Alarms on healthy indexes of real embeddings, per model, and planted outliers."""
+    yield (
+        f"| model | dimension | defects named, of {runs} | outliers, of {runs} | planted found, of 80 | drift"
+        f" reported, of {runs} | recall not trusted, of {runs} | promises broken, of those given |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
+    for name in models():
+        matrix = embedded(name)
+        alarms, outliers = health_alarms(matrix, seed, runs)
+        planted = outliers_found(matrix, seed, 20)
+        drifted = drift_alarms(matrix, seed, runs)
+        untrusted = recall_alarms(matrix, seed, runs)
+        given, broken = broken_promises(matrix, seed, runs)
+        yield (
+            f"| {name} | {matrix.shape[1]} | {alarms} | {outliers} | {planted} | {drifted} | {untrusted}"
+            f" | {broken} of {given} |"
+        )
