@@ -124,7 +124,8 @@ def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
         frames["recall.by"]["share"].tolist(), abs=1e-6
     )
     scores = shown["scores"][0].rows[0]
-    assert scores[2] == pytest.approx(frames["scores.frame"]["threshold"][0], abs=1e-6)
+    assert scores[2] == frames["scores.frame"]["pairs"][0] == "stored rows"
+    assert scores[3] == pytest.approx(frames["scores.frame"]["threshold"][0], abs=1e-6)
     assert [row[0] for row in shown["health"][0].rows] == frames["health.frame"][
         "finding"
     ].tolist()
