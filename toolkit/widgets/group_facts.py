@@ -140,9 +140,9 @@ class GroupFacts:
         if column is not None:
             found, values = pd.factorize(column.astype("str"), use_na_sentinel=False)
             codes, names = found.astype(np.int64), [str(value) for value in values]
-        pairs = np.unique(self._codes * len(names) + codes) if len(codes) else []
+        pairs = np.unique(self._codes * len(names) + codes)
         of_group: list[list[str]] = [[] for _ in range(len(self._frame))]
-        for pair in np.asarray(pairs, dtype=np.int64).tolist():
+        for pair in pairs.tolist():
             group, name = divmod(pair, len(names))
             of_group[group].append(names[name])
         return [self._place(several) for several in of_group]

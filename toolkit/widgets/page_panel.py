@@ -41,7 +41,8 @@ class Markup:
         self._panel.set_trait(self._trait, markup)
 
 
-class PagePanel(PanelBehaviour, anywidget.AnyWidget):
+# `PanelBehaviour` returns a dict as the bundle, which is as good for IPython as a tuple.
+class PagePanel(PanelBehaviour, anywidget.AnyWidget):  # type: ignore[misc]
     """A panel that is one widget of JavaScript modules. Subclasses define `_process`.
 
     `status` and `code` are markup, in which values from data are escaped. The page keeps everything that the
