@@ -218,6 +218,7 @@ def test_more_like_this(notebook):
 def test_keys_stay_in_the_groups(notebook):
     """No key pressed in the list of groups, a field or a button reaches the notebook."""
     before = notebook.cells
+    edit_groups(notebook.panel(KEYS))
     controls = notebook.panel(KEYS).locator("input, select, button, [tabindex='0']")
     names = notebook.pressed_in(controls, KEYS, no_enter="Plan|Copy")
     assert {"INPUT", "SELECT", "BUTTON", "DIV"} <= set(names)

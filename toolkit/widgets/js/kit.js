@@ -278,6 +278,7 @@ export const brush = (changed) => {
   const svg = drawn("svg", { preserveAspectRatio: "none", role: "img" });
   const field = element("div", { class: "tk-brush-field" }, svg);
   const caption = element("div", { class: "tk-note" });
+  field.hidden = true;
   el.append(field, caption);
   let state = { starts: [], counts: [], series: [], gaps: [], zones: [], limit: 1, width: 1, selection: [] };
   let range = null; // first and last bar, both included
@@ -308,6 +309,7 @@ export const brush = (changed) => {
 
   const draw = () => {
     const { counts, gaps, starts, limit } = state;
+    field.hidden = !counts.length; // a slider without values has no meaning
     if (!counts.length) return;
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${counts.length} ${BRUSH}`);
