@@ -64,7 +64,8 @@ def group_states(
 
     >>> hours = pd.Series(pd.date_range("2026-03-01", periods=49, freq="h", tz="UTC"))
     >>> codes = np.array([0] * 24 + [1] * 25)
-    >>> [found.state for found in group_states(hours, codes, 2, datetime(2026, 3, 3, tzinfo=UTC))]
+    >>> end = pd.Timestamp("2026-03-03", tz="UTC")
+    >>> [found.state for found in group_states(hours, codes, 2, end)]
     ['ended', 'new']
     """
     known = times.notna().to_numpy()
