@@ -102,7 +102,7 @@ def join_traces_of_one_place(
 ) -> dict[str, str]:
     """Return the new templates of messages that get one, because traces of one place differ in names only.
 
-    `templates` has the template of each message, as far as all messages were compared.
+    `templates` has the template of each message after all messages were compared.
     """
     messages_of: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for document in documents:
