@@ -35,8 +35,8 @@ _OUTLIER_CHANCE: Final = 0.01  # probability of any outlier in an index without 
 _OUTLIER_RATIO: Final = 0.3  # the least isolation of an outlier, a logarithm
 # with few dimensions, distances vary more: the least isolation times dimensions
 _OUTLIER_SPREAD: Final = 16
-# Limits of strangeness, in standard deviations, and of isolation, as a multiple of the expected excess: texts
-# of real embeddings that are alone on their subject stay below at least one of them (tests/accuracy).
+# Limits of strangeness, in standard deviations, and of isolation, as a multiple of the expected excess. Healthy
+# rows of real embeddings that are alone on a subject stay below at least one of them (tests/accuracy).
 _OUTLIER_STRANGENESS: Final = 2.75
 _OUTLIER_MULTIPLE: Final = 3.0
 _LEAST_VARIANCE: Final = 0.05  # share of the mean variance, for directions without any
@@ -313,7 +313,7 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
     usual, expected = _isolation(isolation)
     least = max(usual + expected, _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1])
     far = np.flatnonzero((isolation > least) & (alone > np.quantile(wide, 0.75)))
-    # A text on a separate subject is isolated as well, but in directions in which other texts vary.
+    # A row on a separate subject is isolated as well, but in directions in which other rows vary.
     strange = _strangeness(unit, references, far) > _OUTLIER_STRANGENESS
     far = far[strange | (isolation[far] > usual + _OUTLIER_MULTIPLE * expected)]
     if len(far) and len(references) < rows:
