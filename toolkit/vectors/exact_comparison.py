@@ -35,8 +35,8 @@ _OUTLIER_CHANCE: Final = 0.01  # probability of any outlier in an index without 
 _OUTLIER_RATIO: Final = 0.3  # the least isolation of an outlier, a logarithm
 # with few dimensions, distances vary more: the least isolation times dimensions
 _OUTLIER_SPREAD: Final = 16
-# Limits of strangeness, in standard deviations, and of isolation, as a multiple of the expected excess. Healthy
-# rows of real embeddings that are alone on a subject stay below at least one of them (tests/accuracy).
+# Limits of strangeness, in standard deviations, and of isolation, as a multiple of the expected excess.
+# Healthy rows of real embeddings that are alone on a subject stay below at least one of them.
 _OUTLIER_STRANGENESS: Final = 2.75
 _OUTLIER_MULTIPLE: Final = 3.0
 _LEAST_VARIANCE: Final = 0.05  # share of the mean variance, for directions without any
