@@ -169,7 +169,7 @@ def calibrate_threshold(
         counted in the verdict. If the labels are hits of queries, pass their column `query` as well: hits of
         one query are often right or wrong together.
     queries : str, iterable of str, array_like or pandas.DataFrame, optional
-        Usual queries of your users, at most 1,000: texts, if `vectors` is the service of an index with a
+        Usual queries of your users, at most 1,000: strings, if `vectors` is the service of an index with a
         model, or vectors. Random pairs are then pairs of a query and a stored vector. Without queries they
         are pairs of stored vectors, which are often more similar to each other than questions are to
         documents: such a threshold can reject the right hit of a question.

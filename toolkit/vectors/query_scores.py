@@ -57,7 +57,7 @@ class PairScores:
 
 
 def read_queries(queries: Any, service: Service | None, model: str) -> Any:
-    """Return queries as a list of texts or as a matrix. Raise InputError for others."""
+    """Return queries as a list of strings or as a matrix. Raise InputError for others."""
     if _are_texts(queries):
         listed = texts("queries", queries)
         if service is None or not model:
@@ -93,7 +93,7 @@ def _matrix(queries: Any) -> Matrix:
             raise wrong(
                 "queries",
                 queries,
-                "texts, or vectors: a matrix, or a frame with the column vector",
+                "strings, or vectors: a matrix, or a frame with the column vector",
             ) from None
     tables = VectorTables(queries, doing="calibrating scores", name="queries")
     parts = [matrix for batch in tables for _, matrix in batch.dense]
@@ -129,7 +129,7 @@ def scores_of_vectors(
 def scores_of_texts(
     service: Service, queries: list[str], namespace: str, rows: int
 ) -> PairScores:
-    """Return the highest scores of texts and rows, as the service returns them, and the best of each text."""
+    """Return the highest scores of questions and rows, as the service returns them, and the best of each."""
     scores: list[_Floats] = []
     best: list[float] = []
     for start in range(0, len(queries), _AT_ONCE):
