@@ -59,11 +59,14 @@ def inches_high(ax: Axes) -> float:
 def space_high(ax: Axes) -> float:
     """Return the inches of height for ticks and rows: if Axes are low, labels take a part of them."""
     height = inches_high(ax)
+    if height >= _HIGH:
+        return height
     figure = ax.get_figure(root=True)
     has_engine = figure is not None and figure.get_layout_engine() is not None
-    if height < _HIGH and (has_engine or makes_room(ax)):
-        return height - _TEXTS
-    return height
+    leaves_room = has_engine or makes_room(ax)
+    if not leaves_room:
+        return height
+    return height - _TEXTS
 
 
 def limit(axis: Axis, first: float, last: float) -> tuple[float, float]:
@@ -371,9 +374,10 @@ def aside(*counts: tuple[int, str]) -> str:
     parts = [
         f"{number:,} {counted_thing}" for number, counted_thing in counts if number
     ]
-    if parts:
-        return f"({', '.join(parts)})"
-    return ""
+    if not parts:
+        return ""
+    remark = ", ".join(parts)
+    return f"({remark})"
 
 
 def left_out(count: int, noun: str, reason: str) -> str:

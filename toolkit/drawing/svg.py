@@ -185,16 +185,23 @@ def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str])
     tag = element.tag.rpartition("}")[2]
     if tag not in _ELEMENTS:  # style sheets and metadata would apply to the whole page
         return ""
-    inner = ""
-    if tag in {"text", "tspan"} and element.text:
-        inner = escape_html(with_all_characters(element.text), inside="tspan")
-    inner += "".join(_markup(child, ids, variables) for child in element)
+    children = "".join(_markup(child, ids, variables) for child in element)
+    inner = _own_text(element, tag) + children
     if not inner and tag in {"g", "defs"}:
         return ""
     attributes = _attributes(element, ids, variables)
     if not inner:
         return f"<{tag}{attributes}/>"
     return f"<{tag}{attributes}>{inner}</{tag}>"
+
+
+def _own_text(element: ET.Element, tag: str) -> str:
+    """Return the text before the first child, escaped; only texts have it."""
+    if tag not in {"text", "tspan"}:
+        return ""
+    own_text = element.text or ""
+    drawn_text = with_all_characters(own_text)
+    return escape_html(drawn_text, inside="tspan")
 
 
 def _attributes(

@@ -287,7 +287,7 @@ def _is_number(value: Any) -> bool:
     """Return whether a value is a number, or text with only a number, for example "<1 %"."""
     if isinstance(value, str):
         return _NUMBER.fullmatch(value) is not None
-    return value is None or not isinstance(value, pd.Timestamp)
+    return not isinstance(value, pd.Timestamp)
 
 
 def _is_sentence(value: Any) -> bool:
