@@ -78,8 +78,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a window ends a millisecond before the next one begins",
         "toolkit/loading/windows.py",
-        "[window.first, *(cut + 1 for cut in split.cuts)]",
-        "[window.first, *(cut + 2 for cut in split.cuts)]",
+        "[window.first, *(cut + 1 for cut in cuts)]",
+        "[window.first, *(cut + 2 for cut in cuts)]",
         _LOADING,
     ),
     Mutant(
@@ -123,8 +123,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a window whose cursor expired is not read again",
         "toolkit/loading/window_reader.py",
-        "            self._ready.append(FetchResult(window, outcome, error=error))\n",
-        "            pass\n",
+        "        self._ready.append(FetchResult(window, outcome, error=refusal))\n",
+        "        pass\n",
         _LOADING,
     ),
     Mutant(
@@ -137,8 +137,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the same row from two windows is not detected",
         "toolkit/loading/consistency.py",
-        "                is_consistent = False\n",
-        "                pass\n",
+        "        return not counts[Origin.OTHER_WINDOW]\n",
+        "        return True\n",
         _LOADING,
     ),
     Mutant(
@@ -150,11 +150,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a window that changed while it was read is neither read again nor reported",
-        "toolkit/loading/consistency.py",
-        "        changed = window.repeated_rows > 0 or (\n"
-        "            window.state.compares and window.new_rows > 0\n"
-        "        )\n",
-        "        changed = False\n",
+        "toolkit/loading/windows.py",
+        "        return self.repeated_rows > 0 or (self.state.compares and self.new_rows > 0)\n",
+        "        return False\n",
         _LOADING,
     ),
     Mutant(
