@@ -51,6 +51,7 @@ TOUR = (
     ("redrive run plan.json --confirm CONFIRMATION", 0),
     ("redrive status", 0),
     ("redrive status --ledger no-such.sqlite", 1),
+    ("check-queries no-such.parquet", 1),
     ("replay no-such-entry --print curl", 1),
     ("query connection --namespace runbooks --top-k 2", 0),
     ("query connection --namespace runbooks --json", 0),

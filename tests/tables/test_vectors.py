@@ -201,7 +201,7 @@ def test_metadata_explodes_into_typed_columns():
         "t": "boolean",
         **numbers,
     }
-    assert found["m"].tolist()[:2] == ["1", "x"]
+    assert found["m"].tolist()[:2] == ["1", '"x"']
     assert list(explode_metadata(frame, fields=["t"]).columns) == [
         "namespace",
         "id",

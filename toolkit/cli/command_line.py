@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "snapshot": "keep failures or vectors as Parquet",
     "report": "report on failures, or on a vector index",
     "redrive": "act on failures by a plan: plan, run, status",
-    "replay": "send failed requests to your application again, or print them as code",
+    "replay": "send failed requests again, or print them as code",
     "status": "how old snapshots are, and what their schedules do",
     "verify": "check every file of snapshots",
     "query": "search a vector index by text",

@@ -329,7 +329,7 @@ def _cell(value: Any, width: int) -> str:
 def _number_text(number: float) -> str:
     """Return a number with four digits, or with all digits before the point.
 
-    >>> _number_text(1234), _number_text(0.12345), _number_text(12345.6)
+    >>> _number_text(1234), _number_text(0.12344), _number_text(12345.6)
     ('1,234', '0.1234', '12,346')
     """
     if isinstance(number, int):

@@ -72,7 +72,7 @@ class IndexReport(Report):
     >>> import numpy as np
     >>> report = report_index(np.eye(40, 8) + 1)
     >>> report.verdict
-    'Not healthy. 1 kind of defect in 40 rows in 1 namespace: duplicate. First: Keep one of each; ...'
+    'Not healthy. 1 kind of defect in 40 rows in 1 namespace: duplicate. Not checked: ...'
     """
 
     command: ClassVar[str] = "toolkit report --vectors --output index-report.html"
