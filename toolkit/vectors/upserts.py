@@ -366,7 +366,9 @@ def _located_request(rows: list[WireRow], message: str) -> str:
 
 
 def _id_of(row: WireRow) -> str:
-    return repr(str(msgspec.json.decode(row.body)["id"])[:80])
+    # a refused row can contain NaN or a lone surrogate, which msgspec does not read
+    row_id = json.loads(bytes(row.body))["id"]
+    return repr(str(row_id)[:80])
 
 
 def _requests(batch: list[WireRow]) -> Iterator[tuple[str, str, list[WireRow]]]:
