@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
@@ -141,6 +144,41 @@ def test_masked_values_must_be_filled_in_before_anything_is_sent(application):
     assert sent == "the-secret-of-the-tenant"
     shown = repr(replays) + replays._repr_html_() + replays.frame.to_json()
     assert "the-secret-of-the-tenant" not in shown
+
+
+def test_a_secret_header_that_is_repeated_by_the_application_is_masked(application):
+    """Failures that were loaded unmasked have the token itself."""
+    token = "k7Qz-unmasked-token-of-a-tenant-91"
+    frame = failures("x", headers=json.dumps({"Authorization": [f"Bearer {token}"]}))
+    application.status, application.body = 401, f"not accepted: {token}".encode()
+    replays = tk.replay_failure(frame, application.url, progress=False)
+    assert dict(application.received[0].headers)["Authorization"] == f"Bearer {token}"
+    shown = repr(replays) + replays._repr_html_() + replays.frame.to_json()
+    assert token not in shown
+
+
+def test_a_slow_response_ends_at_the_time_limit():
+    """The limit covers the complete response, not each read of it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                while not ended.wait(0.1):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        replays = tk.replay_failure(failures("x"), url, timeout="1s", progress=False)
+        ended.set()
+        thread.join()
+    (row,) = replays.frame.to_dict("records")
+    assert row["outcome"] == "no answer"
+    assert "time limit" in row["error"]
+    assert row["seconds"] < 20
 
 
 def test_a_path_of_the_application_replaces_the_original_path(application):

@@ -33,6 +33,7 @@ from toolkit.fixes.failed_request import (
 )
 from toolkit.fixes.request_code import after_host
 from toolkit.secrets.redaction import Redactor, Secret, visible
+from toolkit.service.connections import Connections
 from toolkit.service.settings import Service, is_loopback
 from toolkit.service.signatures import sign_delivery, signing_keys
 from toolkit.signatures.headlines import error_text
@@ -54,6 +55,7 @@ _TYPES: Final = {
     "outcome": "str", "response_status": "Int64", "error": "str", "seconds": "float64",
     "response_body": "str",
 }  # fmt: skip
+_TIMEOUTS: Final = (urllib3.exceptions.TimeoutError, TimeoutError)
 _SHOWN: Final = ["outcome", "title", "response_status", "error", "sent_to", "dlq_id"]
 
 
@@ -179,15 +181,19 @@ def replay_failure(
         _addressed(request_of(row).fill_in(filled), base) for row in _records(chosen)
     ]
     # as long as these live, every redactor masks them, for example in a response that repeats the token
-    known_secrets = _own_secrets(filled)
+    known_secrets = _own_secrets(filled, requests)
     sent: list[_Answer] = []
     with (
-        urllib3.PoolManager(retries=False) as pool,
+        urllib3.connection_from_url(
+            f"{base.scheme}://{base.netloc}", retries=False
+        ) as pool,
         ProgressBar(
             progress, title="Replaying", unit="request", total=len(requests)
         ) as bar,
     ):
+        connections = Connections(pool, time.monotonic)
         for request in requests:
+            connections.set_deadline(limit)
             headers = _signed_headers(request, key, signed_url or request.url)
             sent.append(_send(pool, request, headers, limit))
             bar.add(1)
@@ -196,9 +202,14 @@ def replay_failure(
     return replays
 
 
-def _own_secrets(secrets: Mapping[str, str | None]) -> list[Secret]:
-    """Return each value as a secret, and the words of it, for example the token after ``Bearer``."""
-    values = list(filter(None, secrets.values()))
+def _own_secrets(
+    filled: Mapping[str, str | None], requests: Sequence[FailedRequest]
+) -> list[Secret]:
+    """Return values that were filled in, secret headers, and the words of both, for example a token."""
+    redact = Redactor()
+    headers = {header for request in requests for header in request.headers}
+    secret = [value for name, value in headers if redact.header(name, value) != value]
+    values = [*filter(None, filled.values()), *secret]
     words = " ".join(values).split()
     return list(map(Secret, dict.fromkeys([*values, *words])))
 
@@ -283,7 +294,7 @@ def _prefix(request: FailedRequest) -> str:
 
 
 def _send(
-    pool: urllib3.PoolManager,
+    pool: urllib3.HTTPConnectionPool,
     request: FailedRequest,
     headers: urllib3.HTTPHeaderDict,
     limit: float,
@@ -292,7 +303,7 @@ def _send(
     try:
         response = pool.request(
             request.method,
-            request.url,
+            after_host(request.url),
             body=request.body,
             headers=headers,
             redirect=False,
@@ -302,7 +313,8 @@ def _send(
         try:
             body = response.read(_MOST_READ, decode_content=True)
         finally:
-            response.release_conn()
+            # a response may be longer than the part that is read
+            response.close()
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         return _Answer(None, b"", _problem(error), time.monotonic() - started)
     return _Answer(response.status, body, None, time.monotonic() - started)
@@ -310,7 +322,8 @@ def _send(
 
 def _problem(error: Exception) -> str:
     """Return the reason of an error, without the address, which could contain a secret."""
-    if isinstance(error, urllib3.exceptions.TimeoutError):
+    causes = (error, error.__cause__, error.__context__)
+    if any(isinstance(cause, _TIMEOUTS) for cause in causes):
         return "no response within the time limit"
     if isinstance(error, urllib3.exceptions.NewConnectionError):
         return "nothing accepts connections at this address"
