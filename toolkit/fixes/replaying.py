@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
@@ -207,9 +209,12 @@ def _own_secrets(
 ) -> list[Secret]:
     """Return values that were filled in, secret headers, and the words of both, for example a token."""
     redact = Redactor()
-    headers = {header for request in requests for header in request.headers}
-    secret = [value for name, value in headers if redact.header(name, value) != value]
-    values = [*filter(None, filled.values()), *secret]
+    values = list(filter(None, filled.values()))
+    headers = chain.from_iterable(map(attrgetter("headers"), requests))
+    for name, value in headers:
+        masked = redact.header(name, value)
+        if masked != value:
+            values.append(value)
     words = " ".join(values).split()
     return list(map(Secret, dict.fromkeys([*values, *words])))
 
@@ -365,10 +370,15 @@ def _as_failures(chosen: pd.DataFrame, answers: Sequence[_Answer]) -> pd.DataFra
     )
 
 
+def _has_succeeded(answer: _Answer) -> bool:
+    status = answer.status or _FIRST_ERROR_STATUS
+    return status < _FIRST_ERROR_STATUS
+
+
 def _outcome(answer: _Answer, *, is_same: bool) -> str:
     if answer.status is None:
         return NO_ANSWER
-    if answer.status < _FIRST_ERROR_STATUS:
+    if _has_succeeded(answer):
         return SUCCEEDED
     if is_same:
         return SAME
@@ -382,9 +392,7 @@ def _kept_body(answer: _Answer, redact: Redactor) -> str | None:
 
 
 def _error(answer: _Answer, redact: Redactor) -> str | None:
-    if answer.problem is not None or answer.status is None:
+    if answer.problem is not None or _has_succeeded(answer):
         return answer.problem
-    if answer.status < _FIRST_ERROR_STATUS:
-        return None
     body = body_text(answer.body) or ""
     return visible(redact.text(error_text(redact.text(body)).text))
