@@ -227,11 +227,8 @@ def server() -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture(scope="session")
-def local_indexes() -> Iterator[dict[str, tk.Service]]:
-    """An embedded service to write to, by its indexes: dense (2 dimensions), sparse, hybrid; no models.
-
-    Every test of the session shares it: write to a namespace of the test's own.
-    """
+def indexes_of_session() -> Iterator[dict[str, tk.Service]]:
+    """An embedded service with three indexes: dense (2 dimensions), sparse, hybrid; no models."""
     specs = {
         "dense": "dense:dense:2:EUCLIDEAN",
         "sparse": "sparse:sparse",
@@ -248,3 +245,19 @@ def local_indexes() -> Iterator[dict[str, tk.Service]]:
             )
             for name in specs
         }
+
+
+@pytest.fixture(scope="module")
+def local_indexes(
+    indexes_of_session: dict[str, tk.Service],
+) -> dict[str, tk.Service]:
+    """Three indexes to write to, by name: empty when the first test of a module asks for them.
+
+    Which modules share a worker, and in which order, differs from run to run: vectors that another module
+    left would make a test depend on it. Tests of one module share the indexes: use a namespace per test.
+    """
+    for service in indexes_of_session.values():
+        for namespace in filter(None, tk.list_namespaces(service)):
+            tk.delete_namespace(service, namespace, confirm=True)
+        tk.reset_namespace(service, "", confirm=True)
+    return indexes_of_session

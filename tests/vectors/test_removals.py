@@ -14,7 +14,6 @@ SPACES = ("first", "second / two")
 def service(local_indexes) -> tk.Service:
     """Ten vectors in each of two namespaces, and in the default one."""
     service = local_indexes["dense"]
-    tk.reset_namespace(service, "", confirm=True)  # other modules write to it as well
     for namespace in ("", *SPACES):
         rows = [
             {"id": f"{'ab'[n % 2]}{n}", "vector": [n, 1], "metadata": {"n": n}}
