@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolkit.widgets.controls import CheckList, Control, Dropdown, TextField
+from toolkit.widgets.controls import Control
+from toolkit.widgets.fields import CheckList, Dropdown, Field, TextField
 
 
-def send(control: Control, **content: Any) -> None:
+def send(control: Control | Field, **content: Any) -> None:
     """Send the next message of a control."""
+    if isinstance(control, Field):
+        control.receive({"number": control.state["seen"] + 1, **content})
+        return
     control._handle_custom_msg({"seq": control.seq + 1, **content}, [])
 
 

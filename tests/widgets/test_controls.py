@@ -18,10 +18,10 @@ from toolkit.widgets.controls import (
     Dropdown,
     TextField,
     TimeField,
-    note,
     receive_all,
-    short_names,
 )
+from toolkit.widgets.page_parts import note
+from toolkit.widgets.short_names import short_names
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 

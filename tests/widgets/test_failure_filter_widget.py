@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from tests.filters.strategies import failure_filters
-from tests.widgets.page import send, tick, write
+from tests.widgets.page import tick, write
 from toolkit import FailureFilterPanel
 from toolkit.base.times import milliseconds
 from toolkit.errors import BadRequestError, InputError
@@ -78,7 +78,7 @@ def test_ticks_and_typing_make_the_value_and_the_rows(failures):
     assert panel.frame()["dlq_id"].tolist() == ["dlq_1", "dlq_3"]
     assert panel.matching() == "2 of 12 loaded failures match"
     assert "label=(&#39;prod&#39;,)" in panel._code.value
-    assert panel.brush.selection == [1773129600000, None]
+    assert panel.trend["selection"] == [1773129600000, None]
     panel.clear()
     assert panel.value == FailureFilter()
     assert not any(row["on"] for row in labels.rows)
@@ -126,27 +126,28 @@ def test_a_result_is_named_and_its_first_rows_are_shown(server):
         b'{"messages": [{"dlqId": "d1", "workflowUrl": "https://shop.example/a/pay"}]}'
     )
     panel = widget(server.service())
-    assert panel._first_rows.value == ""
+    assert panel.first_rows == ""
     panel.run()
     assert "panel.frame()" in panel.message
-    assert "<td>d1</td>" in panel._first_rows.value
+    assert "<td>d1</td>" in panel.first_rows
     server.always(b'{"messages": []}')
     panel.run()
-    assert panel._first_rows.value == ""
+    assert panel.first_rows == ""
 
 
 def test_the_range_on_the_histogram_is_the_times(failures):
     """A range dragged on the histogram sets both times to the millisecond; clearing it clears them."""
     panel = widget(failures)
-    assert sum(panel.brush.counts) == 12
-    first, last = panel.brush.starts[2], panel.brush.starts[4] + panel.brush.width - 1
-    send(panel.brush, selection=[first, last])
+    assert sum(panel.trend["counts"]) == 12
+    trend = panel.trend
+    first, last = trend["starts"][2], trend["starts"][4] + trend["width"] - 1
+    panel.receive({"kind": "range", "ends": [first, last]})
     assert [milliseconds(when) for when in (panel.value.since, panel.value.until)] == [
         first,
         last,
     ]
-    assert len(panel.frame()) == sum(panel.brush.counts[2:5])
-    send(panel.brush, selection=[])
+    assert len(panel.frame()) == sum(trend["counts"][2:5])
+    panel.receive({"kind": "range", "ends": []})
     assert panel.value == FailureFilter()
 
 
@@ -168,7 +169,7 @@ def test_a_time_that_cannot_be_read_is_not_left_out(server):
     panel = widget(server.service())
     write(panel.since, "yesterdayy")
     for button in ("Load", "Count"):
-        panel.actions.press(button)
+        panel.press(button)
         assert (
             panel.message
             == "Nothing was requested: first correct the fields marked above."
@@ -182,9 +183,9 @@ def test_a_time_that_cannot_be_read_is_not_left_out(server):
 def test_a_preset_counts_back_from_now(failures):
     """A button for an age sets the beginning and removes the end."""
     panel = widget(failures, value=FailureFilter(until=NOW))
-    panel.presets.press("24 hours")
+    panel.receive({"kind": "preset", "name": "24 hours"})
     assert panel.value == FailureFilter(since="24h", now=NOW)
-    panel.presets.press("all")
+    panel.receive({"kind": "preset", "name": "all"})
     assert panel.value == FailureFilter()
 
 
@@ -385,17 +386,17 @@ def test_the_state_that_is_sent_to_the_page_has_no_token(server):
 
 
 @pytest.mark.parametrize(
-    ("kind", "chosen", "display"),
+    ("kind", "chosen", "hidden"),
     [
-        ("messages", (), "none"),
-        ("messages", ("https://a.example",), ""),
-        ("workflows", (), ""),
+        ("messages", (), True),
+        ("messages", ("https://a.example",), False),
+        ("workflows", (), False),
     ],
 )
-def test_workflows_cannot_be_chosen_of_plain_messages(failures, kind, chosen, display):
+def test_workflows_cannot_be_chosen_of_plain_messages(failures, kind, chosen, hidden):
     """No plain message has one, so the list would be empty; a value that was set stays in view."""
     panel = widget(failures, kind=kind, value=FailureFilter(workflow_url=chosen))
-    assert panel.choices["workflow_url"].layout.display == display
+    assert panel.choices["workflow_url"].hidden is hidden
 
 
 def test_the_code_for_messages_loads_messages(server):

@@ -20,8 +20,9 @@ from toolkit.errors import (
 from toolkit.filters.query import VectorQuery
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frame_filters import match_metadata, metadata_fields
-from toolkit.widgets.controls import Dropdown, TextField, is_count
+from toolkit.widgets.controls import Dropdown, TextField
 from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.page_parts import is_count
 
 EARLIER = "The vectors loaded last are from an earlier filter."
 

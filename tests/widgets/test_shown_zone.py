@@ -64,10 +64,10 @@ def test_the_filter_panel_reads_and_shows_times_of_the_zone(
         failures, tz=BERLIN, clock=lambda: datetime(2026, 3, 10, 12, tzinfo=UTC)
     )
     assert panel.since.label == f"From ({BERLIN})"
-    panel.presets.press("1 hour")
+    panel.choose_period("1 hour")
     assert panel.value.since == datetime(2026, 3, 10, 11, tzinfo=UTC)
     assert panel.since.text == "2026-03-10T12:00:00.000+01:00"
-    assert {name for _, _, name in panel.brush.zones} == {"CET", "CEST"}
+    assert {name for _, _, name in panel.trend["zones"]} == {"CET", "CEST"}
 
 
 def test_bars_of_a_filter_panel_are_days_of_the_zone() -> None:
@@ -83,9 +83,9 @@ def test_bars_of_a_filter_panel_are_days_of_the_zone() -> None:
     panel = FailureFilterPanel(pd.DataFrame(rows), tz=BERLIN)
     starts = [
         pd.Timestamp(start, unit="ms", tz="UTC").tz_convert(BERLIN)
-        for start in panel.brush.starts
+        for start in panel.trend["starts"]
     ]
-    assert panel.brush.width % 86_400_000 == 0
+    assert panel.trend["width"] % 86_400_000 == 0
     assert {start.hour for start in starts} == {0}
 
 

@@ -7,12 +7,8 @@ before. Therefore the press repeats the messages that the kernel has not confirm
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
-from importlib import resources
-from threading import RLock
 from typing import Any, Final
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -22,46 +18,18 @@ import traitlets
 
 from toolkit.base.errors import InputError
 from toolkit.base.times import parse_time
-from toolkit.drawing.drawable import without_prefix
-from toolkit.secrets.redaction import escape_wrapping, visible
-
-MESSAGE_LOCK: Final = RLock()
-"""Held while a message of the page is processed, and while it changes a panel's value.
-
-JupyterLab delivers messages of several controls on several threads. A press must not overtake a message whose
-consequences are still being drawn.
-"""
+from toolkit.secrets.redaction import visible
+from toolkit.widgets.page_parts import MESSAGE_LOCK, is_count, script, synced
+from toolkit.widgets.short_names import short_names
 
 Changed = Callable[[], object]
 ReceiveFields = Callable[[object], None]
 """Processes the unconfirmed messages of a panel's fields that came with a press."""
 
 
-@cache
-def script(name: str) -> str:
-    """Return the text of a file in this package's ``js`` folder."""
-    return resources.files("toolkit.widgets").joinpath("js", name).read_text("utf-8")
-
-
 def module(name: str) -> str:
     """Return the JavaScript module ``js/<name>.js``, with the functions that all modules share."""
     return f"{script('shared.js')}{script(f'{name}.js')}"
-
-
-def synced(kind: traitlets.TraitType[Any, Any]) -> Any:
-    """Return a trait that kernel and page share."""
-    return kind.tag(sync=True)
-
-
-def is_count(value: object) -> bool:
-    """Return whether a value is a whole number from 0 that Python and JavaScript represent exactly.
-
-    >>> is_count(3), is_count(True), is_count(10**30)
-    (True, False, False)
-    """
-    # `isinstance` would accept True, which is an int in Python. Numbers in JavaScript are floats
-    # of 64 bits, which are exact below 2**53.
-    return type(value) is int and 0 <= value < 2**53
 
 
 class KeyboardGuard(anywidget.AnyWidget):
@@ -180,14 +148,6 @@ _COMPLETIONS: Final = 40  # visible
 Clock = Callable[[], datetime]
 Completion = tuple[str, str, str]
 """The displayed text, and the text before and after the caret once it is chosen."""
-
-
-def note(text: str, kind: str = "note") -> str:
-    """Return a line of markup: a ``note``, a ``count``, or a ``problem`` with a sign before it."""
-    if not text:
-        return ""
-    sign, role = ("⚠ ", "alert") if kind == "problem" else ("", "status")
-    return f'<div class="tk-{kind}" role="{role}">{sign}{escape_wrapping(text)}</div>'
 
 
 class TextField(Control):
@@ -490,28 +450,3 @@ class CheckList(Control):
             "count": "" if count is None else f" ({count:,})",
             "on": name in self._value,
         }
-
-
-def short_names(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Return distinct names for little space: without their common prefix, shortened in the middle.
-
-    >>> short_names(["https://shop.example/a/pay", "https://shop.example/a/mail", "x"])
-    ['pay', 'mail', 'x']
-    >>> short_names(["https://a.example/pay", "http://b.example/pay", "x"], longest=12)
-    ['a.exa…le/pay', 'http:…le/pay', 'x']
-    """
-    _, shared = without_prefix(names)
-    rest = [
-        name.removeprefix(shared).removeprefix("https://") or name for name in names
-    ]
-    end = longest // 2
-    short = [
-        name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}"
-        for name in rest
-    ]
-    seen = Counter(short)
-    # Two long names can become equal when they are shortened; these are shown in full.
-    return [
-        whole if seen[name] > 1 else name
-        for name, whole in zip(short, names, strict=True)
-    ]

@@ -29,12 +29,12 @@ from toolkit.service.settings import Service
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.freshness import Clock, freshness
-from toolkit.widgets.controls import MESSAGE_LOCK, is_count, note, script, synced
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import trend_state
 from toolkit.widgets.failure_rows import SORTABLE, FailureRows, FailureView, Indices
 from toolkit.widgets.group_facts import GroupFacts
 from toolkit.widgets.page_panel import PagePanel, is_texts, kit_module
+from toolkit.widgets.page_parts import MESSAGE_LOCK, is_count, note, script, synced
 from toolkit.widgets.panel import Job, masked_table, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 from toolkit.widgets.shown_code import code_markup, named_code

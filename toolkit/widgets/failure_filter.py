@@ -1,15 +1,14 @@
-"""Choosing failures with the mouse or the keyboard: a `FailureFilter` as controls."""
+"""Choose failures with the mouse or the keyboard: a `FailureFilter` as fields of a panel."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
-from functools import partial
 from typing import Any, Final, get_args
 
-import ipywidgets as widgets
 import pandas as pd
+import traitlets
 
 from toolkit.base.arguments import choice as checked_choice
 from toolkit.base.arguments import wrong
@@ -35,10 +34,13 @@ from toolkit.tables.frame_filters import (
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import FAILURES
-from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.error_choices import ErrorChoices
-from toolkit.widgets.failure_grouping import Brush
-from toolkit.widgets.panel import RESULT, Call, Job, SourcePanel, static_table
+from toolkit.widgets.failure_grouping import trend_state
+from toolkit.widgets.fields import CheckList, TextField, TimeField
+from toolkit.widgets.form_panel import RowsPanel
+from toolkit.widgets.page_panel import kit_module
+from toolkit.widgets.page_parts import is_count, synced
+from toolkit.widgets.panel import RESULT, Call, Job
 from toolkit.widgets.shown_code import named_code
 
 NEWEST: Final = 1_000
@@ -49,12 +51,13 @@ _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=T
 _NOT_SENT: Final = "Nothing was requested: first correct the fields marked above."
 _CHANGED: Final = "The filter has changed; press Load to apply it."
 _UNREAD: Final = "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
-_PRESETS: Final = {
+_PRESETS: Final[dict[str, str | None]] = {
     "1 hour": "1h",
     "6 hours": "6h",
     "24 hours": "24h",
     "7 days": "7d",
     "30 days": "30d",
+    "all": None,
 }
 _HINTS: Final = {
     "since": "7d, or 2026-01-31",
@@ -64,7 +67,7 @@ _HINTS: Final = {
 }
 
 
-class FailureFilterPanel(SourcePanel):
+class FailureFilterPanel(RowsPanel):
     """Choose failures: every part of a `FailureFilter`, and how many match.
 
     Parameters
@@ -112,6 +115,9 @@ class FailureFilterPanel(SourcePanel):
     tk.FailureFilter(failure_function_state=('CALLBACK_FAIL',))
     """
 
+    _esm = kit_module("filter")
+    trend = synced(traitlets.Dict())
+    presets = synced(traitlets.List())
     _value_type = FailureFilter
     _noun = "failure"
 
@@ -150,41 +156,19 @@ class FailureFilterPanel(SourcePanel):
         super().__init__(
             "Failures to choose", source, frame, requests=requests, value=given, key=key
         )
-        self.fields = {name: self._control(field) for name, field in FIELDS.items()}
+        self.presets = list(_PRESETS)
+        self.fields = {
+            name: self.add_field(name, self._field(field))
+            for name, field in FIELDS.items()
+        }
         self.choices = {
             name: field
             for name, field in self.fields.items()
             if isinstance(field, CheckList)
         }
         self.since, self.until = self.fields["since"], self.fields["until"]
-        presets = {
-            name: partial(self._preset, age)
-            for name, age in {**_PRESETS, "all": None}.items()
-        }
-        self.presets = Actions(presets, self._receive_fields, main=False).add_class(
-            "tk-presets"
-        )
-        self.brush = Brush(changed=self._brushed, zone=self._zone)
-        self._first_rows = widgets.HTML()
         self._fill()
-        times = [self.since, self.until, self.presets]
-        others = [
-            field
-            for field in self.fields.values()
-            if field not in (*self.choices.values(), *times)
-        ]
-        choices = [*self.choices.values(), widgets.VBox(others).add_class("tk-control")]
-        columns = [
-            widgets.Box(fields).add_class("tk-columns") for fields in (times, choices)
-        ]
-        self._compose(
-            self.brush,
-            *columns,
-            self._count,
-            self._code,
-            self.actions,
-            self._first_rows,
-        )
+        self._begin()
 
     def to_code(self) -> str:
         """Return Python that makes the filter again, with the toolkit imported as ``tk``.
@@ -204,8 +188,8 @@ class FailureFilterPanel(SourcePanel):
             "service",
         )
 
-    def _control(self, field: FilterField) -> TextField | CheckList:
-        """Return the control of a field of the filter."""
+    def _field(self, field: FilterField) -> TextField | CheckList:
+        """Return the field of the panel for a field of the filter."""
         if field.many:
             fits = re.compile(field.typed).fullmatch
             return CheckList(
@@ -217,11 +201,13 @@ class FailureFilterPanel(SourcePanel):
         hint = _HINTS.get(field.name, "")
         if field.kind != "time":
             return TextField(field.title, self._read, hint=hint)
-        ages = None if field.compare == "=" else list(_PRESETS.values())
+        title, ages = field.title, None
+        if self._zone.key != "UTC":
+            title = f"{field.title} ({self._zone.key})"
+        if field.compare != "=":
+            ages = [age for age in _PRESETS.values() if age is not None]
         return TimeField(
-            field.title
-            if self._zone.key == "UTC"
-            else f"{field.title} ({self._zone.key})",
+            title,
             self._read,
             compare=field.compare,
             clock=self._clock,
@@ -250,16 +236,26 @@ class FailureFilterPanel(SourcePanel):
         self._changed_to(value)
         self._reflect()
 
-    def _preset(self, age: str | None) -> None:
-        since = (
-            None if age is None else FailureFilter(since=age, now=self._clock()).since
-        )
-        self.since.value, self.until.value = since, None
-        self._read()
+    def _process_other(self, content: dict[str, Any]) -> None:
+        match content:
+            case {"kind": "preset", "name": str(name)} if name in _PRESETS:
+                self.choose_period(name)
+            case {"kind": "range", "ends": []}:
+                self._choose_times(None, None)
+            case {"kind": "range", "ends": [since, until]} if is_count(
+                since
+            ) and is_count(until):
+                self._choose_times(from_milliseconds(since), from_milliseconds(until))
 
-    def _brushed(self) -> None:
-        ends = [from_milliseconds(end) for end in self.brush.selection]
-        self.since.value, self.until.value = ends or (None, None)
+    def choose_period(self, name: str) -> None:
+        """Choose one of the periods that end now, for example ``"24 hours"``, or ``"all"``."""
+        age, since = _PRESETS[name], None
+        if age is not None:
+            since = FailureFilter(since=age, now=self._clock()).since
+        self._choose_times(since, None)
+
+    def _choose_times(self, since: datetime | None, until: datetime | None) -> None:
+        self.since.value, self.until.value = since, until
         self._read()
 
     def _show(self, value: FailureFilter) -> None:
@@ -284,13 +280,12 @@ class FailureFilterPanel(SourcePanel):
             None if end is None else milliseconds(end)
             for end in (value.since, value.until)
         ]
-        self.brush.selection = [] if ends == [None, None] else ends
+        self._update("trend", {"selection": [] if ends == [None, None] else ends})
         self._offer()
         self._show_counts()
-        workflows = self.choices["workflow_url"]  # plain messages belong to none
-        workflows.layout.display = (
-            "none" if self._kind == "messages" and not workflows.value else ""
-        )
+        # plain messages belong to no workflow
+        workflows = self.choices["workflow_url"]
+        workflows.hidden = self._kind == "messages" and not workflows.value
         for choice in self.choices.values():
             masked = self._service is not None and any(map(MASK.search, choice.value))
             choice.problem = _MASKED if masked else None
@@ -343,7 +338,8 @@ class FailureFilterPanel(SourcePanel):
                 self._known[["created_at"]].assign(failed_at=self._known["created_at"]),
                 tz=self._zone,
             )
-            self.brush.draw(trend)
+            bars = {"kind": "other", "counts": trend.counts.sum(axis=0).tolist()}
+            self._update("trend", trend_state(trend, self._zone, [bars]))
 
     def _start(
         self, call: Callable[[Job, Any], Any], then: Callable[[Any], Any]
@@ -440,12 +436,6 @@ class FailureFilterPanel(SourcePanel):
         return self._with_mistakes(
             f"{loaded} loaded.{named} {get_receipt(frame).verdict}"
         )
-
-    def _show_first(self, frame: pd.DataFrame) -> None:
-        """Show the first rows of a result below the buttons."""
-        table = static_table(frame, self._redactor)
-        name = 'class="tk-plan" role="group" aria-label="First rows" tabindex="0"'
-        self._first_rows.value = f"<div {name}>{table}</div>" if table else ""
 
     def _with_mistakes(self, sentence: str) -> str:
         return (

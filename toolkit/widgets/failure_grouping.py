@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import traitlets
 from numpy.typing import NDArray
 
 from toolkit.base.arguments import shown, wrong
@@ -33,12 +32,6 @@ from toolkit.failures.over_time import FailureTrend, failure_trend
 from toolkit.failures.seen_before import similar_texts
 from toolkit.failures.signed_failures import SignedFailures, grouped_columns, read_rows
 from toolkit.failures.trend_plots import times_and_groups
-from toolkit.widgets.controls import (
-    Control,
-    is_count,
-    module,
-    synced,
-)
 from toolkit.widgets.shown_code import named_code
 
 # similarity of the messages from which another group counts as similar
@@ -49,46 +42,6 @@ _ATTEMPTS: Final = 4  # to write the learned templates before others have learne
 
 Edit: TypeAlias = Callable[[list[str]], list[str]]
 """Returns the new lines of the rules, given the present lines."""
-
-
-class Brush(Control):
-    """A histogram over time with a selected range, in Unix milliseconds. The axis ends at `limit`.
-
-    The page shows times in a time zone with `zones`, a table of clock changes (see `zones_of_times`).
-    """
-
-    _esm = module("brush")
-    starts = synced(traitlets.List(traitlets.Int()))
-    counts = synced(traitlets.List(traitlets.Int()))
-    series = synced(traitlets.List(traitlets.Dict()))
-    # True for bars that may lack failures
-    gaps = synced(traitlets.List(traitlets.Bool()))
-    limit = synced(traitlets.Float())
-    width = synced(traitlets.Int(1))
-    selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
-    zones = synced(traitlets.List(traitlets.List()))
-
-    def __init__(self, *, zone: ZoneInfo, **options: Any) -> None:
-        super().__init__(**options)
-        self._zone = zone
-
-    def draw(self, trend: FailureTrend, series: Sequence[dict[str, Any]] = ()) -> None:
-        """Show a trend. If `series` is given, only these groups are shown."""
-        with self.hold_sync():
-            for name, state in trend_state(trend, self._zone, series).items():
-                self.set_trait(name, state)
-
-    def _process(self, content: dict[str, Any]) -> bool:
-        ends = content.get("selection")
-        if (
-            not isinstance(ends, list)
-            or len(ends) not in (0, 2)
-            or not all(map(is_count, ends))
-        ):
-            return False
-        self.selection = ends
-        self._changed()
-        return True
 
 
 def trend_state(

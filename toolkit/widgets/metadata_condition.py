@@ -19,7 +19,7 @@ from toolkit.filters.metadata import (
 )
 from toolkit.secrets.redaction import visible
 from toolkit.tables.frame_filters import MetadataField
-from toolkit.widgets.controls import Completion
+from toolkit.widgets.fields import Completion
 
 _COMPARING: Final = ("=", "!=", "<", "<=", ">", ">=")
 WITHOUT_VALUE: Final = ("HAS FIELD", "HAS NOT FIELD")

@@ -18,7 +18,7 @@ from toolkit.filters.metadata import And, MetadataFilter, Or, parse
 from toolkit.secrets.names import is_secret_name
 from toolkit.secrets.redaction import Redactor, escape_html
 from toolkit.tables.frame_filters import MOST_READ, MetadataField, metadata_fields
-from toolkit.widgets.controls import Changed, Dropdown, TextField, note
+from toolkit.widgets.controls import Changed, Dropdown, TextField
 from toolkit.widgets.metadata_condition import (
     OPERATORS,
     WITHOUT_VALUE,
@@ -29,6 +29,7 @@ from toolkit.widgets.metadata_condition import (
     typed_condition,
     typed_value,
 )
+from toolkit.widgets.page_parts import note
 from toolkit.widgets.panel import table_markup
 
 _EXAMPLE: Final = "city = 'Izmir' AND (year >= 2024 OR tags CONTAINS 'new')"

@@ -25,8 +25,8 @@ from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import vectors
 from toolkit.tables.unmatched_conditions import explain_no_match
-from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.page_parts import note
 from toolkit.widgets.panel import RESULT, Call, Cancelled, Job, SourcePanel
 
 SAMPLE: Final = 10_000

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import anywidget
 import traitlets
 
-from toolkit.widgets.controls import MESSAGE_LOCK, script, synced
+from toolkit.widgets.page_parts import MESSAGE_LOCK, script, synced
 from toolkit.widgets.panel import PanelBehaviour
 
-_IMPORT: Final = 'from "./kit.js";'
+_IMPORT: Final = re.compile(
+    r'^import (?:\{[^}]*\}|\w+) from "\./(\w+)\.js";\n', re.MULTILINE
+)
 
 
 def kit_module(name: str) -> str:
-    """Return the JavaScript module ``js/<name>.js`` and the kit that it imports, as one module."""
-    # A widget is one module, and hosts without a server cannot load a second one. In the files, the import is
-    # a statement of its own, so that Node.js runs and tests them unchanged.
-    own = script(f"{name}.js")
-    _, found, after = own.partition(_IMPORT)
-    if not found:
+    """Return the JavaScript module ``js/<name>.js`` and the modules that it imports, as one module."""
+    # A widget is one module, and hosts without a server cannot load a second one. In the files, imports are
+    # statements of their own, so that Node.js runs and tests them unchanged.
+    modules: dict[str, str] = {}
+    _add_module(name, modules)
+    if "kit" not in modules:
         raise ValueError(f"{name}.js does not import kit.js")
-    return script("kit.js") + after
+    return "".join(modules.values())
+
+
+def _add_module(name: str, modules: dict[str, str]) -> None:
+    """Add a module after the ones that it imports, each once."""
+    text = script(f"{name}.js")
+    for imported in _IMPORT.findall(text):
+        if imported not in modules:
+            _add_module(imported, modules)
+    modules[name] = _IMPORT.sub("", text)
 
 
 class Markup:

@@ -26,14 +26,8 @@ from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
 from toolkit.secrets.redaction import Redactor, escape_html, escape_wrapping
 from toolkit.service.settings import Service
-from toolkit.widgets.controls import (
-    MESSAGE_LOCK,
-    Actions,
-    KeyboardGuard,
-    note,
-    receive_all,
-    script,
-)
+from toolkit.widgets.controls import Actions, KeyboardGuard, receive_all
+from toolkit.widgets.page_parts import MESSAGE_LOCK, note, script
 from toolkit.widgets.shown_code import code_markup
 
 RESULT: Final = "panel.frame() returns them."

@@ -27,7 +27,8 @@ from toolkit.redrive.results import RedriveResult, read_redrive_status, waiting_
 from toolkit.redrive.running import run_redrive
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
-from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField, note
+from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField
+from toolkit.widgets.page_parts import note
 from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
 from toolkit.widgets.shown_code import named_code
 

@@ -29,9 +29,9 @@ from toolkit.widgets.controls import (
     Dropdown,
     ReceiveFields,
     TextField,
-    note,
 )
 from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.page_parts import note
 from toolkit.widgets.panel import is_missing
 
 _OFFERED: Final = 100  # ids offered for completion

@@ -24,7 +24,8 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.text import json_value
 from toolkit.vectors.score_plots import plot_score_comparison, plot_score_distribution
 from toolkit.vectors.scores import score_moves
-from toolkit.widgets.controls import PageWidget, ReceiveFields, module, note, synced
+from toolkit.widgets.controls import PageWidget, ReceiveFields, module
+from toolkit.widgets.page_parts import note, synced
 from toolkit.widgets.panel import masked_text
 
 _SHOWN: Final = 200  # hits of a result that are in the table; the frame has all

@@ -21,8 +21,9 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.vectors.point_plots import MISSING, as_categories, as_numbers
 from toolkit.vectors.projection import MapSource, VectorProjection, project_vectors
-from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note, synced
+from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module
 from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.page_parts import note, synced
 from toolkit.widgets.panel import Job, Panel
 from toolkit.widgets.shown_code import named_code
 from toolkit.widgets.similarity_query import QueryPanel
