@@ -34,6 +34,7 @@ from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.signatures.details import Details, read_details
 from toolkit.signatures.document import Document, its_ends
+from toolkit.tables.frames import plain_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,11 @@ _READ: Final = 4_000  # searched characters of messages
 _TOKENS: Final = 120  # looked up names per message
 _BATCH: Final = 20_000  # bodies per batch
 _SHOWN: Final = 80  # characters of one piece of evidence
-_TYPES: Final = {"class": "str", "evidence": "str", "confidence": "float64"}
+_TYPES: Final = {
+    "class": pa.string(),
+    "evidence": pa.string(),
+    "confidence": pa.float64(),
+}
 
 
 def _either(lines: str, around: str = "") -> str:
@@ -206,7 +211,17 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
     columns = ["response_status", "response_body", "response_body_base64"]
     if "response_headers" in opened(failures, doing=doing).names:
         columns.append("response_headers")
-    table = select(failures, columns, doing=doing).table()
+    frame = plain_frame(
+        select(failures, columns, doing=doing).then(_classified).table()
+    )
+    counts = tallied(frame["class"])
+    if isinstance(failures, pd.DataFrame):
+        frame.index = failures.index
+    return FailureClasses(frame, counts)
+
+
+def _classified(table: pa.Table) -> pa.Table:
+    """Return the class, the evidence and the confidence of each failure of a batch."""
     pairs = list(
         zip(
             table["response_status"].to_pylist(),
@@ -220,11 +235,11 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
         for row, is_refused in enumerate(refused_by_headers(table["response_headers"])):
             if is_refused:
                 rows[row] = _BY_HEADER
-    frame = pd.DataFrame(rows, columns=list(_TYPES)).astype(_TYPES)
-    counts = tallied(frame["class"])
-    if isinstance(failures, pd.DataFrame):
-        frame.index = failures.index
-    return FailureClasses(frame, counts)
+    columns = {
+        name: pa.array([row[position] for row in rows], kind)
+        for position, (name, kind) in enumerate(_TYPES.items())
+    }
+    return pa.table(columns)
 
 
 def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _Verdict]:

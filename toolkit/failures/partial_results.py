@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,19 @@ class PartialResult(Protocol):
 
     def result(self, merged: pa.Table) -> pa.Table:
         """Return the result, when everything is merged."""
+        ...
+
+
+@runtime_checkable
+class DividedResult(PartialResult, Protocol):
+    """A partial result that can be as large as the rows, and is divided by a hash to be merged in parts."""
+
+    def split(self, state: pa.Table, number: int) -> list[pa.Table]:
+        """Divide a partial result by a hash. Equal values are always in the same part."""
+        ...
+
+    def total(self, results: Sequence[pa.Table]) -> pa.Table:
+        """Return the result of all parts by their results."""
         ...
 
 

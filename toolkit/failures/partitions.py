@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from toolkit import snapshots  # loaded when a cluster may be in use
 from toolkit.failures.pandas_columns import pandas_table
-from toolkit.failures.partial_results import DistinctValues, PartialResult
+from toolkit.failures.partial_results import DividedResult, PartialResult
 from toolkit.tables.arrow_input import with_plain_types
+from toolkit.tables.packed_tables import packed, unpacked
 
 Step = Callable[[pa.Table], pa.Table]
 
@@ -61,7 +62,7 @@ def batches(frame: Any, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
     """Yield each partition of a Dask frame after a step, which runs on the workers."""
     dask: Any = import_module("dask")
     parts = _delayed(frame, names, partial(_partition, step))
-    yield from map(_unpacked, dask.compute(*parts))
+    yield from map(unpacked, dask.compute(*parts))
 
 
 def reduced(frame: Any, names: Sequence[str], works: Sequence[Work]) -> list[pa.Table]:
@@ -72,7 +73,7 @@ def reduced(frame: Any, names: Sequence[str], works: Sequence[Work]) -> list[pa.
         _merged(dask, work.wanted, [part[position] for part in parts])
         for position, work in enumerate(works)
     ]
-    return [_unpacked(result) for result in dask.compute(*results)]
+    return [unpacked(result) for result in dask.compute(*results)]
 
 
 def _delayed(frame: Any, names: Sequence[str], read: Callable[..., Any]) -> list[Any]:
@@ -86,7 +87,7 @@ def _delayed(frame: Any, names: Sequence[str], read: Callable[..., Any]) -> list
 def _merged(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
     """Return the task of a result, at the root of a tree of tasks."""
     result = dask.delayed(partial(_result, wanted), pure=False)
-    if not isinstance(wanted, DistinctValues):
+    if not isinstance(wanted, DividedResult):
         return result(_tree(dask, wanted, parts))
     buckets = min(-(-len(parts) // _FAN_IN), _MOST_BUCKETS)
     split = dask.delayed(partial(_split, wanted, buckets), pure=False, nout=buckets)
@@ -111,47 +112,29 @@ def _tree(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
 
 
 def _merge(wanted: PartialResult, parts: Sequence[bytes]) -> bytes:
-    return _packed(wanted.merge([_unpacked(part) for part in parts]))
+    return packed(wanted.merge([unpacked(part) for part in parts]))
 
 
 def _result(wanted: PartialResult, merged: bytes) -> bytes:
-    return _packed(wanted.result(_unpacked(merged)))
+    return packed(wanted.result(unpacked(merged)))
 
 
-def _split(wanted: DistinctValues, number: int, part: bytes) -> list[bytes]:
-    return [_packed(divided) for divided in wanted.split(_unpacked(part), number)]
+def _split(wanted: DividedResult, number: int, part: bytes) -> list[bytes]:
+    return [packed(divided) for divided in wanted.split(unpacked(part), number)]
 
 
-def _total(wanted: DistinctValues, results: Sequence[bytes]) -> bytes:
-    return _packed(wanted.total([_unpacked(result) for result in results]))
+def _total(wanted: DividedResult, results: Sequence[bytes]) -> bytes:
+    return packed(wanted.total([unpacked(result) for result in results]))
 
 
 def _partial_results(works: Sequence[Work], frame: pd.DataFrame) -> list[bytes]:
     table = _table(frame)
-    return [_packed(work.of_batch(table)) for work in works]
+    return [packed(work.of_batch(table)) for work in works]
 
 
 def _partition(step: Step, frame: pd.DataFrame) -> bytes:
-    return _packed(step(_table(frame)))
+    return packed(step(_table(frame)))
 
 
 def _table(frame: pd.DataFrame) -> pa.Table:
     return with_plain_types(pandas_table(frame))
-
-
-def _packed(table: pa.Table) -> bytes:
-    """Return a table as compressed bytes: bodies and headers shrink to a fraction on their way.
-
-    The buffers of a pickled table begin anywhere in memory when they arrive, and Arrow prints a warning for
-    each of them. In a stream, they are aligned.
-    """
-    target = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(target, table.schema, options=options) as stream:
-        stream.write_table(table)
-    packed: bytes = target.getvalue().to_pybytes()
-    return packed
-
-
-def _unpacked(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all()

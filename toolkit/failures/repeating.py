@@ -19,16 +19,19 @@ from toolkit.base.arguments import whole
 from toolkit.base.times import parse_duration
 from toolkit.failures.attribute_values import labels_of
 from toolkit.failures.counts import SHORT_STATES
+from toolkit.failures.occasions import Occasions
+from toolkit.failures.partial_results import Counts
 from toolkit.failures.selection import (
     opened,
     select_timed,
-    timestamps,
     told_until,
+    typed_frame,
     when_counted,
 )
 from toolkit.failures.signed_failures import with_labels
-from toolkit.failures.sources import AnyFrame
+from toolkit.failures.sources import AnyFrame, reduce_together
 from toolkit.secrets.redaction import Redactor
+from toolkit.tables.schemas import TIME
 
 _KINDS: Final = {
     "run": "workflow_run_id",
@@ -40,6 +43,7 @@ _KINDS: Final = {
 _ENTITY: Final = re.compile(
     r"(?i)(?:^|[_\-])(?:id|ids?|email|customer|tenant|user|account|order|org|shop|device|sku)$|[a-z]Id$"
 )
+_ALL_KINDS: Final = [*_KINDS, "entity"]
 _DOING: Final = "finding repeat offenders"
 # the start of the query or fragment of an address
 _BEHIND_PATH: Final = re.compile(r"[?#]")
@@ -52,10 +56,7 @@ _ENDED: Final = {
     for state, words in SHORT_STATES.items()
     if state != "CALLBACK_INPROGRESS"
 }
-_TYPES: Final = {
-    "kind": "str", "value": "str", "count": "Int64", "occasions": "Int64", "share": "float64",
-    "lift": "float64", "first_at": "datetime64[ms, UTC]", "last_at": "datetime64[ms, UTC]",
-}  # fmt: skip
+_TIME: Final = "datetime64[ms, UTC]"
 _FUNCTION: Final = (
     "failed",
     "hanging",
@@ -116,8 +117,48 @@ def repeat_offenders(
     columns = with_labels(
         [*_KINDS.values(), "body"], opened(failures, doing=_DOING).names
     )
-    table = select_timed(failures, columns, doing=_DOING).table()
-    when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
+    rows = select_timed(failures, columns, doing=_DOING)
+    wanted = Occasions(_APART, least, top)
+    found, total = reduce_together(
+        [(rows.then(_values), wanted), (rows, Counts(()))],
+    )
+    offenders = found.to_pandas()
+    is_sum = offenders["value"].isna()
+    sums = offenders[is_sum]
+    offenders = offenders[~is_sum]
+    keys = zip(sums["kind"], sums["field"], strict=True)
+    means = dict(zip(keys, sums["count"] / sums["occasions"], strict=True))
+    usual = [
+        means[key] for key in zip(offenders["kind"], offenders["field"], strict=True)
+    ]
+    clean = Redactor()
+    kinds = [_ALL_KINDS[place] for place in offenders["kind"]]
+    shown = [
+        (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
+        for kind, value in zip(kinds, offenders["value"], strict=True)
+    ]
+    return typed_frame(
+        kind=("str", kinds),
+        value=("str", shown),
+        count=("Int64", offenders["count"].array),
+        occasions=("Int64", offenders["occasions"].array),
+        share=(
+            "float64",
+            offenders["count"].array / max(total["count_"][0].as_py(), 1),
+        ),
+        lift=(
+            "float64",
+            (offenders["count"] / np.array(usual, dtype=np.float64)).array,
+        ),
+        first_at=(_TIME, pd.to_datetime(offenders["first"].array, unit="ms", utc=True)),
+        last_at=(_TIME, pd.to_datetime(offenders["last"].array, unit="ms", utc=True)),
+    )
+
+
+def _values(table: pa.Table) -> pa.Table:
+    """Return the values of a batch that can fail repeatedly: `kind`, `field`, `value`, and the time `at`."""
+    when = table["when_"].cast(TIME, safe=False).cast(pa.int64()).to_numpy()
+    times = pd.Series(when, dtype="float64")
     values = {
         kind: pd.Series(table[column].to_pylist(), dtype=object)
         for kind, column in _KINDS.items()
@@ -127,61 +168,27 @@ def repeat_offenders(
         lambda url: url and _BEHIND_PATH.split(url, 1)[0]
     )
     values["label"] = labels_of(table, Redactor()).explode()
-    parts = [
-        pd.DataFrame(
-            {"kind": kind, "field": "", "value": value, "at": when.loc[value.index]}
-        )
-        for kind, value in values.items()
-    ]
+    parts = []
+    for kind, column in values.items():
+        present = column[column.notna() & (column != "")]
+        parts.append(_part(kind, "", present, times.loc[present.index]))
     positions, fields, named = _entities(table["body"].to_pylist())
-    entities = {
-        "kind": "entity",
-        "field": fields,
-        "value": named,
-        "at": when.iloc[positions].array,
-    }
-    parts.append(pd.DataFrame(entities))
-    every = (
-        pd.concat(parts, ignore_index=True)
-        .astype({"value": object})
-        .dropna(subset="value")
-    )
-    every = every[every["value"] != ""].sort_values(
-        "at", kind="stable", na_position="last"
-    )
-    keys = ["kind", "field", "value"]
-    # Rows are sorted by time. For example, with failures of one value at 10:00, 10:20 and 12:00, the gaps are
-    # NaT, 20 minutes and 100 minutes: the first and the third begin an occasion.
-    gap = every.groupby(keys, sort=False)["at"].diff()
-    grouped = every.assign(
-        apart=(gap.isna() & every["at"].notna()) | (gap > _APART)
-    ).groupby(keys)
-    offenders = grouped.agg(
-        count=("apart", "size"),
-        occasions=("apart", "sum"),
-        first_at=("at", "min"),
-        last_at=("at", "max"),
-    ).reset_index()
-    offenders = offenders.assign(
-        lift=offenders["count"]
-        / offenders.groupby(["kind", "field"])["count"].transform("mean"),
-        share=offenders["count"] / max(table.num_rows, 1),
-        place=offenders["kind"].map([*_KINDS, "entity"].index),
-    )
-    # Many failures on one occasion are one incident, and not an offender.
-    offenders = offenders[
-        (offenders["count"] >= least) & (offenders["occasions"] > 1)
-    ].sort_values(
-        ["place", "occasions", "count", "value"], ascending=[True, False, False, True]
-    )
-    offenders = offenders.groupby("kind", sort=False).head(top).reset_index(drop=True)
-    clean = Redactor()
-    shown = [
-        (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
-        for kind, value in zip(offenders["kind"], offenders["value"], strict=True)
-    ]
-    return offenders.assign(value=pd.Series(shown, dtype="str"))[list(_TYPES)].astype(
-        _TYPES
+    parts.append(_part("entity", fields, named, times.iloc[positions]))
+    return pa.concat_tables(parts)
+
+
+def _part(kind: str, field: Any, values: Any, times: pd.Series[float]) -> pa.Table:
+    """Return the values of one kind as rows."""
+    fields = field
+    if isinstance(field, str):
+        fields = pa.repeat(field, len(times))
+    return pa.table(
+        {
+            "kind": pa.repeat(pa.scalar(_ALL_KINDS.index(kind), pa.int8()), len(times)),
+            "field": pa.array(fields, pa.string()),
+            "value": pa.array(values, pa.large_string()),
+            "at": pa.array(times, pa.int64(), from_pandas=True, safe=False),
+        }
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +34,7 @@ from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.frame_parts import frame_parts
 from toolkit.tables.frames import checked_frame, to_table, warn_of_index
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.signed_rows import (
@@ -63,13 +66,14 @@ def write_snapshot(
 
     Parameters
     ----------
-    frame : pandas.DataFrame, or a frame that hands over Arrow
-        A frame made by the toolkit, rows or columns of one, or a frame with your own columns. Text, numbers,
-        booleans, times and vectors keep the types of their columns; lists of results (for example the `ids`
-        of a finding) are written as JSON. The index is not written, and only the receipt of ``attrs`` is. The
-        ``error`` column of failures is derived again when the snapshot is read. The signature of each failure
-        is stored for analyses of the snapshot: `open_snapshot` shows it as ``signature``, `read_snapshot`
-        returns only the columns of the frame.
+    frame : frame
+        A frame made by the toolkit, rows or columns of one, or a frame with your own columns, of pandas or
+        another library. Snapshots, DuckDB relations and Dask frames are read in parts, so that they may be
+        larger than memory. Text, numbers, booleans, times and vectors keep the types of their columns; lists
+        of results (for example the `ids` of a finding) are written as JSON. The index is not written, and
+        only the receipt of ``attrs`` is. The ``error`` column of failures is derived again when the snapshot
+        is read. The signature of each failure is stored for analyses of the snapshot: `open_snapshot` shows
+        it as ``signature``, `read_snapshot` returns only the columns of the frame.
     path : str or path
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or a snapshot of frames of the
         same service, scope and columns.
@@ -105,9 +109,14 @@ def write_snapshot(
       dlq_id    label
     0      a  billing
     """
-    frame = checked_frame("frame", frame)
-    warn_of_index(frame, stacklevel=2)
     instance("schema", schema, pa.Schema, "a pyarrow.Schema", optional=True)
+    parts_of_frame = frame_parts(frame)
+    if parts_of_frame is None:
+        frame = checked_frame("frame", frame)
+        warn_of_index(frame, stacklevel=2)
+    else:
+        # the columns are known before the rows are read
+        frame = parts_of_frame.empty
     receipt = None
     if isinstance(frame.attrs.get("receipt"), Mapping):
         receipt = Receipt.from_dict(frame.attrs["receipt"])
@@ -121,7 +130,10 @@ def write_snapshot(
             got=f"the extension type of {extension!r}",
             expected="plain Arrow types",
         )
-    table = to_table(frame, schema)
+    tables: Iterable[pa.Table] = [to_table(frame, schema)]
+    if parts_of_frame is not None:
+        rows = parts_of_frame.map(partial(_table_of_part, schema), schema.names)
+        tables = chain(tables, rows)
     source = receipt.source if receipt else ""
     # frames of different columns may come from one load: explode_headers makes one
     scope = {"columns": schema.names, "load": receipt.scope if receipt else None}
@@ -129,14 +141,25 @@ def write_snapshot(
         transaction.bind(source, scope)
         transaction.remove_leftovers()
         learned = transaction.learned
-        if SIGNATURE not in table.column_names and can_be_signed(table.schema):
-            # for analyses of the snapshot; `read_snapshot` omits it
-            table, learned = with_signatures(table, learned, BodyReader(Redactor()))
-        part = transaction.new_part(table.schema)
-        for start in range(0, table.num_rows, _ROWS):
-            part.write(table.slice(start, _ROWS))
+        # for analyses of the snapshot; `read_snapshot` omits it
+        is_signed = SIGNATURE not in schema.names and can_be_signed(schema)
+        reader = BodyReader(Redactor())
+        part: Part | None = None
+        parts = []
+        for unsigned in tables:
+            table = unsigned
+            if is_signed:
+                table, learned = with_signatures(unsigned, learned, reader)
+            if part is not None and part.bytes >= transaction.options.part_bytes:
+                parts.append(part.finish())
+                part = None
+            if part is None:
+                part = transaction.new_part(table.schema)
+            for start in range(0, table.num_rows, _ROWS):
+                part.write(table.slice(start, _ROWS))
         receipt_dict = receipt.to_dict() if receipt else None
-        parts = [part.finish(receipt_dict)]
+        if part is not None:
+            parts.append(part.finish(receipt_dict))
         transaction.commit(
             source=source,
             scope=scope,
@@ -400,6 +423,11 @@ class ExportWriter:
     def _tables(self, file: PendingFile) -> Iterator[pa.Table]:
         with self._transaction.store.open(file.path) as source:
             yield from DataFile(source).tables()
+
+
+def _table_of_part(schema: pa.Schema, part: pd.DataFrame) -> pa.Table:
+    """Return a part of a frame as a table of the columns that are written."""
+    return to_table(_with_json(part), schema)
 
 
 def _without_error(frame: pd.DataFrame) -> pd.DataFrame:

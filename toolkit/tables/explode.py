@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from toolkit.base.arguments import texts as checked_texts
 from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frame_filters import metadata_values
+from toolkit.tables.frame_parts import frame_parts
 from toolkit.tables.frames import (
     checked_frame,
     label_lists,
@@ -46,8 +48,9 @@ def explode_headers(failures: FrameLike, *, column: str = "headers") -> pd.DataF
 
     Parameters
     ----------
-    failures : pandas.DataFrame, or a frame that hands over Arrow
-        A frame from `load_failures`.
+    failures : frame
+        A frame from `load_failures`, or failures of any engine, for example of `open_snapshot`. They are read
+        in parts, and on the workers of Dask; only the result has to fit into memory.
     column : {"headers", "response_headers"}
         Headers of the request or of the response.
 
@@ -70,7 +73,12 @@ def explode_headers(failures: FrameLike, *, column: str = "headers") -> pd.DataF
     1      a  Accept     y         1
     """
     checked_choice("column", column, ("headers", "response_headers"))
-    ids, texts = _columns(failures, column)
+    return _exploded(failures, column, partial(_header_rows, column), HEADERS_EXPLODED)
+
+
+def _header_rows(column: str, failures: pd.DataFrame) -> pa.Table:
+    """Return one row per header value of a part of the failures."""
+    ids, texts = texts_of(failures["dlq_id"]), texts_of(failures[column])
     tables = [HEADERS_EXPLODED.empty_table()]
     for start in range(0, len(texts), _AT_ONCE):
         # many rows have equal headers, so each distinct map is exploded once
@@ -98,7 +106,7 @@ def explode_headers(failures: FrameLike, *, column: str = "headers") -> pd.DataF
             *maps.flatten().flatten(),
         ]
         tables.append(pa.Table.from_arrays(columns, schema=HEADERS_EXPLODED))
-    return to_frame(pa.concat_tables(tables))
+    return pa.concat_tables(tables)
 
 
 def explode_labels(failures: FrameLike) -> pd.DataFrame:
@@ -106,8 +114,9 @@ def explode_labels(failures: FrameLike) -> pd.DataFrame:
 
     Parameters
     ----------
-    failures : pandas.DataFrame, or a frame that hands over Arrow
-        A frame from `load_failures`.
+    failures : frame
+        A frame from `load_failures`, or failures of any engine, for example of `open_snapshot`. They are read
+        in parts, and on the workers of Dask; only the result has to fit into memory.
 
     Returns
     -------
@@ -126,10 +135,15 @@ def explode_labels(failures: FrameLike) -> pd.DataFrame:
     0      a    eu
     1      a  beta
     """
-    ids, texts = _columns(failures, "labels")
+    return _exploded(failures, "labels", _label_rows, LABELS_EXPLODED)
+
+
+def _label_rows(failures: pd.DataFrame) -> pa.Table:
+    """Return one row per label of a part of the failures."""
+    ids, texts = texts_of(failures["dlq_id"]), texts_of(failures["labels"])
     lists = label_lists(texts)
     columns = [ids.take(pc.list_parent_indices(lists)), lists.flatten()]
-    return to_frame(pa.Table.from_arrays(columns, schema=LABELS_EXPLODED))
+    return pa.Table.from_arrays(columns, schema=LABELS_EXPLODED)
 
 
 PREFIX: Final = "metadata."
@@ -246,9 +260,20 @@ def _header_map(text: str | None, column: str) -> HeaderMap | None:
     return headers
 
 
-def _columns(failures: FrameLike, column: str) -> tuple[pa.Array, pa.Array]:
-    failures = checked_frame("failures", failures, "dlq_id", column)
-    return texts_of(failures["dlq_id"]), texts_of(failures[column])
+def _exploded(
+    failures: FrameLike,
+    column: str,
+    rows_of: Callable[[pd.DataFrame], pa.Table],
+    schema: pa.Schema,
+) -> pd.DataFrame:
+    """Return the rows that a function makes of each part of the failures."""
+    names = ["dlq_id", column]
+    parts = frame_parts(failures)
+    if parts is None:
+        return to_frame(rows_of(checked_frame("failures", failures, *names)))
+    checked_frame("failures", parts.empty, *names)
+    tables = [schema.empty_table(), *parts.map(rows_of, names)]
+    return to_frame(pa.concat_tables(tables))
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
-from itertools import zip_longest
+from io import BytesIO
+from itertools import chain, zip_longest
 from numbers import Number
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -25,6 +26,7 @@ from toolkit.base.errors import InputError, SettingsError, UnexpectedResultWarni
 from toolkit.base.private_files import full_disk, is_full, write_file
 from toolkit.base.progress import ProgressBar, ProgressOption, checked_progress
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.frame_parts import MOST_ROWS, frame_parts, with_error
 from toolkit.tables.frames import checked_frame, warn_of_index
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
@@ -226,8 +228,9 @@ def export_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    frame : pandas.DataFrame
-        Any frame of the toolkit, or one of your own. The index is not written. An index with a name is a
+    frame : frame
+        Any frame of the toolkit, or one of your own. Snapshots, DuckDB relations and Dask frames are read in
+        parts, so that they may be larger than memory. The index is not written. An index with a name is a
         warning.
     path : str or path
         Path of the file. An existing file is replaced. Only this user can read it.
@@ -256,7 +259,37 @@ def export_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
     0  '=1+1      -1
     1      a       2
     """
-    flat, target = _flat_and_path(frame, path)
+    parts = frame_parts(frame)
+    if parts is None:
+        whole = checked_frame("frame", frame)
+        warn_of_index(whole, stacklevel=2)
+        rows: Iterator[bytes] = map(_csv_rows, _slices(whole))
+        empty = whole.iloc[:0]
+    else:
+        names = list(checked_frame("frame", parts.empty, distinct=True).columns)
+        rows = parts.map(_csv_rows_with_error, names)
+        empty = with_error(parts.empty)
+    header = _csv(flatten(empty), is_header=True)
+    target = file_path("path", path)
+    write_file(target, lambda file: file.writelines(chain([header], rows)))
+
+
+def _slices(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the rows in parts, because their text takes several times the memory of the frame."""
+    for start in range(0, len(frame), MOST_ROWS):
+        yield frame.iloc[start : start + MOST_ROWS]
+
+
+def _csv_rows(part: pd.DataFrame) -> bytes:
+    return _csv(flatten(part), is_header=False)
+
+
+def _csv_rows_with_error(part: pd.DataFrame) -> bytes:
+    return _csv(flatten(with_error(part)), is_header=False)
+
+
+def _csv(flat: pd.DataFrame, *, is_header: bool) -> bytes:
+    """Return the rows of a flat frame as CSV, or the names of an empty one after a byte order mark."""
     for index in range(flat.shape[1]):
         column = flat.iloc[:, index]
         if getattr(column.dtype, "kind", "O") not in "biufcmM":
@@ -265,11 +298,14 @@ def export_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
     flat.columns = pd.Index(
         [_text_only(str(name)) for name in flat.columns], dtype=object
     )
+    encoding = "utf-8"
+    if is_header:
+        encoding = "utf-8-sig"
     # all strings are quoted, because a carriage return within a string would end the row
-    options: dict[str, Any] = {"encoding": "utf-8-sig", "quoting": csv.QUOTE_NONNUMERIC}
-    write_file(
-        target, lambda file: flat.to_csv(file, index=False, mode="wb", **options)
-    )
+    options: dict[str, Any] = {"encoding": encoding, "quoting": csv.QUOTE_NONNUMERIC}
+    buffer = BytesIO()
+    flat.to_csv(buffer, index=False, header=is_header, mode="wb", **options)
+    return buffer.getvalue()
 
 
 def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:

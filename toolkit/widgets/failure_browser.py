@@ -22,12 +22,11 @@ from toolkit.drawing.wording import counted
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups
 from toolkit.failures.selection import receipt_of
+from toolkit.failures.sources import AnyFrame
 from toolkit.redrive.plan import RedrivePlan
 from toolkit.redrive.planning import plan_redrive
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
-from toolkit.tables.arrow_input import FrameLike
-from toolkit.tables.frames import checked_frame
 from toolkit.tables.freshness import Clock, freshness
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import trend_state
@@ -38,6 +37,7 @@ from toolkit.widgets.page_parts import MESSAGE_LOCK, is_count, note, script, syn
 from toolkit.widgets.panel import Job, masked_table, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 from toolkit.widgets.shown_code import code_markup, named_code
+from toolkit.widgets.shown_failures import shown_failures
 
 _NOT_COPIED: Final = (
     "This page may not write to the clipboard: copy the code below. If it is shortened,"
@@ -60,8 +60,9 @@ class FailurePanel(PagePanel):
 
     Parameters
     ----------
-    failures : pandas.DataFrame
-        A frame of `load_failures`, or rows of one. 100,000 rows stay fluid.
+    failures : frame
+        A frame of `load_failures`, or rows of one. 100,000 rows stay fluid. Of a snapshot, a DuckDB relation
+        or a Dask frame with more failures, the latest 100,000 are read and shown; a note names the limit.
     value : FailureView, optional
         Initial search, order and selection.
     key : str, optional
@@ -130,7 +131,7 @@ class FailurePanel(PagePanel):
 
     def __init__(
         self,
-        failures: FrameLike,
+        failures: AnyFrame,
         *,
         value: FailureView | None = None,
         key: str | None = None,
@@ -149,9 +150,9 @@ class FailurePanel(PagePanel):
             if redactor is None
             else instance("redactor", redactor, Redactor, "a Redactor")
         )
-        failures = checked_frame("failures", failures, distinct=True)
-        self._rows = FailureRows(failures, redactor, rules, time_zone(tz))
-        self._freshness = partial(freshness, receipt_of(failures), now, max_age)
+        shown, total = shown_failures(failures)
+        self._rows = FailureRows(shown, redactor, rules, time_zone(tz))
+        self._freshness = partial(freshness, receipt_of(shown), now, max_age)
         self._freshness()  # raises if an option cannot be read
         self._grouping, self._service = self._rows.grouping, service
         self._facts: GroupFacts | None = None
@@ -196,6 +197,11 @@ class FailurePanel(PagePanel):
             "All groups": lambda: self._look_at(()),
         }
         self._begin()
+        if len(shown) < total:
+            self.say(
+                f"The latest {len(shown):,} of {total:,} failures are shown. For others, pass a part of the "
+                "rows, for example the frame of select_failures."
+            )
         if self._grouping.possible:
             self._read_groups()
 

@@ -1,0 +1,181 @@
+"""Read frames that may be larger than memory in parts: snapshots, datasets, DuckDB relations, Dask frames.
+
+A function that treats each row alone does not need all rows at once. It calls `frame_parts`, and maps a
+function over the parts. Parts of a Dask frame are partitions, and the function runs on the workers:
+
+    snapshot, dataset ── batches ────┐
+    DuckDB relation ──── batches ────┼── function of a pandas frame ── results, in the order of the rows
+    Dask frame ───────── partitions ─┘
+
+For example, `explode_labels` of a snapshot reads two columns of 50,000 failures at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any, Final, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from toolkit.tables.arrow_input import with_plain_types
+from toolkit.tables.frames import plain_frame, to_frame
+from toolkit.tables.packed_tables import packed, unpacked
+
+Result = TypeVar("Result")
+
+MOST_ROWS: Final = 50_000
+"""Rows of a part, except for partitions of Dask. Headers of so many rows are less than 2 GB of text."""
+
+_MOST_BYTES: Final = 1 << 27
+"""A part also ends after so many bytes, because bodies can be long."""
+
+_READ_AHEAD: Final = 2
+"""Batches that are read ahead. The default of Arrow takes a gigabyte."""
+
+_AT_ONCE: Final = 8
+"""Partitions that workers compute at once, so that only a few results wait in this process."""
+
+Reader = Callable[[Sequence[str], Callable[[pd.DataFrame], Any]], Iterator[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class FrameParts:
+    """The rows of a frame, of which only a part is in memory at a time.
+
+    Attributes
+    ----------
+    empty : pandas.DataFrame
+        All columns without rows. `attrs` has the receipt of a snapshot.
+    """
+
+    empty: pd.DataFrame
+    _read: Reader
+
+    def map(
+        self, function: Callable[[pd.DataFrame], Result], names: Sequence[str]
+    ) -> Iterator[Result]:
+        """Yield a result per part, in the order of the rows. Only the named columns are read."""
+        return self._read(names, function)
+
+
+def frame_parts(value: Any) -> FrameParts | None:
+    """Return the parts of a frame that may be larger than memory; None for all other values.
+
+    >>> frame_parts(pd.DataFrame({"dlq_id": ["a"]})) is None
+    True
+    >>> parts = frame_parts(ds.dataset(pa.table({"dlq_id": ["a", "b"], "url": ["u", "v"]})))
+    >>> list(parts.map(len, ["dlq_id"]))
+    [2]
+    """
+    if hasattr(value, "to_arrow") and hasattr(value, "units"):
+        value = value.to_arrow()  # a snapshot
+    if isinstance(value, ds.Dataset):
+        return _of_dataset(value)
+    library = type(value).__module__.partition(".")[0]
+    if library == "duckdb" and hasattr(value, "project"):
+        return _of_relation(value)
+    if library == "dask" and hasattr(value, "to_delayed") and hasattr(value, "columns"):
+        return FrameParts(value._meta, partial(_partitions, value))  # noqa: SLF001 - Dask's own libraries read it
+    return None
+
+
+def with_error(part: pd.DataFrame) -> pd.DataFrame:
+    """Return a part with the column ``error`` of loaders, if the part has all columns of failures."""
+    table = pa.Table.from_pandas(part, preserve_index=False)
+    return to_frame(with_plain_types(table))
+
+
+def _of_dataset(dataset: ds.Dataset) -> FrameParts:
+    empty = plain_frame(dataset.schema.remove_metadata().empty_table())
+    metadata = dataset.schema.metadata or {}
+    if b"toolkit" in metadata:
+        facts = json.loads(metadata[b"toolkit"])
+        empty.attrs = facts if isinstance(facts, Mapping) else {}
+    return FrameParts(empty, partial(_batches_of_dataset, dataset))
+
+
+def _of_relation(relation: Any) -> FrameParts:
+    reader = pa.RecordBatchReader.from_stream(relation.limit(0))
+    empty = plain_frame(with_plain_types(reader.schema.empty_table()))
+    return FrameParts(empty, partial(_batches_of_relation, relation))
+
+
+def _batches_of_dataset(
+    dataset: ds.Dataset,
+    names: Sequence[str],
+    function: Callable[[pd.DataFrame], Any],
+) -> Iterator[Any]:
+    batches = dataset.to_batches(
+        columns=list(names),
+        batch_size=MOST_ROWS,
+        batch_readahead=_READ_AHEAD,
+        fragment_readahead=_READ_AHEAD,
+    )
+    schema = pa.schema([dataset.schema.field(name) for name in names])
+    return _mapped(batches, schema, function)
+
+
+def _batches_of_relation(
+    relation: Any, names: Sequence[str], function: Callable[[pd.DataFrame], Any]
+) -> Iterator[Any]:
+    quoted = ", ".join('"{}"'.format(name.replace('"', '""')) for name in names)
+    reader = pa.RecordBatchReader.from_stream(relation.project(quoted))
+    return _mapped(reader, reader.schema, function)
+
+
+def _mapped(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    function: Callable[[pd.DataFrame], Any],
+) -> Iterator[Any]:
+    """Yield a result per part of bounded size. Small batches are joined."""
+    for waiting in _joined(batches):
+        table = pa.Table.from_batches(waiting, schema).replace_schema_metadata(None)
+        yield function(plain_frame(with_plain_types(table)))
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield batches that together are a part."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, MOST_ROWS):
+            piece = batch.slice(start, MOST_ROWS)
+            if waiting and (
+                rows + piece.num_rows > MOST_ROWS or size + piece.nbytes > _MOST_BYTES
+            ):
+                yield waiting
+                waiting, rows, size = [], 0, 0
+            waiting.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
+    if waiting:
+        yield waiting
+
+
+def _partitions(
+    frame: Any, names: Sequence[str], function: Callable[[pd.DataFrame], Any]
+) -> Iterator[Any]:
+    """Yield a result per partition, which a worker computes. A few partitions are computed at once."""
+    dask: Any = import_module("dask")
+    task = dask.delayed(partial(_packed_result, function), pure=False, traverse=False)
+    tasks = [task(part) for part in frame[list(names)].to_delayed()]
+    for start in range(0, len(tasks), _AT_ONCE):
+        for is_table, result in dask.compute(*tasks[start : start + _AT_ONCE]):
+            yield unpacked(result) if is_table else result
+
+
+def _packed_result(
+    function: Callable[[pd.DataFrame], Any], part: pd.DataFrame
+) -> tuple[bool, Any]:
+    """Return whether the result of a partition is a table, and the result; tables are packed."""
+    result = function(part)
+    if isinstance(result, pa.Table):
+        return True, packed(result)
+    return False, result
