@@ -13,8 +13,8 @@ For example, `explode_labels` of a snapshot reads two columns of 50,000 failures
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, TypeVar
@@ -46,7 +46,7 @@ Reader = Callable[[Sequence[str], Callable[[pd.DataFrame], Any]], Iterator[Any]]
 
 @dataclass(frozen=True, eq=False)
 class FrameParts:
-    """The rows of a frame, of which only a part is in memory at a time.
+    """The rows of a frame that is read in parts. Only one part is in memory at a time.
 
     Attributes
     ----------
@@ -73,16 +73,21 @@ def frame_parts(value: Any) -> FrameParts | None:
     >>> list(parts.map(len, ["dlq_id"]))
     [2]
     """
-    if hasattr(value, "to_arrow") and hasattr(value, "units"):
-        value = value.to_arrow()  # a snapshot
-    if isinstance(value, ds.Dataset):
-        return _of_dataset(value)
+    dataset = value
+    if _has(value, "to_arrow", "units"):
+        dataset = value.to_arrow()  # of a snapshot
+    if isinstance(dataset, ds.Dataset):
+        return _of_dataset(dataset)
     library = type(value).__module__.partition(".")[0]
-    if library == "duckdb" and hasattr(value, "project"):
+    if library == "duckdb" and _has(value, "project"):
         return _of_relation(value)
-    if library == "dask" and hasattr(value, "to_delayed") and hasattr(value, "columns"):
+    if library == "dask" and _has(value, "to_delayed", "columns"):
         return FrameParts(value._meta, partial(_partitions, value))  # noqa: SLF001 - Dask's own libraries read it
     return None
+
+
+def _has(value: object, *methods: str) -> bool:
+    return all(hasattr(value, method) for method in methods)
 
 
 def with_error(part: pd.DataFrame) -> pd.DataFrame:
@@ -94,9 +99,7 @@ def with_error(part: pd.DataFrame) -> pd.DataFrame:
 def _of_dataset(dataset: ds.Dataset) -> FrameParts:
     empty = plain_frame(dataset.schema.remove_metadata().empty_table())
     metadata = dataset.schema.metadata or {}
-    if b"toolkit" in metadata:
-        facts = json.loads(metadata[b"toolkit"])
-        empty.attrs = facts if isinstance(facts, Mapping) else {}
+    empty.attrs = json.loads(metadata.get(b"toolkit", b"{}"))
     return FrameParts(empty, partial(_batches_of_dataset, dataset))
 
 
@@ -142,21 +145,42 @@ def _mapped(
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Yield batches that together are a part."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
+    part = _Part()
+    for piece in _pieces(batches):
+        if part.would_be_too_large(piece):
+            yield part.batches
+            part = _Part()
+        part.add(piece)
+    if part.batches:
+        yield part.batches
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches with at most `MOST_ROWS` rows."""
     for batch in batches:
         for start in range(0, batch.num_rows, MOST_ROWS):
-            piece = batch.slice(start, MOST_ROWS)
-            if waiting and (
-                rows + piece.num_rows > MOST_ROWS or size + piece.nbytes > _MOST_BYTES
-            ):
-                yield waiting
-                waiting, rows, size = [], 0, 0
-            waiting.append(piece)
-            rows += piece.num_rows
-            size += piece.nbytes
-    if waiting:
-        yield waiting
+            yield batch.slice(start, MOST_ROWS)
+
+
+@dataclass
+class _Part:
+    """Batches that are joined to a part, with the number of rows and bytes."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+    def would_be_too_large(self, batch: pa.RecordBatch) -> bool:
+        """Return whether a further batch belongs to the next part."""
+        rows = self.rows + batch.num_rows
+        size = self.bytes + batch.nbytes
+        return bool(self.batches) and (rows > MOST_ROWS or size > _MOST_BYTES)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add a batch to the part."""
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
 
 
 def _partitions(
@@ -165,10 +189,10 @@ def _partitions(
     """Yield a result per partition, which a worker computes. A few partitions are computed at once."""
     dask: Any = import_module("dask")
     task = dask.delayed(partial(_packed_result, function), pure=False, traverse=False)
-    tasks = [task(part) for part in frame[list(names)].to_delayed()]
+    tasks = list(map(task, frame[list(names)].to_delayed()))
     for start in range(0, len(tasks), _AT_ONCE):
-        for is_table, result in dask.compute(*tasks[start : start + _AT_ONCE]):
-            yield unpacked(result) if is_table else result
+        results = dask.compute(*tasks[start : start + _AT_ONCE])
+        yield from map(_unpacked_result, results)
 
 
 def _packed_result(
@@ -179,3 +203,10 @@ def _packed_result(
     if isinstance(result, pa.Table):
         return True, packed(result)
     return False, result
+
+
+def _unpacked_result(sent: tuple[bool, Any]) -> Any:
+    is_table, result = sent
+    if is_table:
+        return unpacked(result)
+    return result
