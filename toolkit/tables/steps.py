@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
@@ -81,38 +81,48 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
     1      a    charge       Run     17
     """
     frame = checked_frame("failures", failures, "dlq_id")
-    names = [name for name in _COLUMNS if name in frame.columns]
-    known = {
-        name: texts_of(checked_frame("failures", frame, name)[name]).to_pylist()
-        for name in names
-    }
-    if not {"body", "extra"} & known.keys():
-        raise InputError(
-            "reading failures",
-            got="a frame without the column 'body'",
-            expected="a frame from load_failures with this column, or a frame from load_runs",
-        )
+    known = _known_columns(frame)
     rows: list[dict[str, Any]] = []
     others: Counter[str] = Counter()
     for values in zip(*known.values(), strict=True):
         row = dict(zip(known, values, strict=True))
-        ids = {"dlqId": row["dlq_id"], "workflowRunId": row.get("workflow_run_id")}
         steps, other = _steps_of(row)
         others[other] += 1
-        rows += [
-            step | ids | {"position": position} for position, step in enumerate(steps)
-        ]
+        rows += _with_ids(steps, row)
     del others[""]
     if others:
-        reasons = ", ".join(
-            f"{count:,} {other}" for other, count in sorted(others.items())
-        )
+        counts = sorted(others.items())
+        reasons = ", ".join(f"{count:,} {other}" for other, count in counts)
         warnings.warn(
             f"{others.total():,} of {len(frame):,} bodies contain no steps and have no rows: {reasons}.",
             UnexpectedResultWarning,
             stacklevel=2,
         )
     return to_frame(LenientRows(rows, STEP_COLUMNS, Redactor(), what="steps").table())
+
+
+def _known_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
+    """Return the columns that steps are read from. Raise InputError if there are neither bodies nor logs."""
+    columns: dict[str, list[Any]] = {}
+    for name in frame.columns.intersection(_COLUMNS):
+        column = checked_frame("failures", frame, name)[name]
+        columns[name] = texts_of(column).to_pylist()
+    if columns.keys().isdisjoint({"body", "extra"}):
+        raise InputError(
+            "reading failures",
+            got="a frame without the column 'body'",
+            expected="a frame from load_failures with this column, or a frame from load_runs",
+        )
+    return columns
+
+
+def _with_ids(
+    steps: list[dict[str, Any]], row: Mapping[str, str | None]
+) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a row with the ids of the row and the position in the run."""
+    ids = {"dlqId": row["dlq_id"], "workflowRunId": row.get("workflow_run_id")}
+    for position, step in enumerate(steps):
+        yield step | ids | {"position": position}
 
 
 def _steps_of(row: Mapping[str, str | None]) -> tuple[list[dict[str, Any]], str]:
@@ -135,22 +145,34 @@ def _delivered(
     items, truncated = _parse_truncated(text)
     if truncated:
         items = _without_empty_end(items)
-    if items is None:
-        return [], "that are not JSON"
-    if items == []:
-        return [], "empty"
-    if not isinstance(items, list) or not all(map(_is_item, items)):
-        return [], "arrays of something else"
+    other = _other_content(items)
+    if other:
+        return [], other
     steps = [_step(item, position) for position, item in enumerate(items)]
     steps[-1]["truncated"] |= truncated
     return steps, ""
 
 
+def _other_content(items: Any) -> str:
+    """Return a description of a body that is not a list of steps; "" if it is one."""
+    if items is None:
+        return "that are not JSON"
+    if items == []:
+        return "empty"
+    if not isinstance(items, list):
+        return "arrays of something else"
+    if not all(map(_is_item, items)):
+        return "arrays of something else"
+    return ""
+
+
 def _without_empty_end(items: Any) -> Any:
     """Return the items without a last one that was cut before the first member, or None if none is left."""
-    if isinstance(items, list) and items and not items[-1]:
+    if not items:
+        return None
+    if isinstance(items, list) and not items[-1]:
         return items[:-1] or None
-    return items or None
+    return items
 
 
 def _body_text(body: str | None, encoded: str | None) -> str | None:
@@ -165,33 +187,36 @@ def _body_text(body: str | None, encoded: str | None) -> str | None:
 
 def _is_item(item: Any) -> bool:
     """Return True for a step with a body in base64. A truncated step may have only the id."""
-    if not isinstance(item, dict) or item.keys().isdisjoint({"messageId", "body"}):
+    if not isinstance(item, dict):
         return False
-    return isinstance(item.get("messageId", ""), str) and isinstance(
-        item.get("body", ""), str
-    )
+    names = item.keys() & {"messageId", "body"}
+    return bool(names) and all(isinstance(item[name], str) for name in names)
 
 
 def _step(item: dict[str, Any], position: int) -> dict[str, Any]:
     """Return the fields of one step from an item of the payload."""
-    encoded = item.get("body", "")
-    other_text = _NO_BASE64.search(encoded)  # for example a mask
-    if other_text is not None:
-        encoded = encoded[: other_text.start()]
-    is_cut = other_text is not None or bool(is_cut_base64(encoded))
+    encoded, is_cut = _base64_part(item.get("body", ""))
     text, raw, _ = base64_body(None, encoded)
     delivery = {name: value for name, value in item.items() if name != "body"}
     delivery["truncated"] = is_cut
     if position == 0:
         return delivery | _INITIAL | _output(text, raw)
-    step_json = text
+    step_json = text or ""
     if raw is not None:
         step_json = raw.decode("utf-8", "surrogateescape")
-    fields, shortened = _parse_truncated(step_json or "")
+    fields, shortened = _parse_truncated(step_json)
     if not isinstance(fields, dict):
         # not a step: the sent text becomes the output
         return delivery | _output(text, raw)
     return _known(fields) | delivery | {"truncated": is_cut or shortened}
+
+
+def _base64_part(encoded: str) -> tuple[str, bool]:
+    """Return the base64 at the start of a body, and True if something else follows or the end is missing."""
+    other_text = _NO_BASE64.search(encoded)  # for example a mask
+    if other_text is not None:
+        return encoded[: other_text.start()], True
+    return encoded, bool(is_cut_base64(encoded))
 
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:
@@ -199,9 +224,11 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
     output = fields.get("out")
     if isinstance(output, RawJson):
         return fields | {"out": output.text}
-    if not isinstance(output, str | None):
+    if output is None:
+        return fields
+    if not isinstance(output, str):
         return fields | {"out": json.dumps(output)}
-    if not isinstance(output, str) or fields.get("stepType") != "Call":
+    if fields.get("stepType") != "Call":
         return fields
     response, _ = _parse_truncated(output)
     status = _members(response).get("status")
@@ -222,10 +249,10 @@ def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
         run = json_value(extra or "{}")
     except ValueError:
         return
-    groups = _list_member(run, "steps")
-    for step in chain.from_iterable(_list_member(group, "steps") for group in groups):
-        if isinstance(step, dict):
-            yield _known(step) | {"truncated": False}
+    for group in _list_member(run, "steps"):
+        for step in _list_member(group, "steps"):
+            if isinstance(step, dict):
+                yield _known(step) | {"truncated": False}
 
 
 def _members(value: Any) -> Mapping[str, Any]:
@@ -263,31 +290,48 @@ def _completions(text: str) -> Iterator[str]:
     2. If the text ends after a value, close all open brackets.
     3. Remove everything after the last value that is complete, and close all open brackets.
     """
-    # closing brackets that are missing at the end, and closing brackets after the last complete value
-    open_brackets: list[str] = []
-    closed_since: list[str] = []
-    complete_end = 0
-    for mark in _MARK.finditer(text):
-        sign = mark[0][0]
-        if sign in _CLOSING:
-            open_brackets.append(_CLOSING[sign])
-        elif sign in "]}":
-            if not open_brackets or open_brackets[-1] != sign:
-                break
-            closed_since.append(open_brackets.pop())
-        if sign in "[{":
-            complete_end = mark.end()
-            closed_since.clear()
-        elif sign == ",":
-            complete_end = mark.start()
-            closed_since.clear()
-    closing = "".join(reversed(open_brackets))
+    brackets = _scan_brackets(text)
+    closing = "".join(reversed(brackets.open))
     without_half_escape = _HALF_ESCAPE.sub(lambda half: half[0][: -len(half[1])], text)
     yield f'{without_half_escape}"{closing}'
     # a number or a name at the end may be cut, so it is not a complete value
     if text.rstrip().endswith(("]", "}", '"')):
         yield text + closing
-    closing_at_complete_end = "".join(
-        reversed([*open_brackets, *reversed(closed_since)])
-    )
-    yield text[:complete_end] + closing_at_complete_end
+    open_at_complete_end = [*brackets.open, *reversed(brackets.closed_since)]
+    closing_at_complete_end = "".join(reversed(open_at_complete_end))
+    yield text[: brackets.complete_end] + closing_at_complete_end
+
+
+@dataclass
+class _Brackets:
+    """The brackets of truncated JSON, as the closing brackets that belong to them.
+
+    For example, ``[{"a": 1}, {"b": [2]`` has the open brackets ``]}``. The last value that is certainly
+    complete ends before the comma; ``]`` was closed after it.
+    """
+
+    open: list[str]
+    closed_since: list[str]
+    complete_end: int = 0
+
+    def mark_complete(self, position: int) -> None:
+        """Note that all values before a position are complete."""
+        self.complete_end = position
+        self.closed_since.clear()
+
+
+def _scan_brackets(text: str) -> _Brackets:
+    """Return the brackets of truncated JSON, up to the end of the text or a bracket that closes none."""
+    brackets = _Brackets([], [])
+    for mark in _MARK.finditer(text):
+        sign = mark[0][0]
+        if sign in _CLOSING:
+            brackets.open.append(_CLOSING[sign])
+            brackets.mark_complete(mark.end())
+        elif sign == ",":
+            brackets.mark_complete(mark.start())
+        elif sign != '"':
+            if brackets.open[-1:] != [sign]:
+                break
+            brackets.closed_since.append(brackets.open.pop())
+    return brackets

@@ -50,17 +50,27 @@ def explain_no_match(
     It matches 1."]
     """
     rows = list(metadata)
+    conditions = list(_conditions(wanted))
+    match_counts = [sum(map(condition.matches, rows)) for condition in conditions]
     messages = unknown_fields(rows, wanted)
-    matches: dict[str, int] = {}
-    for condition in _conditions(wanted):
-        count = sum(map(condition.matches, rows))
-        matches[condition.text()] = count
-        if not count and not _is_negated(condition):
+    for condition, count in zip(conditions, match_counts, strict=True):
+        # a condition with NOT matches most rows, so it rarely is the mistake
+        if count == 0 and not _is_negated(condition):
             messages += _explained(condition, rows, only_mistakes=only_mistakes)
-    is_excluding = isinstance(wanted, And) and 0 not in matches.values()
-    if messages or only_mistakes or not is_excluding:
-        return list(dict.fromkeys(messages))
-    listed = ", ".join(f"{text} ({count:,})" for text, count in matches.items())
+    if not messages and not only_mistakes:
+        messages = _exclusion(wanted, conditions, match_counts)
+    return list(dict.fromkeys(messages))
+
+
+def _exclusion(
+    wanted: MetadataFilter, conditions: list[Condition], match_counts: list[int]
+) -> list[str]:
+    """Return a message if each condition matches rows, but no row matches all; otherwise none."""
+    if not isinstance(wanted, And) or 0 in match_counts:
+        return []
+    counted = zip(conditions, match_counts, strict=True)
+    by_text = {condition.text(): count for condition, count in counted}
+    listed = ", ".join(f"{text} ({count:,})" for text, count in by_text.items())
     return [f"each condition matches some metadata, but none matches all: {listed}."]
 
 
@@ -84,19 +94,33 @@ def _unknown_step(
     For example, if all metadata have ``address`` and none has ``address.street``, ``street`` is unknown.
     """
     for depth, step in enumerate(path):
-        parents = [resolve(row, path[:depth]) for row in rows]
-        known = set[str]().union(
-            *(parent for parent in parents if isinstance(parent, dict))
-        )
+        known = _member_names(rows, path[:depth])
         # an index of an array, or a value that is not an object, cannot be checked
         if not known or not isinstance(step, str):
             return None
         if step not in known:
-            inside = ""
-            if depth:
-                inside = f" in {'.'.join(map(str, path[:depth]))!r}"
-            return f"no metadata has a field {step!r}{inside}. {nearest(step, sorted(known))}"
+            parent = _place_of_member(path[:depth])
+            suggestion = nearest(step, sorted(known))
+            return f"no metadata has a field {step!r}{parent}. {suggestion}"
     return None
+
+
+def _member_names(rows: list[dict[str, Any]], path: tuple[str | int, ...]) -> set[str]:
+    """Return the names in all objects at a path, for example of all addresses."""
+    names: set[str] = set()
+    for row in rows:
+        parent = resolve(row, path)
+        if isinstance(parent, dict):
+            names.update(parent)
+    return names
+
+
+def _place_of_member(path: tuple[str | int, ...]) -> str:
+    """Return where a member was expected, for example " in 'address'"; "" for the metadata itself."""
+    if not path:
+        return ""
+    dotted = ".".join(map(str, path))
+    return f" in {dotted!r}"
 
 
 def _conditions(wanted: MetadataFilter) -> Iterator[Condition]:
@@ -117,41 +141,68 @@ def _explained(
 ) -> list[str]:
     """Return a message about a condition that matches no row; none if no row has the field."""
     path = parse_path(condition.field)
-    found = [resolve(row, path) for row in rows]
-    values = [value for value in found if value is not MISSING and value is not None]
+    values = list(filter(_is_present, (resolve(row, path) for row in rows)))
     if not values:
         return []
-    text = condition.text()[: 2 * _LONGEST]
-    reason = _reason(condition, values)
-    for other in _other_forms(condition, values):
-        count = sum(map(other.accepts, values))
-        if count:
-            suggestion = (
-                f"Did you mean {other.text()[: 2 * _LONGEST]}? It matches {count:,}."
-            )
-            return [f"no metadata matches {text}: {reason}. {suggestion}"]
+    suggestion = _suggested_form(condition, values)
+    if suggestion is not None:
+        return [_no_match(condition, values, suggestion)]
     known = _texts(values)
-    is_text = isinstance(_compared(condition), str)
-    is_equality = getattr(condition, "op", "=") == "="
-    if known and is_text and is_equality and not isinstance(condition, Glob):
-        # a misspelt value: the message names the nearest, as for columns
+    if known and _can_be_misspelt(condition):
         messages = _unknown_values(condition, known)
-        return [
-            message
-            for message in messages
-            if not only_mistakes or "Did you mean" in message
-        ]
+        if only_mistakes:
+            return list(filter(_has_suggestion, messages))
+        return messages
     if only_mistakes and _has_kind(values, _compared(condition)):
         return []
-    return [f"no metadata matches {text}: {reason}."]
+    return [_no_match(condition, values)]
+
+
+def _no_match(condition: Condition, values: list[Any], suggestion: str = "") -> str:
+    """Return that a condition matches nothing, with the reason and the form that may be meant."""
+    reason = _reason(condition, values)
+    message = f"no metadata matches {_short(condition)}: {reason}. {suggestion}"
+    return message.rstrip()
+
+
+def _is_present(value: Any) -> bool:
+    return value is not MISSING and value is not None
+
+
+def _short(condition: Condition) -> str:
+    return condition.text()[: 2 * _LONGEST]
+
+
+def _suggested_form(condition: Condition, values: list[Any]) -> str | None:
+    """Return the first other form of a condition that matches values, with their number; None without one."""
+    for form in _other_forms(condition, values):
+        count = sum(map(form.accepts, values))
+        if count:
+            return f"Did you mean {_short(form)}? It matches {count:,}."
+    return None
+
+
+def _can_be_misspelt(condition: Condition) -> bool:
+    """Return whether a condition names a text exactly; the message then names the nearest, as for columns."""
+    if isinstance(condition, Glob) or getattr(condition, "op", "=") != "=":
+        return False
+    return isinstance(_compared(condition), str)
+
+
+def _has_suggestion(message: str) -> bool:
+    return "Did you mean" in message
 
 
 def _unknown_values(condition: Condition, known: list[str]) -> list[str]:
-    return [
-        f"no metadata has {condition.field} {value[:_LONGEST]!r}. {nearest(value, known)}"
-        for value in _compared_values(condition)
-        if isinstance(value, str)
-    ]
+    messages = []
+    for value in _compared_values(condition):
+        if isinstance(value, str):
+            shown = value[:_LONGEST]
+            suggestion = nearest(value, known)
+            messages.append(
+                f"no metadata has {condition.field} {shown!r}. {suggestion}"
+            )
+    return messages
 
 
 def _reason(condition: Condition, values: list[Any]) -> str:
@@ -161,10 +212,12 @@ def _reason(condition: Condition, values: list[Any]) -> str:
     reason = f"{condition.field} is {listed}"
     if is_secret_name(condition.field):
         return reason
-    numbers = [value for value in values if type(value) in (int, float)]
-    if len(numbers) == len(values) and min(numbers) < max(numbers):
-        return f"{reason} from {min(numbers)} to {max(numbers)}"
-    return f"{reason}, for example {str(values[0])[:_LONGEST]!r}".replace('"', "")
+    if set(kinds) == {_KINDS[float]}:
+        least, most = min(values), max(values)
+        if least < most:
+            return f"{reason} from {least} to {most}"
+    example = str(values[0])[:_LONGEST]
+    return f"{reason}, for example {example!r}".replace('"', "")
 
 
 def _has_kind(values: list[Any], compared: Any) -> bool:
@@ -177,7 +230,9 @@ def _texts(values: list[Any]) -> list[str]:
     """Return the strings of a field, or of the lists in it, the most frequent first."""
     counts: Counter[str] = Counter()
     for value in values:
-        items = value if isinstance(value, list) else [value]
+        items = value
+        if not isinstance(value, list):
+            items = [value]
         counts.update(item for item in items if isinstance(item, str))
     return [text for text, _ in counts.most_common()]
 
@@ -200,14 +255,20 @@ def _other_forms(condition: Condition, values: list[Any]) -> Iterator[Condition]
     if isinstance(condition, Glob):
         yield from _globs(condition)
         return
-    operator: Any = getattr(condition, "op", "=")
     known = _texts(values)
     for value in _compared_values(condition):
-        for other in (value, *_other_types(value), *_other_spellings(value, known)):
-            with suppress(InputError):
-                yield Comparison(condition.field, operator, other)
-                if operator == "=":
-                    yield Contains(condition.field, other)
+        candidates = (value, *_other_types(value), *_other_spellings(value, known))
+        for candidate in candidates:
+            yield from _forms_with(condition, candidate)
+
+
+def _forms_with(condition: Condition, value: Any) -> Iterator[Condition]:
+    """Yield a condition with another value, as a comparison and, if it compares for equality, for lists."""
+    operator: Any = getattr(condition, "op", "=")
+    with suppress(InputError):
+        yield Comparison(condition.field, operator, value)
+        if operator == "=":
+            yield Contains(condition.field, value)
 
 
 def _globs(condition: Glob) -> Iterator[Condition]:
@@ -236,6 +297,9 @@ def _other_types(value: Any) -> Iterator[Any]:
 
 def _other_spellings(value: Any, known: list[str]) -> Iterator[str]:
     """Yield the known strings that differ from a value only in case or in spaces around it."""
-    if isinstance(value, str):
-        folded = value.strip().casefold()
-        yield from (text for text in known if text.strip().casefold() == folded)
+    if not isinstance(value, str):
+        return
+    folded = value.strip().casefold()
+    for text in known:
+        if text.strip().casefold() == folded:
+            yield text
