@@ -15,7 +15,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.base.times import milliseconds
-from toolkit.filters.failure import FAILURE_STATES
+from toolkit.filters.failure_fields import FAILURE_STATES
 from toolkit.service.failures import list_page
 from toolkit.service.transport import Request, Transport
 

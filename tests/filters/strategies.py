@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from toolkit.filters.failure import FAILURE_STATES, FailureFilter
+from toolkit.filters.failure import FailureFilter
+from toolkit.filters.failure_fields import FAILURE_STATES
 from toolkit.filters.metadata import (
     And,
     Comparison,

@@ -16,7 +16,8 @@ from hypothesis import given
 
 from tests.filters.strategies import failure_filters
 from toolkit.errors import InputError
-from toolkit.filters.failure import FIELDS, FailureFilter
+from toolkit.filters.failure import FailureFilter
+from toolkit.filters.failure_fields import FIELDS
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.schemas import FAILURES
 

@@ -199,9 +199,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a value with a comma is sent",
-        "toolkit/service/failures.py",
-        "    for name in filter.unsendable:\n        del values[name]\n",
-        "",
+        "toolkit/filters/failure.py",
+        '        if name not in reasons and name not in ("since", "until"):\n',
+        '        if FIELDS[name].parameter and name not in ("since", "until"):\n',
         _LOADING,
     ),
     Mutant(

@@ -52,7 +52,7 @@ DENSITY = {
     "toolkit/cli": 0.19,
     "toolkit/service": 0.20,
     "toolkit/drawing": 0.20,
-    "toolkit/filters": 0.25,
+    "toolkit/filters": 0.24,
     "toolkit/fixes": 0.22,
     "toolkit/loading": 0.22,
     "toolkit_service": 0.20,

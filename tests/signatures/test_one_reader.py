@@ -19,7 +19,7 @@ DECODE_SOMETHING_ELSE = {
     "failures/attribute_values.py": "labels, headers, and fields that are attributes of a failure",
     "failures/group_rules.py": "what was learned, as a user passes it",
     "failures/grouping.py": "what was learned, as plain values",
-    "filters/failure.py": "labels",
+    "filters/failure_rows.py": "labels",
     "tables/frames.py": "labels",
 }
 """Modules that name the response body, and decode another value."""

@@ -14,7 +14,7 @@ from toolkit.base.errors import InputError
 from toolkit.base.times import parse_duration
 from toolkit.cli.exit_status import exit_help
 from toolkit.cli.output import LogFormat, unknown_names_end
-from toolkit.filters.failure import FIELDS
+from toolkit.filters.failure_fields import FIELDS
 
 PATH_ARGUMENTS: Final = frozenset(
     {

@@ -104,9 +104,9 @@ def resolve(metadata: Any, path: tuple[str | int, ...]) -> Any:
 def _has_step(container: Any, step: str | int) -> bool:
     if isinstance(step, str):
         return isinstance(container, Mapping) and step in container
-    return isinstance(container, list | tuple) and -len(container) <= step < len(
-        container
-    )
+    if not isinstance(container, list | tuple):
+        return False
+    return -len(container) <= step < len(container)
 
 
 class MetadataFilter(ABC):
@@ -159,7 +159,9 @@ class Condition(MetadataFilter):
 
     def accepts(self, actual: Any) -> bool:
         """Return True if a field with this value (a JSON value or `MISSING`) matches."""
-        return actual is not MISSING and actual is not None and self._is_true(actual)
+        if actual is MISSING or actual is None:
+            return False
+        return self._is_true(actual)
 
     def matches(self, metadata: Any) -> bool:
         return self.accepts(resolve(metadata, self._path))
@@ -236,10 +238,9 @@ class Contains(Condition):
         return f"{self.field} {_negation(self.negated)}CONTAINS {_literal(self.value)}"
 
     def _is_true(self, actual: Any) -> bool:
-        elements = actual
         if not isinstance(actual, list | tuple):
-            elements = ()
-        is_contained = any(_equal(element, self.value) for element in elements)
+            return self.negated
+        is_contained = any(_equal(element, self.value) for element in actual)
         return is_contained != self.negated
 
 
@@ -261,8 +262,9 @@ class Glob(Condition):
         return f"{self.field} {_negation(self.negated)}GLOB {_literal(self.pattern)}"
 
     def _is_true(self, actual: Any) -> bool:
-        is_match = isinstance(actual, str) and self._compiled.matches(actual)
-        return is_match != self.negated
+        if not isinstance(actual, str):
+            return self.negated
+        return self._compiled.matches(actual) != self.negated
 
 
 @dataclass(frozen=True)
@@ -293,7 +295,8 @@ class _Combination(MetadataFilter):
         flat: list[MetadataFilter] = []
         for part in self.parts:
             flat.extend(self._flattened(part))
-        depth = 1 + max((part.depth for part in flat), default=0)
+        deepest = max((part.depth for part in flat), default=0)
+        depth = 1 + deepest
         if len(flat) < 2 or depth > MAX_DEPTH:  # noqa: PLR2004 - a group joins
             raise _filter_error(
                 f"{len(flat)} parts, {depth} deep",
@@ -359,13 +362,16 @@ def _negation(negated: bool) -> str:  # noqa: FBT001 - the only argument
 
 def _same_kind(actual: Any, value: Value) -> bool:
     """Return True if both values are strings, or both are numbers or booleans."""
+    comparable: Any = int | float
     if isinstance(value, str):
-        return isinstance(actual, str)
-    return isinstance(actual, int | float)
+        comparable = str
+    return isinstance(actual, comparable)
 
 
 def _equal(actual: Any, value: Value) -> bool:
-    return _same_kind(actual, value) and bool(actual == value)
+    if not _same_kind(actual, value):
+        return False
+    return bool(actual == value)
 
 
 def filter_literal(value: object) -> str:

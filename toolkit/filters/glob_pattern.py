@@ -80,15 +80,10 @@ class _Characters(NamedTuple):
         """Return the regular expression of one character."""
         if not self.ranges:
             return "."
-        if (
-            not self.negated
-            and len(self.ranges) == 1
-            and self.ranges[0][0] == self.ranges[0][1]
-        ):
-            return re.escape(self.ranges[0][0])
-        members = "".join(
-            f"{re.escape(low)}-{re.escape(high)}" for low, high in self.ranges
-        )
+        first_character = self.ranges[0][0]
+        if self == _single(first_character):
+            return re.escape(first_character)
+        members = "".join(map(_range_expression, self.ranges))
         if self.negated:
             return f"[^{members}]"
         return f"[{members}]"
@@ -103,17 +98,31 @@ class _Characters(NamedTuple):
         return inside
 
 
+def _single(character: str) -> _Characters:
+    return _Characters(((character, character),))
+
+
+def _range_expression(bounds: tuple[str, str]) -> str:
+    """Return a range as a set of a regular expression contains it, for example ``a-f``."""
+    low, high = map(re.escape, bounds)
+    return f"{low}-{high}"
+
+
+def _segment_expression(segment: list[_Characters]) -> str:
+    """Return the regular expression of the characters between two stars."""
+    return "".join(characters.expression for characters in segment)
+
+
 _ANY: Final = _Characters((), negated=True)
 _Segment = list[_Characters]
 
 
 def _expression(segments: list[_Segment]) -> str:
     """Return the regular expression of a pattern that was split at its stars."""
-    first, *later = [
-        "".join(item.expression for item in segment) for segment in segments
-    ]
+    first, *later = map(_segment_expression, segments)
     if not later:
         return first
+    # "a*b*c" becomes a, then the first b after it (never tried again), then c at the end of the string
     *between, last = later
     searches = [f"(?>.*?{segment})" for segment in between]
     last_length = len(segments[-1])
@@ -130,15 +139,14 @@ def _matches_long(segments: list[_Segment], text: str) -> bool:
     if not later:
         return len(text) == len(first) and find(first, 0, len(text)) >= 0
     *between, last = later
-    position = -1
-    if len(first) <= len(text):
-        position = find(first, 0, len(first))
     last_start = len(text) - len(last)
+    # a segment that is not found has the position -1, and nothing is found after it
+    position = find(first, 0, min(len(first), len(text)))
     for segment in between:
-        if position < 0:
-            return False
         position = find(segment, position, last_start)
-    return 0 <= position <= last_start and find(last, last_start, len(text)) >= 0
+    if not 0 <= position <= last_start:
+        return False
+    return find(last, last_start, len(text)) >= 0
 
 
 def _find(
@@ -147,7 +155,7 @@ def _find(
     start: int,
     end: int,
 ) -> int:
-    """Return the end of the leftmost match of a segment between two positions, or -1.
+    """Return the end of the leftmost match of a segment between two positions, or -1; -1 for a start of -1.
 
     `possible` tells for each position whether the segment matches from there. For example, "ab" in "xaab"::
 
@@ -156,6 +164,8 @@ def _find(
         "b" one further    .  .  x
         possible           .  .  x     the match begins at position 2
     """
+    if start < 0:
+        return -1
     possible = np.ones(max(0, end - start - len(segment) + 1), np.bool_)
     for offset, characters in enumerate(segment, start):
         possible &= positions(characters)[offset : offset + len(possible)]
@@ -193,7 +203,7 @@ def _characters(token: re.Match[str]) -> _Characters:
             f"a '[' that is not closed at character {token.start()}",
             "']' after the characters of the set",
         )
-    return _Characters(((single, single),))
+    return _single(single)
 
 
 def _ranges(members: str) -> tuple[tuple[str, str], ...]:

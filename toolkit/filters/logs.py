@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import ClassVar
 
 from toolkit.base import arguments
@@ -20,13 +21,10 @@ class _LogQuery:
     def __post_init__(self) -> None:
         for field in fields(self):
             values = arguments.texts(field.name, getattr(self, field.name))
+            check = partial(arguments.unmasked, field.name)
             if field.name == "state":
-                checked = [
-                    arguments.choice("state", value, self.states) for value in values
-                ]
-            else:
-                checked = [arguments.unmasked(field.name, value) for value in values]
-            object.__setattr__(self, field.name, tuple(checked))
+                check = partial(arguments.choice, "state", allowed=self.states)
+            object.__setattr__(self, field.name, tuple(map(check, values)))
 
     def parameters(self) -> dict[str, list[str]]:
         """Return the values of each request parameter. For example, `message_id` becomes ``messageId``."""

@@ -161,12 +161,13 @@ class VectorQuery:
                 " and ".join(questions) or "no question",
                 "one of vector, data, sparse, id, or vector and sparse",
             )
-        if self.query_mode is not None and self.data is None:
+        question = questions[0]
+        if self.query_mode is not None and question != "data":
             raise _query_error(
                 f"query_mode={self.query_mode!r} without data",
                 "query_mode only for text queries",
             )
-        if self.exclude_self and self.id is None:
+        if self.exclude_self and question != "id":
             raise _query_error(
                 "exclude_self=True without id", "exclude_self only for queries by id"
             )
@@ -253,7 +254,9 @@ def _filter_text(argument: str | MetadataFilter) -> str:
 def numbers(name: str, values: object) -> list[float]:
     """Return finite numbers along one axis, at least one. Raise InputError for anything else."""
     expected = "a sequence of finite numbers"
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+    if not isinstance(values, Iterable):
+        raise wrong(name, values, expected)
+    if isinstance(values, str | bytes | Mapping):
         raise wrong(name, values, expected)
     if np.ma.is_masked(values):
         raise wrong(name, values, f"{expected}, none of them masked")
@@ -262,31 +265,42 @@ def numbers(name: str, values: object) -> list[float]:
     if not finite.all():
         index = int(finite.argmin())
         raise _not_finite(name, f"{array[index]}", index)
-    return [float(value) for value in array.tolist()]
+    as_floats: list[float] = array.astype(float).tolist()
+    return as_floats
 
 
 def _numeric_array(name: str, values: Iterable[object]) -> np.ndarray[Any, Any]:
     """Return an array of integers or floats with one axis. The numbers can be infinite."""
-    from_array = isinstance(values, np.ndarray)
-    items = values
+    items: Any = values
     if not isinstance(values, np.ndarray):
         items = list(values)
     array = _as_array(items)
-    if array.ndim != 1 or not array.size:
-        shape = "no numbers"
-        if array.size:
-            shape = f"shape {array.shape}"
-        raise InputError(
-            f"reading {name}",
-            got=shape,
-            expected="a sequence of finite numbers with one axis, at least one",
-        )
-    # numpy converts [True, 2] to integers, but True is not a number of a vector
-    contains_booleans = not from_array and bool in set(map(type, items))
-    if array.dtype.kind in "fiu" and not contains_booleans:
+    _check_axis(name, array)
+    if array.dtype.kind in "fiu" and not _contains_booleans(items):
         return array
     # fractions are numbers, booleans and strings are not: check one by one
     return np.array([_number(name, index, item) for index, item in enumerate(items)])
+
+
+def _check_axis(name: str, array: np.ndarray[Any, Any]) -> None:
+    """Raise InputError if an array is empty, or has more than one axis."""
+    got = f"shape {array.shape}"
+    if not array.size:
+        got = "no numbers"
+    elif array.ndim == 1:
+        return
+    raise InputError(
+        f"reading {name}",
+        got=got,
+        expected="a sequence of finite numbers with one axis, at least one",
+    )
+
+
+def _contains_booleans(items: Any) -> bool:
+    """Return whether a list has booleans: numpy converts [True, 2], but True is no number of a vector."""
+    if isinstance(items, np.ndarray):
+        return False
+    return bool in set(map(type, items))
 
 
 def _as_array(items: Any) -> np.ndarray[Any, Any]:
@@ -314,19 +328,14 @@ def _not_finite(name: str, got: str, index: int) -> InputError:
     )
 
 
+_SPARSE_NAMES: Final = ("indices", "values")
+
+
 def sparse_vector(name: str, argument: object) -> SparsePair:
     """Return a sparse vector from ``{"indices": …, "values": …}`` or ``(indices, values)``."""
-    expected = "{'indices': …, 'values': …}, or a pair of indices and values"
-    pair = argument
-    if isinstance(argument, Mapping):
-        _check_sparse_names(name, argument, expected)
-        pair = (argument["indices"], argument["values"])
-    if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - a pair
-        raise wrong(name, pair, expected)
-    indices = numbers(f"{name} indices", pair[0])
-    values = numbers(f"{name} values", pair[1])
+    indices, values = _sparse_parts(name, argument)
     integers = tuple(map(int, indices))
-    if list(integers) != indices or min(integers) < 0:
+    if min(integers) < 0 or list(integers) != indices:
         raise InputError(
             f"reading {name}",
             got="indices that are negative or fractional",
@@ -341,18 +350,35 @@ def sparse_vector(name: str, argument: object) -> SparsePair:
     return SparsePair(integers, tuple(values))
 
 
+def _sparse_parts(name: str, argument: object) -> tuple[list[float], list[float]]:
+    """Return the indices and the values of a sparse vector, both as finite numbers."""
+    expected = "{'indices': …, 'values': …}, or a pair of indices and values"
+    pair = argument
+    if isinstance(argument, Mapping):
+        _check_sparse_names(name, argument, expected)
+        pair = (argument["indices"], argument["values"])
+    if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - a pair
+        raise wrong(name, pair, expected)
+    indices = numbers(f"{name} indices", pair[0])
+    values = numbers(f"{name} values", pair[1])
+    return indices, values
+
+
 def _check_sparse_names(
     name: str, argument: Mapping[Any, object], expected: str
 ) -> None:
-    if set(argument) == {"indices", "values"}:
+    unknown = [key for key in argument if key not in _SPARSE_NAMES]
+    if not unknown and len(argument) == len(_SPARSE_NAMES):
         return
-    unknown = [key for key in argument if key not in ("indices", "values")]
+    next_step = None
+    if unknown:
+        next_step = nearest(unknown[0], _SPARSE_NAMES)
     names = ", ".join(map(repr, argument)) or "none"
     raise InputError(
         f"reading {name}",
         got=f"the names {names}"[:120],
         expected=expected,
-        next_step=nearest(unknown[0], ("indices", "values")) if unknown else None,
+        next_step=next_step,
     )
 
 

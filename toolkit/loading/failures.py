@@ -14,7 +14,8 @@ from toolkit.base import arguments
 from toolkit.base.errors import ToolkitError, UnexpectedResultWarning
 from toolkit.base.progress import ProgressBar, ProgressOption
 from toolkit.base.times import Time
-from toolkit.filters.failure import FIELDS, FailureFilter
+from toolkit.filters.failure import FailureFilter
+from toolkit.filters.failure_fields import FIELDS
 from toolkit.loading.accounts import account_of
 from toolkit.loading.load import Batch, Load, LoadPlan, LoadState
 from toolkit.loading.options import CONNECTIONS, LoadOptions

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
@@ -17,8 +15,7 @@ from toolkit.base.errors import (
     ToolkitError,
     UnexpectedResultWarning,
 )
-from toolkit.base.times import milliseconds
-from toolkit.filters.failure import FIELDS, FailureFilter
+from toolkit.filters.failure import FailureFilter
 from toolkit.service.pages import (
     Page,
     entry_bytes,
@@ -57,33 +54,11 @@ _NOUNS: Final = {"workflows": "workflow runs", "messages": "messages"}
 _ENTRIES: Final = ("DLQ entry", "DLQ entries")
 
 
-@lru_cache(256)
-def query_of(
-    filter: FailureFilter,  # noqa: A002 - as in `load_failures`
-    span: Span | None,
-) -> tuple[tuple[str, str], ...]:
-    """Return the query parameters of a filter without the `unsendable` fields. A span replaces the dates."""
-    values: dict[str, Any] = {name: getattr(filter, name) for name in FIELDS}
-    if span is not None:
-        values["since"], values["until"] = span
-    for name in filter.unsendable:
-        del values[name]
-    parameters: list[tuple[str, str]] = []
-    for name, value in values.items():
-        parameter = FIELDS[name].parameter
-        parameters += ((parameter, text) for text in _parameter_texts(value))
-    return tuple(parameters)
-
-
-def _parameter_texts(value: Any) -> tuple[str, ...]:
-    """Return the values of a field as they are sent; times in milliseconds, and none for None."""
-    if isinstance(value, tuple):
-        return value
-    if isinstance(value, datetime):
-        return (str(milliseconds(value)),)
-    if value is None:
-        return ()
-    return (str(value),)
+def _date_parameters(span: Span) -> Iterator[tuple[str, str]]:
+    """Yield the query parameters of the first and the last Unix millisecond that are not open."""
+    for name, milliseconds in zip(("fromDate", "toDate"), span, strict=True):
+        if milliseconds is not None:
+            yield name, str(milliseconds)
 
 
 def list_page(
@@ -98,7 +73,8 @@ def list_page(
     """Return one page of the DLQ: undecoded entries and the next cursor. A span replaces the dates."""
     path = _path(kind)
     after = (("cursor", cursor),) if cursor else ()
-    query = (("count", str(count)), *query_of(filter, span), *after)
+    dates = _date_parameters(filter.span if span is None else span)
+    query = (("count", str(count)), *dates, *filter.parameters, *after)
     request = Request(
         doing=f"listing failed {_NOUNS[kind]}", method="GET", path=path, query=query
     )

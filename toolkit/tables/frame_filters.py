@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from toolkit.base.arguments import as_json, nearest, shown, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.conditions import is_path
-from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
+from toolkit.filters.failure import FailureFilter
+from toolkit.filters.failure_fields import FIELDS, FilterField
+from toolkit.filters.failure_rows import names_error
 from toolkit.filters.metadata import (
     MetadataFilter,
     parse,

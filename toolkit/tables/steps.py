@@ -104,7 +104,7 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
 def _known_columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """Return the columns that steps are read from. Raise InputError if there are neither bodies nor logs."""
     columns: dict[str, list[Any]] = {}
-    for name in frame.columns.intersection(_COLUMNS):
+    for name in frame.columns.intersection(list(_COLUMNS)):
         column = checked_frame("failures", frame, name)[name]
         columns[name] = texts_of(column).to_pylist()
     if columns.keys().isdisjoint({"body", "extra"}):

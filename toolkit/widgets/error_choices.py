@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from toolkit.filters.failure import names_error
+from toolkit.filters.failure_rows import names_error
 from toolkit.signatures.placeholders import with_placeholders
 
 _PLACEHOLDER: Final = re.compile(r"<[a-z]+>")

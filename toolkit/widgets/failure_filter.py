@@ -19,7 +19,8 @@ from toolkit.base.time_zones import time_zone
 from toolkit.base.times import from_milliseconds, milliseconds
 from toolkit.drawing.wording import counted
 from toolkit.failures.over_time import failure_trend
-from toolkit.filters.failure import FIELDS, FailureFilter, FilterField
+from toolkit.filters.failure import FailureFilter
+from toolkit.filters.failure_fields import FIELDS, FilterField
 from toolkit.loading.failures import mistaken_values, open_failures
 from toolkit.loading.options import LoadOptions
 from toolkit.service.failures import Kind
