@@ -151,10 +151,11 @@ class World:
 
 LOAD = {"progress": False, "connections": 2, "requests_per_second": None, "passes": 1}
 INCLUDE = {"include_vectors": True, "include_metadata": True, "include_data": True}
-HITS = {
-    "top_k": 2, "filter": "", "namespace": "", **INCLUDE, "weighting_strategy": None,
-    "fusion_algorithm": None, "query_mode": None,
-}  # fmt: skip
+RESULTS = {"top_k": 2, "filter": "", "namespace": "", **INCLUDE}
+HITS = {**RESULTS, "hybrid": None}
+HYBRID: dict[str, Any] = dict.fromkeys(
+    ("weighting_strategy", "fusion_algorithm", "query_mode")
+)
 FAILURES = {
     "since": None,
     "until": None,
@@ -293,6 +294,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "redactor": None,
         }
     ],
+    "HybridOptions": lambda _: [HYBRID],
     "VectorQuery": lambda _: [
         {
             "vector": None,
@@ -300,7 +302,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "sparse": None,
             "id": None,
             "exclude_self": False,
-            **HITS,
+            **RESULTS,
+            **HYBRID,
         }
         | kind
         for kind in (

@@ -34,6 +34,7 @@ NAMES = [
     "FailurePanel",
     "FailureView",
     "GroupRules",
+    "HybridOptions",
     "MetadataFilterPanel",
     "QueryPanel",
     "RedrivePanel",

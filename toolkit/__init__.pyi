@@ -20,6 +20,7 @@ from toolkit.filters.failure import FailureFilter as FailureFilter
 from toolkit.filters.logs import EventFilter as EventFilter
 from toolkit.filters.logs import RunFilter as RunFilter
 from toolkit.filters.metadata import parse as parse_filter  # noqa: F401 - exported
+from toolkit.filters.query import HybridOptions as HybridOptions
 from toolkit.filters.query import VectorQuery as VectorQuery
 from toolkit.fixes.failed_request import reproduce as reproduce
 from toolkit.fixes.replaying import replay_failure as replay_failure

@@ -414,7 +414,7 @@ def similar(seed: int) -> Iterator[str]:
                 hits = pd.concat(
                     tk.query_text(
                         service, new[first : first + 100], top_k=20, namespace=namespace,
-                        weighting_strategy=strategy,
+                        hybrid=tk.HybridOptions(weighting_strategy=strategy),
                     ).assign(query=lambda found, first=first: found["query"] + first)
                     for first in range(0, len(new), 100)
                 )  # fmt: skip

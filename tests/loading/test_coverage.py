@@ -100,8 +100,14 @@ def test_a_text_is_queried_in_several_namespaces(sample_service):
 def test_a_query_mode_of_another_kind_of_index_is_an_error(sample_service):
     """A dense index ignores the mode SPARSE, so its hits would be dense."""
     with pytest.raises(InputError, match="DENSE"):
-        tk.query_text(sample_service, "disk", query_mode="SPARSE")
-    assert len(tk.query_text(sample_service, "disk", query_mode="DENSE"))
+        tk.query_text(
+            sample_service, "disk", hybrid=tk.HybridOptions(query_mode="SPARSE")
+        )
+    assert len(
+        tk.query_text(
+            sample_service, "disk", hybrid=tk.HybridOptions(query_mode="DENSE")
+        )
+    )
 
 
 def test_the_repr_of_an_index_has_counts_by_namespace(named):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from inspect import signature
 
 import numpy as np
 import pandas as pd
@@ -126,12 +127,12 @@ def test_an_id_that_is_not_there_is_an_error(sample_service):
         ((), {"vector": [[1.0], [1.0, 2.0]]}, "vector: got rows of different lengths"),
         ((), {"vector": [1.0], "top_k": 0}, "top_k"),
         ((), {"vector": [1.0], "filter": 5}, "filter"),
-        ((), {"vector": [1.0], "query_mode": "DENSE"}, "query_mode"),
         (
             (),
-            {"vector": [1.0], "fusion_algorithm": "rrf"},
-            "fusion_algorithm.*Did you mean 'RRF'",
+            {"vector": [1.0], "hybrid": tk.HybridOptions(query_mode="DENSE")},
+            "query_mode",
         ),
+        ((), {"vector": [1.0], "hybrid": "RRF"}, "hybrid: got 'RRF'"),
         ((), {"vector": [1.0], "exclude_self": True}, "exclude_self"),
         ((), {"id": 5}, "reading id: got 5"),
         (
@@ -174,3 +175,19 @@ def test_the_code_of_a_query_by_id_makes_it_again():
         requested.to_code(),
     )
     assert eval(requested.to_code(), {"tk": tk}) == requested  # noqa: S307 - the code is ours
+
+
+def test_former_arguments_of_hybrid_queries_still_work(server):
+    """Former arguments are read as `HybridOptions`, with a warning that names it."""
+    with (
+        pytest.warns(DeprecationWarning, match="hybrid=HybridOptions"),
+        pytest.raises(InputError, match=r"fusion_algorithm.*Did you mean 'RRF'"),
+    ):
+        tk.query(server.service(), vector=[1.0], fusion_algorithm="rrf")
+    assert server.requests == []
+
+
+def test_query_has_few_arguments():
+    """Options that belong together are one value."""
+    assert len(signature(tk.query).parameters) <= 14
+    assert len(signature(tk.query_text).parameters) <= 9

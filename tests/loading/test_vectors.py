@@ -168,8 +168,7 @@ def test_every_option_of_a_query_goes_over_the_wire(server):
         include_metadata=True,
         include_vectors=True,
         include_data=True,
-        weighting_strategy="IDF",
-        fusion_algorithm="DBSF",
+        hybrid=tk.HybridOptions(weighting_strategy="IDF", fusion_algorithm="DBSF"),
     )
     assert server.requests[0].path == "/query/n/s"
     common = {
@@ -188,7 +187,8 @@ def test_every_option_of_a_query_goes_over_the_wire(server):
         **common,
     }
     server.json(result([]))
-    tk.query_text(service, "lost", query_mode="SPARSE", top_k=3)
+    sparse_only = tk.HybridOptions(query_mode="SPARSE")
+    tk.query_text(service, "lost", hybrid=sparse_only, top_k=3)
     (asked,) = (request for request in server.requests if request.path == "/query-data")
     assert json.loads(asked.body) == {
         "data": "lost", "topK": 3, "queryMode": "SPARSE",

@@ -12,6 +12,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +27,7 @@ Code that walks through a value needs frames of the interpreter stack for each l
 SHOWN: Final = 60
 """Characters of a response that an error shows."""
 
-_BETWEEN: Final = frozenset(" \t\n\r,:")
+_BETWEEN: Final = re.compile(r"[ \t\n\r,:]*+")
 _READER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # A lone quote starts an unterminated string. Searching after it would take quadratic time.
@@ -55,7 +56,9 @@ def read_json(raw: bytes | str) -> Any:
     >>> read_json('{"a": [1, NaN]}'), read_json("[" * 1000 + "]" * 1000)
     ({'a': [1, nan]}, JSON of 2,000 characters)
     """
-    text = raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
+    text = raw
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogateescape")
     if is_deep(text):
         return _raw(text)
     try:
@@ -81,19 +84,21 @@ def integer_or_raw(text: str) -> int | RawJson:
 
 def is_deep(text: str) -> bool:
     """Return True if JSON text is nested more than `MOST_DEPTH` levels deep."""
-    if text.count("[") + text.count("{") <= MOST_DEPTH:
+    opening = text.count("[") + text.count("{")
+    if opening <= MOST_DEPTH:
         return False
-    depth = 0
-    for match in _MARK.finditer(text):
-        mark = text[match.start()]
-        if mark != '"':
-            size = match.end() - match.start()
-            if mark in "]}":
-                size = -size
-            depth += size
-            if depth > MOST_DEPTH:
-                return True
-    return False
+    depths = accumulate(map(_change_of_depth, _MARK.finditer(text)))
+    return any(depth > MOST_DEPTH for depth in depths)
+
+
+def _change_of_depth(mark: re.Match[str]) -> int:
+    """Return by how many levels a run of brackets goes down, negative if it closes; 0 for a string."""
+    run = mark[0]
+    if run[0] in "[{":
+        return len(run)
+    if run[0] in "]}":
+        return -len(run)
+    return 0
 
 
 def pairs(text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
@@ -152,16 +157,14 @@ def _end_by_brackets(text: str, at: int) -> int:
     Strings match whole, so that brackets in them do not count.
     """
     depth = 0
-    for match in _MARK.finditer(text, at):
-        mark, size = text[match.start()], match.end() - match.start()
-        if mark in "[{":
-            depth += size
-        elif mark in "]}":
-            if size >= depth:
-                return match.start() + depth
-            depth -= size
-        elif size == 1:
+    for mark in _MARK.finditer(text, at):
+        if mark[0] == '"':
+            # a string that does not end
             break
+        change = _change_of_depth(mark)
+        if change < 0 and depth + change <= 0:
+            return mark.start() + depth
+        depth += change
     raise ValueError(f"no end of the value that starts at {at}")
 
 
@@ -177,9 +180,7 @@ def _opened(text: str, at: int, bracket: str) -> int:
 
 def skipped(text: str, at: int) -> int:
     """Return the index of the next value, after spaces, commas and colons."""
-    while at < len(text) and text[at] in _BETWEEN:
-        at += 1
-    return at
+    return _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
 
 
 def kind_of(value: Any) -> str:
@@ -214,10 +215,17 @@ def is_truncated(body: bytes) -> bool:
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
-        # text of an application that the strict reader refuses, or truncated JSON
-        text = body.decode("utf-8", "surrogateescape").strip()
-        try:
-            return end_of(text, 0) < len(text)
-        except ValueError:
-            return True
+        return not _is_complete(body)
     return False
+
+
+def _is_complete(body: bytes) -> bool:
+    """Return whether a body that the strict reader refuses contains a complete value.
+
+    It is text of an application, for example ``[info] done``, or truncated JSON.
+    """
+    text = body.decode("utf-8", "surrogateescape").strip()
+    try:
+        return end_of(text, 0) >= len(text)
+    except ValueError:
+        return False

@@ -26,8 +26,9 @@ def visible(text: str) -> str:
 
 
 def _visible_character(character: str) -> str:
-    is_kept = character in _KEPT or character.isprintable()
-    if is_kept or unicodedata.category(character) not in _ESCAPED:
+    if character in _KEPT or character.isprintable():
+        return character
+    if unicodedata.category(character) not in _ESCAPED:
         return character
     code = ord(character)
     if code > _LAST_OF_BASIC_PLANE:

@@ -42,14 +42,19 @@ def add(commands: Any, summary: str) -> None:
 def _query(given: argparse.Namespace) -> ExitStatus:
     from toolkit.tables.text import json_value  # noqa: PLC0415 - heavy
 
-    named = ("top_k", "namespace", "filter", "query_mode")
-    options = {name: getattr(given, name) for name in named}
+    options = {name: getattr(given, name) for name in ("top_k", "namespace", "filter")}
+    hybrid = tk.HybridOptions(query_mode=given.query_mode)
     with (
         connected(given, "vector") as service,
         unknown_names_end(begin="The index has no namespace"),
     ):
         hits = tk.query_text(
-            service, given.text, include_data=True, include_metadata=True, **options
+            service,
+            given.text,
+            include_data=True,
+            include_metadata=True,
+            hybrid=hybrid,
+            **options,
         )
     if hits.empty:
         complain("no hits")

@@ -33,6 +33,54 @@ QueryMode = Literal["HYBRID", "DENSE", "SPARSE"]
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, kw_only=True)
+class HybridOptions:
+    """How a query combines the dense and the sparse vectors of an index.
+
+    Parameters
+    ----------
+    weighting_strategy : {"IDF"}, optional
+        Weights for sparse vectors.
+    fusion_algorithm : {"RRF", "DBSF"}, optional
+        Method that combines the dense and the sparse scores of a hybrid index.
+    query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
+        Vectors of a hybrid index that a query by text uses. Indexes of another kind ignore it, so it is an
+        error there.
+
+    Raises
+    ------
+    InputError
+        If a value is none of these.
+
+    Examples
+    --------
+    >>> HybridOptions(fusion_algorithm="DBSF").options()
+    {'fusion_algorithm': 'DBSF'}
+    """
+
+    weighting_strategy: WeightingStrategy | None = None
+    fusion_algorithm: FusionAlgorithm | None = None
+    query_mode: QueryMode | None = None
+
+    def __post_init__(self) -> None:
+        for name, names in _HYBRID_NAMES.items():
+            choice(name, getattr(self, name), names, optional=True)
+
+    def options(self) -> dict[str, str]:
+        """Return the options that are set, by the names of `VectorQuery`."""
+        values = {name: getattr(self, name) for name in _HYBRID_NAMES}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+_HYBRID_NAMES: Final = {
+    "weighting_strategy": get_args(WeightingStrategy),
+    "fusion_algorithm": get_args(FusionAlgorithm),
+    "query_mode": get_args(QueryMode),
+}
+HYBRID_OPTIONS: Final = tuple(_HYBRID_NAMES)
+"""Names of the fields of `HybridOptions`, which are also fields of `VectorQuery`."""
+
+
 class SparsePair(NamedTuple):
     """The non-zero elements of a sparse vector. The service adds the values of repeated indices."""
 
@@ -132,20 +180,12 @@ class VectorQuery:
             "include_data": flag("include_data", include_data),
             "filter": _filter_text(filter),
             "namespace": unmasked("namespace", text("namespace", namespace)),
-            "weighting_strategy": choice(
-                "weighting_strategy",
-                weighting_strategy,
-                get_args(WeightingStrategy),
-                optional=True,
-            ),
-            "fusion_algorithm": choice(
-                "fusion_algorithm",
-                fusion_algorithm,
-                get_args(FusionAlgorithm),
-                optional=True,
-            ),
-            "query_mode": choice(
-                "query_mode", query_mode, get_args(QueryMode), optional=True
+            **vars(
+                HybridOptions(
+                    weighting_strategy=weighting_strategy,
+                    fusion_algorithm=fusion_algorithm,
+                    query_mode=query_mode,
+                )
             ),
         }
         for name, value in values.items():

@@ -17,14 +17,10 @@ import pyarrow.compute as pc
 
 from toolkit.base.arguments import instance, texts, whole, wrong
 from toolkit.base.errors import InputError, ToolkitError, UnexpectedResultWarning
+from toolkit.base.former_arguments import groups_former
 from toolkit.base.own_tokens import masked_value
 from toolkit.filters.metadata import MetadataFilter
-from toolkit.filters.query import (
-    FusionAlgorithm,
-    QueryMode,
-    VectorQuery,
-    WeightingStrategy,
-)
+from toolkit.filters.query import HYBRID_OPTIONS, HybridOptions, VectorQuery
 from toolkit.loading.query_advice import advise_on_queries
 from toolkit.loading.query_by_id import first_found, with_vectors
 from toolkit.loading.query_pages import query_pages
@@ -43,6 +39,7 @@ _EXPECTED: Final = "a VectorQuery, or several"
 _HINT: Final = "For vectors use vector=, for stored ids id=, for text query_text."
 
 
+@groups_former("hybrid", HybridOptions, HYBRID_OPTIONS)
 def query(
     service: Service,
     queries: VectorQuery | Iterable[VectorQuery] | None = None,
@@ -60,9 +57,7 @@ def query(
     include_metadata: bool | None = None,
     include_vectors: bool | None = None,
     include_data: bool | None = None,
-    weighting_strategy: WeightingStrategy | None = None,
-    fusion_algorithm: FusionAlgorithm | None = None,
-    query_mode: QueryMode | None = None,
+    hybrid: HybridOptions | None = None,
 ) -> pd.DataFrame:
     """Find the vectors most similar to one vector, or to each of several.
 
@@ -97,10 +92,9 @@ def query(
         id.
     include_metadata, include_vectors, include_data : bool, default False
         Parts of each result that are returned in addition to id and score.
-    weighting_strategy : {"IDF"}, optional
-    fusion_algorithm : {"RRF", "DBSF"}, optional
-    query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Parts of a hybrid index that a query by `data` uses. It is an error for indexes of another kind.
+    hybrid : HybridOptions, optional
+        Weights, fusion and mode of an index with sparse vectors. For example,
+        ``HybridOptions(query_mode="SPARSE")`` queries only the sparse vectors of a hybrid index.
 
     Returns
     -------
@@ -153,9 +147,7 @@ def query(
         include_metadata=include_metadata,
         include_vectors=include_vectors,
         include_data=include_data,
-        weighting_strategy=weighting_strategy,
-        fusion_algorithm=fusion_algorithm,
-        query_mode=query_mode,
+        **_hybrid_options(hybrid),
     )
     kinds = list(
         _given(queries=queries, vector=vector, sparse=sparse, id=id, data=data)
@@ -189,6 +181,7 @@ def _by_ids(ids: Any, namespace: object, options: dict[str, Any]) -> list[Vector
     return [VectorQuery(id=key, **options | {"namespace": name}) for name, key in named]
 
 
+@groups_former("hybrid", HybridOptions, HYBRID_OPTIONS)
 def query_text(
     service: Service,
     text: str | Sequence[str],
@@ -199,9 +192,7 @@ def query_text(
     include_metadata: bool = False,
     include_vectors: bool = False,
     include_data: bool = False,
-    weighting_strategy: WeightingStrategy | None = None,
-    fusion_algorithm: FusionAlgorithm | None = None,
-    query_mode: QueryMode | None = None,
+    hybrid: HybridOptions | None = None,
 ) -> pd.DataFrame:
     """Find the vectors most similar to one or several strings, embedded by the model of the index.
 
@@ -211,8 +202,6 @@ def query_text(
         From `connect`.
     text : str or sequence of str
         One string, or several.
-    query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Parts of a hybrid index that are queried. Indexes of another kind ignore it, so it is an error there.
     namespace : str or sequence of str, default ""
         One namespace, several, or ``"all"``; the best results of all are returned.
 
@@ -243,9 +232,7 @@ def query_text(
         "include_metadata": include_metadata,
         "include_vectors": include_vectors,
         "include_data": include_data,
-        "weighting_strategy": weighting_strategy,
-        "fusion_algorithm": fusion_algorithm,
-        "query_mode": query_mode,
+        **_hybrid_options(hybrid),
     }
     queries = [VectorQuery(data=item, **options) for item in _some("text", text)]
     return _hits(service, queries, several)
@@ -285,6 +272,14 @@ def _check_modes(service: Service, queries: list[VectorQuery]) -> None:
                 expected="a hybrid index",
                 next_step="Leave query_mode out.",
             )
+
+
+def _hybrid_options(hybrid: HybridOptions | None) -> dict[str, str]:
+    """Return the options of a hybrid index that are set."""
+    if hybrid is None:
+        return {}
+    instance("hybrid", hybrid, HybridOptions, "a HybridOptions")
+    return hybrid.options()
 
 
 def _given(**options: Any) -> dict[str, Any]:

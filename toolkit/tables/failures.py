@@ -199,10 +199,7 @@ class FailureDecoder:
                 return None, page, []
 
     def _learn(self, name: str) -> bool:
-        """Add a field to the type. Return False if it is known, or cannot be written unchanged.
-
-        Return False if it is known already, or if it cannot be written unchanged.
-        """
+        """Add a field to the type. Return False if it is known, or cannot be written unchanged."""
         is_masked = is_in(name) or (
             self._redactor is not None and self._redactor.text(name) != name
         )
