@@ -21,7 +21,7 @@ import pandas as pd
 
 from tests.accuracy.measures import agreement
 from toolkit.analysis import error_signatures, explain_change
-from toolkit.failures.seen_before import _SEEN
+from toolkit.failures.seen_before import TUNING
 from toolkit.failures.text_index import TextIndex
 
 _NEAREST = 5
@@ -141,7 +141,7 @@ def _seen_before(path: Path) -> Iterator[str]:
         ranks[position] = 1 / right[0] if right else 0.0
     known, new = best[is_known, None], best[~is_known]
     area = float(np.mean((known > new) + 0.5 * (known == new)))
-    never_seen = error_of_best < _SEEN
+    never_seen = error_of_best < TUNING.seen
     figures = [
         is_right[is_known].mean(),
         ranks[is_known].mean(),

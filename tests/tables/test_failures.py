@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolkit.errors import ProtocolError
 from toolkit.secrets.redaction import Redactor, Secret
-from toolkit.tables.failures import FailureDecoder, decode_leniently
+from toolkit.tables.failures import DecodingTuning, FailureDecoder, decode_leniently
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit_service.demo.history import wire_entries
@@ -323,7 +323,9 @@ def test_many_pages_are_decoded_as_one_by_one(monkeypatch):
         "g",
     ]
     for size in (1, 800, 3000, 1_000_000):
-        monkeypatch.setattr("toolkit.tables.failures._BATCH", size)
+        monkeypatch.setattr(
+            "toolkit.tables.failures.TUNING", DecodingTuning(batch_bytes=size)
+        )
         assert FailureDecoder(REDACTOR).decode(pages).equals(alone)
     assert FailureDecoder(REDACTOR).decode([]).equals(FAILURES.empty_table())
 

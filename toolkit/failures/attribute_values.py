@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -30,11 +31,24 @@ JSON_FIELDS: Final = {
 }
 """Columns of JSON objects, and the first words of the attributes that are their fields."""
 
-_READ: Final = 100_000  # rows; if a frame has more, JSON columns are not read
-_LONGEST: Final = 20_000  # characters of a JSON value
-_VALUES: Final = 40  # different values, at most, of a field that is an attribute
-_PRESENT: Final = 0.02  # of the rows, at least, have a field that is an attribute
-_FIELDS: Final = 12  # fields that are kept, the most frequent first
+
+@dataclass(frozen=True)
+class AttributeTuning:
+    """Limits of the fields of JSON columns that are compared as attributes."""
+
+    most_rows: int = 100_000
+    """If a frame has more rows, JSON columns are not read."""
+    longest: int = 20_000
+    """Characters of a JSON value that is read."""
+    most_values: int = 40
+    """Different values, at most, of a field that is an attribute. Ids have more."""
+    present: float = 0.02
+    """Share of the rows, at least, that have a field that is an attribute."""
+    most_fields: int = 12
+    """Fields that are kept, the most frequent first."""
+
+
+_TUNING: Final = AttributeTuning()
 _CUT: Final = 200  # characters of a value
 
 
@@ -101,7 +115,7 @@ def json_fields(
     column: pa.ChunkedArray, prefix: str, redactor: Redactor
 ) -> Iterator[tuple[str, pd.Categorical]]:
     """Yield the frequent fields of JSON objects that have few values, as ``prefix name``."""
-    if len(column) > _READ:
+    if len(column) > _TUNING.most_rows:
         return
     # each different text is decoded once: headers are often the same in all rows
     encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
@@ -114,7 +128,7 @@ def json_fields(
     for text, json in enumerate(encoded.dictionary.to_pylist()):
         for name, value in json_members(json).items():
             # a field with too many values, for example an id, is given up
-            if len(distinct[name]) <= _VALUES:
+            if len(distinct[name]) <= _TUNING.most_values:
                 distinct[name].add(value)
                 values[name][text] = value
     present = {
@@ -123,9 +137,12 @@ def json_fields(
     kept = [
         name
         for name, rows in present.items()
-        if len(distinct[name]) <= _VALUES and rows >= _PRESENT * len(column)
+        if len(distinct[name]) <= _TUNING.most_values
+        and rows >= _TUNING.present * len(column)
     ]
-    for name in sorted(kept, key=lambda name: (-present[name], name))[:_FIELDS]:
+    for name in sorted(kept, key=lambda name: (-present[name], name))[
+        : _TUNING.most_fields
+    ]:
         masked = {
             value: masked_member(name, value, redactor)
             for value in sorted(distinct[name])
@@ -189,7 +206,7 @@ def _decoded(json: object) -> object:
     if (
         not isinstance(json, str)
         or not json.startswith(("[", "{"))
-        or len(json) > _LONGEST
+        or len(json) > _TUNING.longest
     ):
         return None
     with suppress(msgspec.DecodeError, RecursionError, UnicodeError):

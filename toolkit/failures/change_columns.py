@@ -37,12 +37,18 @@ _Floats = NDArray[np.float64]
 _Encoded = tuple[NDArray[np.int64], pd.Series]
 """The code of each row (-1 if the value is missing), and the distinct values."""
 
-_FEW: Final = 20
-"""Values of a column, none of which needs to repeat: so many are compared in any frame."""
 
-_REPEATED: Final = 4
-"""Rows per value, on average, from which on a column is an attribute and no id."""
+@dataclass(frozen=True)
+class ColumnTuning:
+    """Constants that tell attributes from ids."""
 
+    few: int = 20
+    """Values of a column, none of which needs to repeat: so many are compared in any frame."""
+    repeated: int = 4
+    """Rows per value, on average, from which on a column is an attribute and no id."""
+
+
+_TUNING: Final = ColumnTuning()
 _OF_SYNCS: Final = frozenset((FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE))
 """Columns of a snapshot about its syncs, not about what failed."""
 
@@ -166,7 +172,7 @@ def shared_attributes(
         if name in before.column_names and name != weight
     ]
     listed, fields = _within_columns([table.select(shared) for table in tables])
-    most = max(_FEW, (after.num_rows + before.num_rows) // _REPEATED)
+    most = max(_TUNING.few, (after.num_rows + before.num_rows) // _TUNING.repeated)
     if attributes is None:
         left_out = {*_OF_SYNCS, *listed}
         if listed or fields:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from toolkit.base.arguments import whole, wrong
 from toolkit.failures.usual_rates import (
-    SHORTEST,
+    TUNING,
     Floats,
     Ints,
     cumulated,
@@ -77,7 +77,7 @@ def change_points(
     period = whole("period", period, optional="to find it in the counts")
     starts: list[int] = []
     confidence: list[float] = []
-    if values.size >= 2 * SHORTEST and values.any():
+    if values.size >= 2 * TUNING.shortest and values.any():
         exposure = seasonal_profile(values, period)
         spread = dispersion(values, exposure)
         starts = _segments(values, exposure, _PENALTY * np.log(values.size) * spread)
@@ -144,7 +144,7 @@ def _placed(total: Floats, share: Floats, bounds: list[int]) -> list[int]:
     """Move each bound of levels to the best place between the bounds next to it."""
     for number in range(1, len(bounds) - 1):
         before, after = bounds[number - 1], bounds[number + 1]
-        at = np.arange(before + SHORTEST, after - SHORTEST + 1)
+        at = np.arange(before + TUNING.shortest, after - TUNING.shortest + 1)
         if at.size:
             left = _cost(total[at] - total[before], share[at] - share[before])
             right = _cost(total[after] - total[at], share[after] - share[at])
@@ -169,10 +169,10 @@ def _optimal(total: Floats, share: Floats, bounds: Ints, penalty: float) -> list
     fresh = 1
     for index in range(1, bounds.size):
         end = bounds[index]
-        if end < bounds[0] + SHORTEST:
+        if end < bounds[0] + TUNING.shortest:
             continue
         # A start can be chosen as soon as a level from there to `end` has the shortest length.
-        while bounds[fresh] <= end - SHORTEST:
+        while bounds[fresh] <= end - TUNING.shortest:
             if np.isfinite(best[fresh]):
                 candidates = np.append(candidates, fresh)
             fresh += 1

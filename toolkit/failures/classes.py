@@ -50,14 +50,34 @@ CLASSES: Final = (
 )  # fmt: skip
 """Every class that a failure can have."""
 
-_ENOUGH: Final = 0.5  # evidence weaker than this names no class
-_CLEAR: Final = 0.1  # the best class must be this much ahead of the second
-_FURTHER: Final = 0.04  # added for each further piece of evidence, at most twice
-_WRAPPED: Final = 0.8  # weight of an exception that only wraps another one
-_DOUBT: Final = 0.3  # share of the second score that is subtracted from the confidence
-_READ: Final = 4_000  # searched characters of messages
-_TOKENS: Final = 120  # looked up names per message
-_BATCH: Final = 20_000  # bodies per batch
+
+@dataclass(frozen=True)
+class ClassTuning:
+    """Constants of the decision between classes, with their reasons."""
+
+    enough: float = 0.5
+    """Evidence weaker than this names no class."""
+    clear: float = 0.1
+    """The best class must be this much ahead of the second."""
+    further: float = 0.04
+    """Added for each further piece of evidence, at most twice."""
+    wrapped: float = 0.8
+    """Weight of an exception that only wraps another one."""
+    doubt: float = 0.3
+    """Share of the second score that is subtracted from the confidence."""
+    stated: float = 0.99
+    """Confidence of a marker, which is a statement rather than evidence."""
+    most_read: int = 4_000
+    """Searched characters of a message."""
+    most_tokens: int = 120
+    """Names per message that are looked up."""
+    batch: int = 20_000
+    """Bodies per batch, so that the memory does not depend on the frame."""
+    longest_negation: int = 25
+    """Characters before a word that are searched for a negation."""
+
+
+_TUNING: Final = ClassTuning()
 _SHOWN: Final = 80  # characters of one piece of evidence
 _TYPES: Final = {
     "class": pa.string(),
@@ -107,8 +127,6 @@ _NEGATED: Final = re.compile(
     re.IGNORECASE,
 )
 """A negation right before a word: "this is not a timeout"."""
-# characters before a word that are searched for a negation
-_LONGEST_NEGATION: Final = 25
 _ANSWER: Final = re.compile(r"(?i:(?:HTTP )?(?:response|reply|answer)) (?:was |is )?$")
 """The answer of another program is malformed, not the input: "the HTTP response was malformed"."""
 _FRAME: Final = re.compile(
@@ -122,9 +140,11 @@ _Pair = tuple[float | None, str | None]  # a status and a body
 _Verdict = tuple[str, str, float]  # a class, the evidence, and the confidence (0 to 1)
 
 
-# confidence of a marker, which is a statement rather than evidence
-_STATED: Final = 0.99
-_BY_HEADER: Final[_Verdict] = (REFUSED, "response header NonRetryable-Error", _STATED)
+_BY_HEADER: Final[_Verdict] = (
+    REFUSED,
+    "response header NonRetryable-Error",
+    _TUNING.stated,
+)
 
 
 class _Hit(NamedTuple):
@@ -250,8 +270,8 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
         statuses[body][status] = None
     verdicts = {}
     listed = list(statuses)
-    for start in range(0, len(listed), _BATCH):
-        bodies = listed[start : start + _BATCH]
+    for start in range(0, len(listed), _TUNING.batch):
+        bodies = listed[start : start + _TUNING.batch]
         parts = [_read(body, clean) for body in bodies]
         documents = [
             document for details, head in parts for document in (details.document, head)
@@ -266,7 +286,11 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
                 if marker is None:
                     verdicts[status, body] = _verdict(status, whole, head, clean)
                 else:
-                    verdicts[status, body] = (REFUSED, visible(clean(marker)), _STATED)
+                    verdicts[status, body] = (
+                        REFUSED,
+                        visible(clean(marker)),
+                        _TUNING.stated,
+                    )
     return verdicts
 
 
@@ -304,7 +328,7 @@ def _words(documents: list[Document]) -> list[list[_Hit]]:
 def _affirmed(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """Return the first match of words that are not negated and that are about this failure."""
     for match in pattern.finditer(text):
-        before = text[max(0, match.start() - _LONGEST_NEGATION) : match.start()]
+        before = text[max(0, match.start() - _TUNING.longest_negation) : match.start()]
         is_about_answer = match[0].lower() == "malformed" and _ANSWER.search(before)
         if not is_about_answer and not _NEGATED.search(before):
             return match
@@ -318,7 +342,7 @@ def _text(document: Document) -> str:
         text = _ELEMENT.sub(" ", text)
     if "://" in text or "xmlns" in text:
         text = _ADDRESS.sub("", text)
-    return text[:_READ]
+    return text[: _TUNING.most_read]
 
 
 def _verdict(
@@ -330,14 +354,14 @@ def _verdict(
     """Return the best class, or unknown if the evidence is weak or another class has as much."""
     hits = [*_hits(status, whole[0]), *whole[1]]
     by_class, best, score, second = _weighed(hits)
-    if score < _ENOUGH:
+    if score < _TUNING.enough:
         # the first lines of a body are less reliable than a message, so their evidence counts less
         weaker = (
-            hit._replace(weight=hit.weight * _WRAPPED)
+            hit._replace(weight=hit.weight * _TUNING.wrapped)
             for hit in [*_hits(None, head[0]), *head[1]]
         )
         by_class, best, score, second = _weighed([*hits, *weaker])
-    if score < _ENOUGH:
+    if score < _TUNING.enough:
         return UNKNOWN, "", 0.0
     shown = {
         name: "; ".join(
@@ -346,10 +370,10 @@ def _verdict(
         for name, hits in by_class.items()
     }
     # two classes with about the same evidence contradict each other, for example "timeout" and "TypeError"
-    if score - second < _CLEAR:
+    if score - second < _TUNING.clear:
         both = " or ".join(f"{name} ({text})" for name, text in list(shown.items())[:2])
         return UNKNOWN, f"contradictory: {both}", 0.0
-    return best, shown[best], round(score - _DOUBT * second, 2)
+    return best, shown[best], round(score - _TUNING.doubt * second, 2)
 
 
 def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, float]:
@@ -358,7 +382,7 @@ def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, f
     for hit in sorted({*hits}, key=lambda hit: (-hit.weight, hit.evidence)):
         by_class[hit.found].append(hit)
     scores = {
-        name: min(listed[0].weight + _FURTHER * min(len(listed) - 1, 2), 0.99)
+        name: min(listed[0].weight + _TUNING.further * min(len(listed) - 1, 2), 0.99)
         for name, listed in by_class.items()
     }
     ranked = sorted(scores, key=lambda name: (-scores[name], name))
@@ -399,12 +423,12 @@ def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
         # the last exception of a chain is the cause; the others only wrap it
         factor = 1.0
         if document.kind == "trace" and position < len(facts) - 1:
-            factor = _WRAPPED
-        for token in _TOKEN.findall(fact)[:_TOKENS]:
+            factor = _TUNING.wrapped
+        for token in _TOKEN.findall(fact)[: _TUNING.most_tokens]:
             for hit in _named(token):
                 yield hit._replace(weight=hit.weight * factor)
     # in prose, only tokens that look like identifiers are names, for example "RateLimitError" or "ECONNRESET"
-    for token in _TOKEN.findall(text)[:_TOKENS]:
+    for token in _TOKEN.findall(text)[: _TUNING.most_tokens]:
         if _IDENTIFIER.search(_SEPARATORS.split(token.rstrip(".:"))[-1]):
             yield from _named(token)
 

@@ -26,11 +26,23 @@ _STEPS: Final = [
     for minutes in (1, 2, 5, 10, 20, 30, 60, 180, 360, 1440, 7 * 1440, 28 * 1440)
 ]
 _DAY: Final = 1440 * _MINUTE
-_FEW: Final = 500  # one outlier in time is allowed per this number of failures
-# a history with fewer failures, or shorter than a day, has no outliers in time
-_HISTORY: Final = 30
-# far: 3 times the longest pause between failures, and a tenth of all time
-_APART, _PART = 3, 10
+
+
+@dataclass(frozen=True)
+class TimeTuning:
+    """Constants of the times of an incident, with their reasons."""
+
+    few: int = 500
+    """One outlier in time is allowed per this number of failures."""
+    history: int = 30
+    """A history with fewer failures, or shorter than a day, has no outliers in time."""
+    apart: int = 3
+    """Outliers are far away: by this multiple of the longest pause between the other failures."""
+    part: int = 10
+    """They are also apart by at least one in so many parts of all time."""
+
+
+_TUNING: Final = TimeTuning()
 
 
 def datetimes(span: Span) -> tuple[datetime, datetime]:
@@ -111,14 +123,14 @@ def history_of(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, 
     stop = len(when)
     if now is not None:
         stop = int(np.searchsorted(when, now, "right"))
-    first, few = 0, max(1, stop // _FEW)
+    first, few = 0, max(1, stop // _TUNING.few)
     # A gap of the snapshot is not a pause: nothing is known about it.
     between = np.diff(without_gaps(gaps, when[:stop]))
     # outliers can only be among the first and last `few` failures, so the other pauses show the usual length
     inner = between[few : len(between) - few]
     far = now or 0
-    if inner.size >= _HISTORY and inner.sum() >= _DAY:
-        far = int(max(_APART * inner.max(), inner.sum() // _PART))
+    if inner.size >= _TUNING.history and inner.sum() >= _DAY:
+        far = int(max(_TUNING.apart * inner.max(), inner.sum() // _TUNING.part))
         early, late = (
             np.flatnonzero(each > far) for each in (between[:few], between[-few:])
         )

@@ -31,11 +31,18 @@ from toolkit.tables.packed_tables import packed, unpacked
 
 Step = Callable[[pa.Table], pa.Table]
 
-_FAN_IN: Final = 8
-"""Partial results that one task merges: wide trees have few tasks, narrow ones need less memory each."""
 
-_MOST_BUCKETS: Final = 64
-"""Parts of different values. There is a task per partition and part, so they are few."""
+@dataclass(frozen=True)
+class PartitionTuning:
+    """Constants of the tree of tasks."""
+
+    fan_in: int = 8
+    """Partial results that one task merges: wide trees have few tasks, narrow ones need less memory each."""
+    most_buckets: int = 64
+    """Parts of different values. There is a task per partition and part, so they are few."""
+
+
+_TUNING: Final = PartitionTuning()
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def _merged(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
     result = dask.delayed(partial(_result, wanted), pure=False)
     if not isinstance(wanted, DividedResult):
         return result(_tree(dask, wanted, parts))
-    buckets = min(-(-len(parts) // _FAN_IN), _MOST_BUCKETS)
+    buckets = min(-(-len(parts) // _TUNING.fan_in), _TUNING.most_buckets)
     split = dask.delayed(partial(_split, wanted, buckets), pure=False, nout=buckets)
     divided = [split(part) for part in parts]
     counts = [
@@ -100,12 +107,12 @@ def _merged(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
 
 
 def _tree(dask: Any, wanted: PartialResult, parts: list[Any]) -> Any:
-    """Return the task that merges all parts, `_FAN_IN` at once."""
+    """Return the task that merges all parts, `_TUNING.fan_in` at once."""
     merge = dask.delayed(partial(_merge, wanted), pure=False)
     while True:
         parts = [
-            merge(parts[start : start + _FAN_IN])
-            for start in range(0, len(parts), _FAN_IN)
+            merge(parts[start : start + _TUNING.fan_in])
+            for start in range(0, len(parts), _TUNING.fan_in)
         ]
         if len(parts) == 1:
             return parts[0]

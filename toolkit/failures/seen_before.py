@@ -25,17 +25,32 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.signatures.signing import error_signatures
 from toolkit.tables.signed_rows import SIGNATURE
 
-_SEEN: Final = 0.55
-"""Least similarity of the error and the frames near it for a message that was seen before.
 
-On 301 public Java traces, 91 % of the traces with an earlier trace of the same fault reach it, and 35 % of
-the others. The similarity of the complete message decides worse at any limit: at .5, 99 % and 60 %."""
+@dataclass(frozen=True)
+class SeenTuning:
+    """Constants of "seen before", with the data they were set on."""
 
-NEVER_SEEN_ERROR: Final = 0.12
-"""Error rate of "never seen": the share of such messages with an earlier message of the same fault.
+    seen: float = 0.55
+    """Least similarity of the error and the frames near it for a message that was seen before.
 
-Measured on 301 public Java traces (13 of 110 such traces). On the project's own traces, half of which are
-new, it is .03 (18 of 602)."""
+    On 301 public Java traces, 91 % of the traces with an earlier trace of the same fault reach it, and 35 %
+    of the others. The similarity of the complete message decides worse at any limit: at .5, 99 % and 60 %.
+    """
+    never_seen_error: float = 0.12
+    """Error rate of "never seen": the share of such messages with an earlier message of the same fault.
+
+    Measured on 301 public Java traces (13 of 110 such traces). On the project's own traces, half of which are
+    new, it is .03 (18 of 602).
+    """
+    most: int = 2_000
+    """Largest groups of failures that are compared."""
+    most_known: int = 100_000
+    """Largest groups of the history that are compared."""
+    longest: int = 20_000
+    """Compared characters per body."""
+
+
+TUNING: Final = SeenTuning()
 
 
 def similar_texts(
@@ -91,7 +106,7 @@ def _similar_texts(
         if text not in matches:
             matches[text] = index.nearest(*text, k)
         nearest = matches[text]
-        seen = bool(nearest) and nearest[0].error_similarity >= _SEEN
+        seen = bool(nearest) and nearest[0].error_similarity >= TUNING.seen
         rows += [
             (query, rank, match.row, match.similarity, seen)
             for rank, match in enumerate(nearest, start=1)
@@ -118,9 +133,6 @@ def _checked(name: str, texts: Any) -> list[str]:
     return [text if isinstance(text, str) else "" for text in listed]
 
 
-_MOST: Final = 2_000  # largest groups of failures that are compared
-_MOST_KNOWN: Final = 100_000  # largest groups of the history that are compared
-_TEXT: Final = 20_000  # compared characters per body
 _SHOWN: Final = 50  # rows that a notebook shows
 _TYPES: Final = {
     "group": "str", "title": "str", "rank": "Int64", "similar": "str", "similar_title": "str",
@@ -154,7 +166,7 @@ class SimilarFailures:
     """
 
     frame: pd.DataFrame
-    never_seen_error: float = NEVER_SEEN_ERROR
+    never_seen_error: float = TUNING.never_seen_error
 
     def __repr__(self) -> str:
         first = self.frame.drop_duplicates("group")
@@ -266,7 +278,7 @@ def _similar(
     about = about.assign(outcome=by_group["outcome"].agg(_outcomes_in_words))
     facts: dict[Any, dict[Any, Any]] = about.to_dict("index")
     clean = Redactor().text
-    queried, remembered = queries[:_MOST], known[:_MOST_KNOWN]
+    queried, remembered = queries[: TUNING.most], known[: TUNING.most_known]
     ids_of_groups = [row.group for row in (*queried, *remembered)]
     matches = _similar_texts(
         _texts(new, queried, clean), _texts(old, remembered, clean), ids_of_groups, k
@@ -324,7 +336,7 @@ def _largest(frame: pd.DataFrame) -> list[Any]:
 def _texts(table: pa.Table, groups: list[Any], clean: Any) -> list[str]:
     rows = pa.array([group.row for group in groups], pa.int64())
     bodies = table["response_body"].take(rows).to_pylist()
-    return [clean((body or "")[:_TEXT]) for body in bodies]
+    return [clean((body or "")[: TUNING.longest]) for body in bodies]
 
 
 def _outcomes_in_words(outcomes: pd.Series) -> str:

@@ -39,10 +39,6 @@ from toolkit.signatures.reading import read_document
 from toolkit.signatures.trace_frames import StackTrace
 
 _TOKEN: Final = re.compile(r"<\w+>|[^\W\d_][\w$]*")
-_FADING: Final = 0.75  # weight of a frame, relative to the frame above it
-# weights of a function, a call, a class, a type of error, and a word
-_FRAME, _PAIR, _PART, _TYPE, _WORD = 1.0, 0.4, 0.15, 1.5, 0.7
-_WORDS: Final = 80  # words per message
 _WORD_PATTERN: Final = re.compile(r"<\w+>|[^\W\d_][\w.$]*")
 _CAMEL: Final = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
 _PLACE: Final = re.compile(r"\s*(?:at |File |from |#\d+ )")
@@ -56,6 +52,20 @@ Numbers = npt.NDArray[np.uint32]
 class IndexTuning:
     """Constants of the comparison, with the data they were set on."""
 
+    function: float = 1.0
+    """Weight of a function of the trace. The weights below are relative to it."""
+    fading: float = 0.75
+    """Weight of a frame, relative to the frame above it."""
+    call: float = 0.4
+    """Weight of a function together with the one that called it."""
+    part: float = 0.15
+    """Weight of the class of a function, or of a part of a word."""
+    error_type: float = 1.5
+    """Weight of a type of error, or of another fact of the message."""
+    word: float = 0.7
+    """Weight of a word of the message."""
+    most_words: int = 80
+    """Words per message."""
     most_lines: int = 200
     """Compared lines per message. Deeper frames belong to servers and test runners."""
     longest_line: int = 1_000
@@ -120,40 +130,40 @@ def near_features(text: str) -> Features:
         _of_trace(document.trace, weights)
     else:
         for fact in document.facts:
-            weights[f"fact {fact}"] += _TYPE
+            weights[f"fact {fact}"] += _TUNING.error_type
         for message in document.messages:
             _of_message(message, weights)
     return _features(weights)
 
 
 def _of_trace(trace: StackTrace, features: dict[str, float]) -> None:
-    weight, above = _FRAME, ""
+    weight, above = _TUNING.function, ""
     for name in trace.frames:
         features[f"at {name}"] += weight
         owner, _, _ = name.rpartition(".")
         if owner:
             # The class of a frame counts a little, so that two methods of one class
             # are more similar than unrelated frames.
-            features[f"in {owner}"] += weight * _PART
+            features[f"in {owner}"] += weight * _TUNING.part
         if above:
             # A pair of frames tells how a function was reached, which the function alone does not.
-            features[f"from {name} to {above}"] += weight * _PAIR
-        weight, above = weight * _FADING, name
+            features[f"from {name} to {above}"] += weight * _TUNING.call
+        weight, above = weight * _TUNING.fading, name
     for kind, message in trace.errors:
-        features[f"type {kind.rpartition('.')[2]}"] += _TYPE
+        features[f"type {kind.rpartition('.')[2]}"] += _TUNING.error_type
         _of_message(message, features)
 
 
 def _of_message(message: str, features: dict[str, float]) -> None:
-    words = _WORD_PATTERN.findall(with_placeholders(message))[:_WORDS]
+    words = _WORD_PATTERN.findall(with_placeholders(message))[: _TUNING.most_words]
     for word, count in Counter(words).items():
         if word[0] == "<":
             continue
-        features[f"word {word.lower()}"] += _WORD * (1 + np.log(count))
+        features[f"word {word.lower()}"] += _TUNING.word * (1 + np.log(count))
         # For example, "OrderNotFound" has the parts "Order", "Not" and "Found".
         parts = _CAMEL.findall(word)
         for part in parts if len(parts) > 1 else ():
-            features[f"word {part.lower()}"] += _WORD * _PART
+            features[f"word {part.lower()}"] += _TUNING.word * _TUNING.part
 
 
 class Match(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,23 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bins = tuple[int, int]  # the first bin of a window, and the bin after its last
-SHORTEST: Final = 3  # bins of a level
+
+
+@dataclass(frozen=True)
+class UsualTuning:
+    """Constants of usual rates, with their reasons."""
+
+    shortest: int = 3
+    """Bins of a level, at least. One or two bins cannot be told from noise."""
+    cycles: int = 3
+    """Cycles of a period, at least, to believe in it. Two can agree by chance."""
+    wave: float = 4.7532584578526205
+    """Standard deviations: one in a million series without a period looks as regular."""
+    trimmed: float = 0.1
+    """Share of the cycles that are ignored at each end (trimmed mean), so that one incident is not usual."""
+
+
+TUNING: Final = UsualTuning()
 # a day or a week of usual bins
 _PERIODS: Final = (
     24,
@@ -26,11 +43,7 @@ _PERIODS: Final = (
     672,
     1440,
 )
-_CYCLES: Final = 3  # cycles, at least, to believe in a period
-# standard deviations: one in a million series without a period looks as regular
-_WAVE: Final = 4.7532584578526205
 _BLOCKS: Final = (1, 2, 4, 8, 16)
-_TRIMMED: Final = 0.1  # share of the cycles that are ignored at each end (trimmed mean)
 
 
 def seasonal_profile(
@@ -56,7 +69,7 @@ def seasonal_profile(
     ratios[: values.size] = np.where(known, values / level, np.nan)
     by_phase = np.sort(ratios.reshape(cycles, period), axis=0)  # missing ones last
     counted = np.isfinite(by_phase).sum(axis=0)
-    cut = (counted * _TRIMMED).astype(int)
+    cut = (counted * TUNING.trimmed).astype(int)
     rows = np.arange(cycles)[:, None]
     is_kept = (rows >= cut) & (rows < counted - cut)
     kept = np.where(is_kept, by_phase, 0).sum(axis=0) / np.maximum(counted - 2 * cut, 1)
@@ -72,7 +85,7 @@ def _has_wave(values: Floats, period: int, known: Bools) -> bool:
     Only cycles with all bins known count.
     """
     cycles = values.size // period
-    if cycles < _CYCLES:
+    if cycles < TUNING.cycles:
         return False
     is_whole = known[: cycles * period].reshape(cycles, period).all(axis=1)
     level = np.maximum(_moving_mean(values, period, known), 1e-9)
@@ -82,7 +95,7 @@ def _has_wave(values: Floats, period: int, known: Bools) -> bool:
         cycles, period
     )[is_whole]
     cycles = len(table)
-    if cycles < _CYCLES:
+    if cycles < TUNING.cycles:
         return False
     table = table - table.mean(axis=1, keepdims=True)
     between = cycles * table.mean(axis=0).var() * period / (period - 1)
@@ -100,7 +113,7 @@ def _has_wave(values: Floats, period: int, known: Bools) -> bool:
     z = (root * (1 - 2 / (9 * two)) - (1 - 2 / (9 * one))) / np.sqrt(
         root**2 * 2 / (9 * two) + 2 / (9 * one)
     )
-    return float(z) > _WAVE
+    return float(z) > TUNING.wave
 
 
 def _moving_mean(values: Floats, width: int, known: Bools) -> Floats:
@@ -138,7 +151,7 @@ def dispersions(values: Floats, exposure: Floats) -> Floats:
     largest = np.ones(len(values))
     for width in _BLOCKS:
         blocks = values.shape[1] // width
-        if blocks < 4 * SHORTEST:
+        if blocks < 4 * TUNING.shortest:
             break
         sums, shares = (
             part[:, : blocks * width].reshape(-1, blocks, width).sum(axis=2)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate, chain, compress, groupby, islice, pairwise
 from operator import itemgetter
 from typing import Annotated, Any, Final
@@ -56,12 +57,23 @@ _RETRIED: Final = (
     "service-retried",
     "retried",
 )
-_MOST_LEARNED: Final = 200
-_MOST_HALVINGS: Final = 3
-# pages that become columns together, while they are in the processor cache
-_PAGES_PER_STEP: Final = 8
-# bytes decoded at once; smaller batches need more Arrow calls
-_BATCH: Final = 32_000_000
+
+
+@dataclass(frozen=True)
+class DecodingTuning:
+    """Constants of decoding, with their reasons."""
+
+    most_learned: int = 200
+    """Unknown fields that become members of the type. A page with more is decoded leniently."""
+    most_halvings: int = 3
+    """Bisections before each page is tried by itself: if many pages fail, bisection takes longer."""
+    pages_per_step: int = 8
+    """Pages that become columns together, while they are in the processor cache."""
+    batch_bytes: int = 32_000_000
+    """Bytes decoded at once; smaller batches need more Arrow calls."""
+
+
+TUNING: Final = DecodingTuning()
 _REFUSALS: Final = (
     msgspec.DecodeError,
     ValueError,
@@ -163,7 +175,7 @@ class FailureDecoder:
                 continue
             sizes: list[tuple[bytes, int]] = []
             steps: list[Fields] = []
-            while step := list(islice(group, _PAGES_PER_STEP)):
+            while step := list(islice(group, TUNING.pages_per_step)):
                 sizes += [(page, len(entries)) for _, page, entries in step]
                 all_entries = list(
                     chain.from_iterable(entries for _, _, entries in step)
@@ -205,7 +217,7 @@ class FailureDecoder:
         )
         if is_masked or _UNWRITABLE.search(name):
             return False
-        if name in self._learned or len(self._learned) >= _MOST_LEARNED:
+        if name in self._learned or len(self._learned) >= TUNING.most_learned:
             return False
         self._learned.append(name)
         names = {
@@ -237,7 +249,7 @@ class FailureDecoder:
                 return
             # If many pages fail, bisection takes longer than decoding each page separately.
             parts = len(sizes)
-            if halvings < _MOST_HALVINGS:
+            if halvings < TUNING.most_halvings:
                 parts = 2
             bounds = [len(sizes) * number // parts for number in range(parts + 1)]
             for first, end in pairwise(bounds):
@@ -347,7 +359,7 @@ def _batches(pages: Sequence[bytes]) -> Iterator[list[bytes]]:
     """Yield the pages in batches that are fast to decode."""
     ends = accumulate(map(len, pages))
     for _, batch in groupby(
-        zip(ends, pages, strict=True), key=lambda pair: pair[0] // _BATCH
+        zip(ends, pages, strict=True), key=lambda pair: pair[0] // TUNING.batch_bytes
     ):
         yield [page for _, page in batch]
 

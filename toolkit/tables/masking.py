@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
 from typing import Any, Final
@@ -46,12 +47,23 @@ _LIKELY_JSON: Final = (
 # JSON that stays as it is: ASCII strings without escapes, and numbers that Python writes with the same
 # digits.
 _PLAIN_JSON: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
-# masked values of each kind that are kept for the next batch of a load
-_CACHE_SIZE: Final = 10_000
-_LONGEST_CACHED: Final = 2_000  # bytes of JSON; longer values rarely repeat
-_MOST_NESTED: Final = 3  # JSON in JSON in JSON
-# Compiling a matcher of Arrow takes as long as searching this many values with `re`.
-_FEW: Final = 32
+
+
+@dataclass(frozen=True)
+class MaskingTuning:
+    """Constants of masking columns, with their reasons."""
+
+    cache_size: int = 10_000
+    """Masked values of each kind that are kept for the next batch of a load."""
+    longest_cached: int = 2_000
+    """Bytes of JSON that are cached; longer values rarely repeat."""
+    most_nested: int = 3
+    """Layers of escapes that are read: JSON in JSON in JSON."""
+    few: int = 32
+    """Compiling a matcher of Arrow takes as long as searching this many values with `re`."""
+
+
+_TUNING: Final = MaskingTuning()
 
 _LABELS: Final = msgspec.json.Decoder(list[str] | None)
 
@@ -69,10 +81,10 @@ class ColumnMasker:
     def __init__(self, redactor: Redactor | None) -> None:
         self._redactor = redactor
         if redactor is not None:
-            self._text = lru_cache(_CACHE_SIZE)(redactor.text)
-            self._url = lru_cache(_CACHE_SIZE)(redactor.url)
-            self._mask = lru_cache(_CACHE_SIZE)(redactor.mask)
-        self._cached_member = lru_cache(_CACHE_SIZE)(_member)
+            self._text = lru_cache(_TUNING.cache_size)(redactor.text)
+            self._url = lru_cache(_TUNING.cache_size)(redactor.url)
+            self._mask = lru_cache(_TUNING.cache_size)(redactor.mask)
+        self._cached_member = lru_cache(_TUNING.cache_size)(_member)
 
     def texts(self, column: pa.Array) -> pa.Array:
         """Mask a column of strings as `Redactor.text` does."""
@@ -254,7 +266,7 @@ class ColumnMasker:
         return suspects
 
     def _written(self, name: str, raw: bytes, redactor: Redactor | None) -> bytes:
-        if len(raw) > _LONGEST_CACHED:
+        if len(raw) > _TUNING.longest_cached:
             return _member(name, raw, redactor)
         return self._cached_member(name, raw, redactor)
 
@@ -291,8 +303,8 @@ def holding_own(column: pa.Array) -> Rows:
 
 
 def plain_escapes_read(column: pa.Array) -> pa.Array:
-    """Return a column of strings with escaped quotes and slashes unescaped, at most `_MOST_NESTED` times."""
-    for _ in range(_MOST_NESTED):
+    """Return a column of strings with escaped quotes and slashes unescaped, layer by layer."""
+    for _ in range(_TUNING.most_nested):
         if not pc.match_substring_regex(column, r'\\["/]').true_count:
             break
         column = pc.replace_substring(column, '\\"', '"')
@@ -308,7 +320,7 @@ def _suspects(
     `quick` is fast and finds too much. `closer` is slower, so it only searches what `quick` has found.
     """
     suspects = _matching(distinct, quick)
-    if closer is None or suspects.true_count <= _FEW:
+    if closer is None or suspects.true_count <= _TUNING.few:
         return suspects
     narrowed = pc.match_substring_regex(
         plain_escapes_read(distinct.filter(suspects)), closer
@@ -318,7 +330,7 @@ def _suspects(
 
 def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
     """Return which values match. Null stays null."""
-    if len(column) >= _FEW:
+    if len(column) >= _TUNING.few:
         return pc.match_substring_regex(column, pattern.pattern)
     matches = [_is_match(value, pattern) for value in column.to_pylist()]
     return pa.array(matches, pa.bool_())
@@ -341,7 +353,7 @@ def _with_match(
 
     All values of a column are searched as one string, so that the pattern is compiled and called only once.
     """
-    if not columns or len(columns[0]) < _FEW:
+    if not columns or len(columns[0]) < _TUNING.few:
         return [True for _ in columns]  # few values are searched one by one
     contents: list[memoryview] = []
     ends = np.zeros(len(columns) + 1, np.int64)
