@@ -15,6 +15,7 @@ import toolkit as tk
 from tests.accuracy.ill_indexes import to_frame
 from tests.accuracy.real_embeddings import Matrix, embedded, models, texts
 from toolkit.analysis import threshold_for_precision
+from toolkit.vectors.similar_texts import text_agreement
 from toolkit_service.demo.local_service import LocalService
 
 _PROMISE = 0.8
@@ -129,6 +130,69 @@ def broken_promises(matrix: Matrix, seed: int, runs: int) -> tuple[int, int]:
         above = values[others] >= threshold
         broken += bool(matches[others][above].mean() < _PROMISE)
     return given, broken
+
+
+def mixtures(seed: int, runs: int = 20) -> Iterator[str]:
+    """Healthy subsets and mixtures of both models with 64 numbers each: how often two models are named."""
+    small = embedded("tokenlearn")
+    # this model is trained so that the first numbers of a vector are a vector as well
+    first = embedded("wordllama")[:, : small.shape[1]]
+    first = first / np.linalg.norm(first, axis=1, keepdims=True)
+    cases: list[tuple[str, Matrix, Matrix | None, float]] = [
+        ("wordllama", embedded("wordllama"), None, 0.0),
+        ("tokenlearn", small, None, 0.0),
+    ]
+    for share in (0.02, 0.05, 0.2, 0.5):
+        cases += [
+            ("wordllama with tokenlearn", first, small, share),
+            ("tokenlearn with wordllama", small, first, share),
+        ]
+    cases += [
+        ("wordllama, rotated", embedded("wordllama"), None, 0.5),
+        ("tokenlearn, rotated", small, None, 0.5),
+    ]
+    yield "| index | share of the other | texts | named | rows told apart | of them right |"
+    yield "|---|---|---|---|---|---|"
+    for name, one, other, share in cases:
+        for rows in (600, 1500, 4000):
+            draws = runs
+            if not share:
+                draws = 10 * runs
+            if rows == len(texts()):
+                draws = min(runs, 5)
+            named, told, right = _mixed(one, other, share, rows, seed, draws)
+            shown = "-"
+            if told:
+                shown = f"{right:.3f}"
+            yield (
+                f"| {name} | {share:.0%} | {rows:,} | {named} of {draws} | {told} of {draws} | {shown} |"
+            )
+
+
+def _mixed(
+    one: Matrix, other: Matrix | None, share: float, rows: int, seed: int, runs: int
+) -> tuple[int, int, float]:
+    """Return how often two models are named, how often their rows are told apart, and the share of right rows."""
+    named = told = 0
+    right = []
+    for run in range(runs):
+        rng = np.random.default_rng([seed, run, rows, 8])
+        chosen = _drawn(seed, run, rows)
+        mixed = one[chosen]
+        is_other = rng.random(rows) < share
+        if other is not None:
+            mixed[is_other] = other[chosen][is_other]
+        elif share:
+            size = mixed.shape[1]
+            rotation, _ = np.linalg.qr(rng.normal(size=(size, size)))
+            mixed[is_other] = mixed[is_other] @ rotation
+        found = text_agreement(mixed, [texts()[row][1] for row in chosen], seed=run)
+        named += len(found.unrelated) > 0
+        if len(found.smaller):
+            told += 1
+            side = np.isin(np.arange(rows), found.smaller)
+            right.append(max((side == is_other).mean(), (side != is_other).mean()))
+    return named, told, float(np.mean(right)) if right else np.nan
 
 
 def false_alarms(seed: int, runs: int = 200) -> Iterator[str]:

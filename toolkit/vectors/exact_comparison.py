@@ -195,14 +195,19 @@ class Neighbourhoods:
     effective_rank: float
 
 
+def unit_rows(matrix: Matrix) -> Matrix:
+    """Return rows, each finite and not zero, scaled to length 1."""
+    # lengths of huge numbers would overflow
+    scaled = matrix / np.abs(matrix).max(axis=1, keepdims=True)
+    return np.asarray(scaled / np.linalg.norm(scaled, axis=1, keepdims=True))
+
+
 def neighbourhoods(
     matrix: Matrix, distinct: Positions, *, seed: int = 0
 ) -> Neighbourhoods:
     """Compare the rows of a matrix, each finite and not zero, with each other."""
     rng = np.random.default_rng([seed, 2])
-    # lengths of huge numbers would overflow
-    scaled = matrix / np.abs(matrix).max(axis=1, keepdims=True)
-    unit = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
+    unit = unit_rows(matrix)
     rows = len(unit)
     first, second = rng.integers(0, rows, (2, min(100_000, rows * rows)))
     different = first != second

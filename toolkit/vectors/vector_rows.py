@@ -25,6 +25,7 @@ from toolkit.tables.arrow_input import ArrowStream, arrow_table
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
 from toolkit.vectors.rounding import SKETCH, Precision, precision_of, sketches
+from toolkit.vectors.similar_texts import TextSample
 
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
@@ -327,13 +328,14 @@ class IndexRows:
     count), `usable`. `usual` is the most frequent dimension of each namespace, or the largest of equally
     frequent ones. `sketches` has one row per row of `rows`, NaN if the vector is not usable (see
     `toolkit.vectors.rounding`). `sampled` contains, per namespace, the positions in `rows` and the vectors of
-    usable rows of the usual dimension.
+    usable rows of the usual dimension. `texts` has the texts of some of these rows.
     """
 
     rows: pd.DataFrame
     sketches: Matrix
     usual: dict[str, int]
     sampled: dict[str, tuple[Positions, Matrix]]
+    texts: TextSample
     fields: dict[str, dict[str, FieldCounts]]
     # by namespace: dimensions with one value in all rows
     constant: dict[str, dict[int, float]]
@@ -372,6 +374,7 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
     kept: list[tuple[Positions, Matrix]] = []
     fields: dict[str, dict[str, FieldCounts]] = defaultdict(dict)
     extremes: dict[tuple[str, int], tuple[Matrix, Matrix]] = {}
+    texts = TextSample(seed)
     start = 0
     for batch in tables:
         values, spellings = _decoded(batch.metadata)
@@ -382,6 +385,7 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
             sketch[positions] = sketches(matrix)
             chosen = drawn[start + positions] & usable[positions]
             kept.append((start + positions[chosen], matrix[chosen]))
+            texts.add(batch.namespaces, batch.data, positions[chosen], start)
         _count_fields(batch, values, fields)
         parts.append(part)
         sketched.append(sketch)
@@ -396,6 +400,7 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
         sketches=np.concatenate(sketched),
         usual=usual,
         sampled=_by_namespace(rows, usual, kept),
+        texts=texts,
         fields=dict(fields),
         constant={
             name: {
