@@ -38,7 +38,7 @@ from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, labelled_bodies, mac
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
 from tests.accuracy.public_data import public_tables, without_saturated
-from tests.accuracy.real_indexes import false_alarms
+from tests.accuracy.real_indexes import false_alarms, mixtures
 from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit import classify_failures, compare_failures
@@ -621,6 +621,7 @@ PARTS = {
     "Outliers": outliers,
     "Fusions": fusions,
     "Real embeddings": false_alarms,
+    "Two models in one index": mixtures,
 }
 
 
