@@ -203,8 +203,8 @@ def _mixed(
 def false_alarms(seed: int, runs: int = 200) -> Iterator[str]:
     """Alarms on healthy indexes of real embeddings, per model, and planted outliers."""
     yield (
-        f"| model | dimension | defects named, of {runs} | outliers, of {runs} | planted found, of 80 | changes"
-        f" reported, of {runs} | recall not trusted, of {runs} | promises broken, of those given |"
+        f"| model | dimension | defects named, of {runs} | outliers, of {runs} | planted found, of 80"
+        f" | changes reported, of {runs} | recall not trusted, of {runs} | promises broken, of those given |"
     )
     yield "|---|---|---|---|---|---|---|---|"
     for name in models():

@@ -113,8 +113,8 @@ FINDINGS: Final = {
     ),
     "several models": (
         "error",
-        "Pairs of almost equal texts have unrelated vectors: of several models, or not made from the texts.",
-        "Embed all texts again with one model; compare with an earlier snapshot to find when they changed.",
+        "Rows with almost equal text have unrelated vectors: of several models, or not made from the text.",
+        "Embed all rows again with one model; compare with an earlier snapshot to see which changed.",
     ),
     "near duplicate": (
         "info",
@@ -298,9 +298,9 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     of 2,000 others. In larger indexes, outliers are searched with a sample of 4,000 vectors, and hubs with a
     sample of 2,000.
 
-    Vectors of two models with one dimension are found by pairs of texts that share most words, among at most
-    4,000 texts per namespace. In mixtures of two real models, a share of 5 % is found in 1,500 texts with 160
-    such pairs. If texts are missing, or few are alike, no mixture is found.
+    Vectors of two models with one dimension are found by pairs of rows whose text shares most words, among at
+    most 4,000 rows per namespace. In mixtures of two real models, a share of 5 % is found in 1,500 rows with
+    160 such pairs. If text is missing, or little is alike, no mixture is found.
 
     Examples
     --------
@@ -435,7 +435,7 @@ def _models(index: IndexRows, name: str) -> Iterator[_Finding]:
     unit = unit_rows(matrix[np.searchsorted(positions, rows)])
     found = text_agreement(unit, [texts[row] for row in rows.tolist()])
     ids = index.rows["id"]
-    pairs = f"{found.unrelated_pairs:,} of {found.pairs:,} pairs of almost equal texts"
+    pairs = f"{found.unrelated_pairs:,} of {found.pairs:,} pairs with almost equal text"
     if len(found.smaller):
         detail = (
             f"{pairs}; the vectors are of two groups, and these are the smaller one"

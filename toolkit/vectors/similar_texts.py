@@ -1,11 +1,13 @@
-"""Find vectors of several models in one index: texts that are almost equal, with unrelated vectors.
+"""Find vectors of several models in one index: text that is almost equal, with unrelated vectors.
 
 Two models can have one dimension, so that the service accepts vectors of both. Queries of one model do not
-find the texts of the other, and no single vector shows it. Pairs of texts do: if two texts share most words,
-their vectors are similar in any model. If two models made them, their cosine is that of random pairs.
+find the rows of the other, and no single vector shows it. Pairs of rows do: if the text of two rows shares
+most words, their vectors are similar in any model. If two models made them, their cosine is that of random
+pairs.
 
-1. Each text becomes a short vector: a random projection of TF-IDF weights, so that rare words count more.
-2. Each text is paired with a text of almost the same words. No text is in two pairs.
+1. The text of each row becomes a short vector: a random projection of TF-IDF weights, in
+   which rare words count more.
+2. Rows of almost the same words become pairs, and each row is in one pair at most.
 3. A pair is unrelated if the cosine of its vectors is at most the median of random pairs. In healthy indexes
    of real embeddings, that is at most 1 pair in 100. If a share p of the rows is of another model, it is
    between p (1 - p) and 2 p (1 - p) of them.
@@ -35,21 +37,21 @@ _Booleans = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Tuning:
+class TextTuning:
     """Constants of the search, set on docstrings embedded by two models, and on mixtures of both."""
 
     texts: int = 4_000
-    """Texts per namespace that are compared, drawn at random: 16 million pairs take a second."""
+    """Rows per namespace that are compared, drawn at random: 16 million pairs take a second."""
     longest: int = 2_000
-    """Characters of a text that are compared: models read about as many."""
+    """Characters per text that are compared: models read about as many."""
     fewest_words: int = 6
-    """Shorter texts, for example "page 3", differ in meaning if one word differs."""
+    """Shorter text, for example "page 3", differs in meaning if one word differs."""
     axes: int = 256
     """Numbers of a projected text: cosines have an error of about 0.06."""
     alike: float = 0.45
-    """Cosine of two texts that share most words."""
+    """Cosine of two rows that share most words."""
     partners: int = 5
-    """Texts most similar to a text that can become the partner."""
+    """Number of most similar rows among which the partner is."""
     usual_share: float = 0.02
     """Share of unrelated pairs of a healthy index at most; 0.007 in the worst of the real ones."""
     least_pairs: int = 5
@@ -58,7 +60,7 @@ class Tuning:
     """Chance of as many unrelated pairs in a healthy index, at which they are reported."""
     related: float = 0.3
     """Share of pairs with a higher cosine than 95 % of random pairs. If it is lower, vectors do not follow
-    texts at all. Two models with half of the rows each have 0.43."""
+    the text at all. Two models with half of the rows each have 0.43."""
     folds: int = 5
     """Parts of the pairs; a direction is tested on each and fitted to the others."""
     separated: float = 0.8
@@ -67,18 +69,18 @@ class Tuning:
     """Share of other pairs that it may separate."""
 
 
-TUNING: Final = Tuning()
+TUNING: Final = TextTuning()
 # A Chinese, Japanese or Korean character is a word, because these languages have no spaces.
 _CJK: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD: Final = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
 
 
 class TextSample:
-    """Texts of rows, by namespace: at most `Tuning.texts` each, drawn at random while rows are read."""
+    """The text of rows by namespace, at most `TextTuning.texts` each, drawn at random while rows are read."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = np.random.default_rng([seed, 6])
-        # Each text has a random number. The texts with the smallest numbers are a random sample.
+        # Each row has a random number. The rows with the smallest numbers are a random sample.
         self._drawn: dict[str, list[tuple[float, int, str]]] = {}
 
     def add(
@@ -88,7 +90,7 @@ class TextSample:
         rows: Positions,
         start: int,
     ) -> None:
-        """Add the texts of some rows of a batch that begins at the position `start`."""
+        """Add the text of some rows of a batch that begins at the position `start`."""
         numbers = self._rng.random(len(rows)).tolist()
         for number, row in zip(numbers, rows.tolist(), strict=True):
             if not texts[row]:
@@ -100,14 +102,14 @@ class TextSample:
                 del drawn[TUNING.texts :]
 
     def of(self, namespace: str) -> dict[int, str]:
-        """Return the texts of a namespace by the position of the row, in the order of rows."""
+        """Return the text of a namespace by the position of the row, in the order of rows."""
         drawn = sorted(self._drawn.get(namespace, []))[: TUNING.texts]
         return {row: text for _, row, text in sorted(drawn, key=lambda item: item[1])}
 
 
 @dataclass(frozen=True, eq=False)
 class TextAgreement:
-    """How well vectors agree with texts: positions are rows of the compared vectors.
+    """How well vectors agree with text: positions are rows of the compared vectors.
 
     `unrelated` has the rows of unrelated pairs, if these are too many for a healthy index. `smaller` has the
     rows of the smaller of two groups of vectors, if a direction separates them.
@@ -126,7 +128,7 @@ class TextAgreement:
 def text_agreement(
     unit: Matrix, texts: Sequence[str], *, seed: int = 0
 ) -> TextAgreement:
-    """Compare the similarity of texts with that of their vectors, which have length 1."""
+    """Compare the similarity of text with that of the vectors, which have length 1."""
     rng = np.random.default_rng([seed, 5])
     none = np.zeros(0, dtype=np.intp)
     kept = _distinct(texts)
@@ -148,7 +150,7 @@ def text_agreement(
 
 
 def _distinct(texts: Sequence[str]) -> Positions:
-    """Return the positions of the first of equal texts; short texts are left out."""
+    """Return the positions of the first rows with each text; short text is left out."""
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         if len(_WORD.findall(text)) >= TUNING.fewest_words:
@@ -157,7 +159,7 @@ def _distinct(texts: Sequence[str]) -> Positions:
 
 
 def _word_vectors(texts: Sequence[str], rng: np.random.Generator) -> Matrix:
-    """Return a random projection of the TF-IDF weights of each text, of length 1."""
+    """Return a random projection of the TF-IDF weights of each row, of length 1."""
     vocabulary: dict[str, int] = {}
     counted = []
     for text in texts:

@@ -328,7 +328,7 @@ class IndexRows:
     count), `usable`. `usual` is the most frequent dimension of each namespace, or the largest of equally
     frequent ones. `sketches` has one row per row of `rows`, NaN if the vector is not usable (see
     `toolkit.vectors.rounding`). `sampled` contains, per namespace, the positions in `rows` and the vectors of
-    usable rows of the usual dimension. `texts` has the texts of some of these rows.
+    usable rows of the usual dimension. `texts` has the text of some of these rows.
     """
 
     rows: pd.DataFrame
