@@ -254,6 +254,12 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
             frame, "http://127.0.0.1:9", progress=False
         ).frame["outcome"],
     ),
+    "check_fix": (
+        "failures",
+        lambda frame, _: tk.check_fix(
+            frame, tk.group_failures(frame).frame["group"].iloc[0], "1h"
+        ).frame["failures"],
+    ),
     "find_similar_failures": (
         "failures",
         lambda frame, _: tk.find_similar_failures(frame, frame).frame,

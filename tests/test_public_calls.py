@@ -414,6 +414,18 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "progress": False,
         }
     ],
+    "check_fix": lambda w: [
+        {
+            "failures": w.failures,
+            "group": tk.group_failures(w.failures).frame["group"].iloc[0],
+            "since": "1h",
+            "runs": None,
+            "redrive": None,
+            "rules": None,
+            "now": None,
+            "progress": False,
+        }
+    ],
     "reproduce": lambda w: [{"failure": w.failures[:1]}],
     "find_similar_failures": lambda w: [
         {

@@ -51,6 +51,7 @@ NAMES = [
     "calibrate_threshold",
     "cancel_messages",
     "cancel_runs",
+    "check_fix",
     "check_queries",
     "classify_failures",
     "collect_metadata",

@@ -22,6 +22,7 @@ from toolkit.filters.logs import RunFilter as RunFilter
 from toolkit.filters.metadata import parse as parse_filter  # noqa: F401 - exported
 from toolkit.filters.query import HybridOptions as HybridOptions
 from toolkit.filters.query import VectorQuery as VectorQuery
+from toolkit.fixes.checking import check_fix as check_fix
 from toolkit.fixes.failed_request import reproduce as reproduce
 from toolkit.fixes.replaying import replay_failure as replay_failure
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver

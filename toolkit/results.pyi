@@ -18,6 +18,7 @@ from toolkit.failures.overview import RecentFailures as RecentFailures
 from toolkit.failures.run_log import RunSummary as RunSummary
 from toolkit.failures.seen_before import SimilarFailures as SimilarFailures
 from toolkit.filters.metadata import MetadataFilter as MetadataFilter
+from toolkit.fixes.checking import FixCheck as FixCheck
 from toolkit.fixes.failed_request import FailedRequest as FailedRequest
 from toolkit.fixes.replaying import Replays as Replays
 from toolkit.redrive.results import RedriveResult as RedriveResult

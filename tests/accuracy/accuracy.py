@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import toolkit as tk
 from tests.accuracy.duplicates import duplicates
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
+from tests.accuracy.fixed_histories import fixed_episodes, outcomes
 from tests.accuracy.fusions import COLLECTIONS, documents, hybrid_index, queries
 from tests.accuracy.healthy_shapes import SHAPES, healthy_matrix
 from tests.accuracy.held_out_bodies import FROZEN
@@ -604,6 +605,27 @@ def fusions(seed: int) -> Iterator[str]:
                     yield f"| {base} | {row.fusion} | {told} |"
 
 
+def fixes(seed: int) -> Iterator[str]:
+    """How often the check of fixes is wrong, and how long it waits, on simulated histories."""
+    yield "| time | seed | histories | wrongly stopped | failing | wait | of an oracle |"
+    yield "|---|---|---|---|---|---|---|"
+    for by_runs, name in ((False, "hours of the day"), (True, "runs")):
+        for number in range(seed, seed + 3):
+            made = list(outcomes(1000, number, by_runs=by_runs))
+            wait = median(one.wait for one in made)
+            episodes = fixed_episodes(made)
+            fixed = wait / median(one.fixed_wait(episodes) for one in made)
+            # runs carry further knowledge, so a reader of the rate alone is no comparison
+            known = wait / median(one.oracle_wait for one in made)
+            compared = "" if by_runs else f"{known:.2f}"
+            shares = [
+                sum(one.wrongly_stopped for one in made) / len(made),
+                sum(one.wrongly_continuing for one in made) / len(made),
+            ]
+            wrong = " | ".join(f"{share:.3f}" for share in shares)
+            yield f"| {name} | {number} | {len(made)} | {wrong} | {fixed:.2f} | {compared} |"
+
+
 PARTS = {
     "Signatures": signatures,
     "Rates of stack traces": trace_rates,
@@ -620,6 +642,7 @@ PARTS = {
     "Health of indexes": health,
     "Outliers": outliers,
     "Fusions": fusions,
+    "Fixes": fixes,
     "Real embeddings": false_alarms,
     "Two models in one index": mixtures,
 }

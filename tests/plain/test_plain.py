@@ -53,7 +53,7 @@ DENSITY = {
     "toolkit/service": 0.20,
     "toolkit/drawing": 0.20,
     "toolkit/filters": 0.24,
-    "toolkit/fixes": 0.22,
+    "toolkit/fixes": 0.20,
     "toolkit/loading": 0.22,
     "toolkit_service": 0.20,
     "toolkit/redrive": 0.20,

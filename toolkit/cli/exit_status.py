@@ -76,6 +76,16 @@ class ExitStatus(IntEnum):
         "unhealthy (with --fail-on)",
         "`--fail-on unhealthy`: the index is not healthy or not judged. `--fail-below`: answers changed.",
     )
+    STILL_FAILING = (
+        8,
+        "still failing (check-fix)",
+        "`check-fix`: the failures continue after the fix, or are back again.",
+    )
+    NOT_KNOWN = (
+        9,
+        "not yet known (check-fix)",
+        "`check-fix`: too few failures were expected since the fix. Wait as long as the line shows.",
+    )
     # 128 + 2, as shells report a process that SIGINT (signal 2) has ended
     INTERRUPTED = (
         130,
