@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from toolkit.fixes.sequential_test import (
-    PriorCounts,
     Numbers,
+    PriorCounts,
     evidence_of,
     extremal_index,
 )
@@ -109,7 +109,8 @@ class EarlierRate:
     def positions(self, times: Numbers, since: float) -> Numbers:
         """Return the failures that were expected from `since` until each time."""
         start = self.clock.at(np.array([since]))[0]
-        return np.maximum(self.clock.at(times) - start, 0.0) * self.per_unit
+        passed = np.maximum(self.clock.at(times) - start, 0.0)
+        return np.asarray(passed * self.per_unit, dtype=np.float64)
 
     def wait(self, end: float, expected: float) -> float | None:
         """Return the days after `end` in which so many failures are expected; None if it takes for ever."""
