@@ -26,6 +26,9 @@ help: ## list what can be made
 demo: $(DEMO)/.ready ## run the main job on the embedded service; results land in out/
 	@$(DEMO)/bin/toolkit demo --out $(OUT)
 
+# OpenBLAS has a thread per processor, which keeps it busy while it waits for work. Workers beside it need it.
+test test-all test-quick test-newer test-lowest: export OPENBLAS_NUM_THREADS := 1
+
 # tests/tiers.py decides what is exhaustive. Tests of a page need the ones before them: they run again as a whole.
 # If `test-all` is made too, it runs the whole of each page, and `test` leaves the tours to it.
 TOURS := $(if $(filter test-all,$(MAKECMDGOALS)), and not browser)

@@ -132,7 +132,7 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
     Plots neither depend on matplotlib's settings, which all threads share, nor change them. Settings that
     artists copied are reset at the end. A new figure is closed if drawing raises.
     """
-    choice("theme", name, (_AUTO, *THEMES))
+    check_drawing(ax, name)
     if ax is None:
         figure_class, theme = Figure, THEMES["light"]
         if name == _AUTO:
@@ -143,7 +143,6 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
             yield new_axes, theme
             _reset(new_axes)
         return
-    instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure")
     theme = THEMES[_fitting(ax) if name == _AUTO else name]
     prepare(ax, theme)
     *colour, alpha = to_rgba(ax.figure.get_facecolor())
@@ -154,6 +153,13 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
     _reset(ax)
     if makes_room(ax):
         _make_room(ax)
+
+
+def check_drawing(ax: Axes | None, name: ThemeName) -> None:
+    """Raise InputError for wrong arguments ``ax`` and ``theme`` of a plot."""
+    choice("theme", name, (_AUTO, *THEMES))
+    if ax is not None:
+        instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure")
 
 
 def _fitting(ax: Axes) -> Literal["light", "dark"]:

@@ -193,39 +193,41 @@ def explain_spike(
     >>> explain_spike(frame).window[0]
     datetime.datetime(2026, 3, 5, 10, 0, tzinfo=datetime.timezone.utc)
     """
+    inside = usual = until = None
+    if window is not None:
+        inside = _span("window", window)
+    if baseline is not None:
+        usual = _span("baseline", baseline)
+    if now is not None:
+        until = told_until(failures, when_counted(now))
     with ProgressSteps(
         progress, title="spike", total=2, rows=rows_of(failures)
     ) as step:
-        return _explained_spike(failures, window, baseline, now, step)
+        return _explained_spike(failures, inside, usual, until, step)
 
 
 def _explained_spike(
     failures: AnyFrame,
-    window: tuple[datetime, datetime] | None,
-    baseline: tuple[datetime, datetime] | None,
-    now: datetime | None,
+    inside: Span | None,
+    usual: Span | None,
+    until: datetime | None,
     step: Callable[[str], None],
 ) -> Explanation:
-    """Explain the window, or the largest rise if no window is given."""
+    """Explain the window `inside`, or the largest rise if no window is given."""
     step("reading what failures have in common")
     gaps = in_nanoseconds(gaps_of(failures))
     read = FailureAttributes(failures, doing="explaining a spike")
-    until = None
-    if now is not None:
-        until = told_until(failures, when_counted(now))
     search = IncidentSearch(read, until, gaps)
     step(f"comparing {counted(len(read.when), 'failure')}")
-    if window is None:
+    if inside is None:
         incidents = search.incidents()
         if incidents:
             return incidents[0].explanation
         return replace(
             search.explained(search.left, search.left, 1.0), stands_out=False
         )
-    inside = _span("window", window)
-    usual = search.start, search.end
-    if baseline is not None:
-        usual = _span("baseline", baseline)
+    if usual is None:
+        usual = search.start, search.end
     # the baseline may include the window, which then does not count as usual time
     shared = max(inside[0], usual[0]), min(inside[1], usual[1])
     usual_time = search.known_time(usual)

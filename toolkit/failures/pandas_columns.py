@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
@@ -34,17 +35,37 @@ KINDS: Final = _kinds()
 
 def pandas_table(frame: pd.DataFrame) -> pa.Table:
     """Return a frame as an Arrow table. Raise InputError for a column with values of several types."""
-    columns = {}
-    for name in frame.columns:
-        try:
-            columns[str(name)] = _arrow(frame[name])
-        except UNFIT as error:
-            raise InputError(
-                "reading a frame",
-                got=f"column {name} with values of several types ({str(error)[:120]})",
-                expected=f"{KINDS.get(name, 'values of one type')} there",
-            ) from None
-    return pa.table(columns)
+    return pa.table(
+        {str(name): _arrow_or_error(name, column) for name, column in _columns(frame)}
+    )
+
+
+def pandas_schema(frame: pd.DataFrame) -> pa.Schema:
+    """Return the schema of `pandas_table` of no rows of a frame. Each type is converted once."""
+    types: dict[Any, pa.DataType] = {}
+    fields = []
+    for name, column in _columns(frame.head(0)):
+        dtype = column.dtype
+        if dtype not in types:
+            types[dtype] = _arrow_or_error(name, column).type
+        fields.append(pa.field(str(name), types[dtype]))
+    return pa.schema(fields)
+
+
+def _columns(frame: pd.DataFrame) -> Iterator[tuple[Any, pd.Series[Any]]]:
+    """Yield names and columns. They have no `attrs`, which pandas would copy with each column."""
+    yield from pd.DataFrame(frame, copy=False).items()
+
+
+def _arrow_or_error(name: Any, column: pd.Series[Any]) -> pa.Array:
+    try:
+        return _arrow(column)
+    except UNFIT as error:
+        raise InputError(
+            "reading a frame",
+            got=f"column {name} with values of several types ({str(error)[:120]})",
+            expected=f"{KINDS.get(name, 'values of one type')} there",
+        ) from None
 
 
 def _arrow(column: pd.Series[Any]) -> pa.Array:

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 
 from toolkit.base.errors import InputError, SnapshotError, ToolkitError
 from toolkit.failures import partitions, sql_results
-from toolkit.failures.pandas_columns import pandas_table
+from toolkit.failures.pandas_columns import pandas_schema, pandas_table
 from toolkit.failures.partial_results import Counts, PartialResult
 from toolkit.failures.partitions import Step, Work, applied
 from toolkit.loading.memory import memory_errors_named
@@ -267,9 +267,10 @@ def _pandas(frame: pd.DataFrame) -> SelectedRows:
     names = [
         str(name).encode(errors="backslashreplace").decode() for name in frame.columns
     ]
-    frame = frame.set_axis(names, axis=1)
+    # without `attrs`: pandas would copy the receipt with each selection
+    frame = pd.DataFrame(frame, copy=False).set_axis(names, axis=1)
     if len(set(names)) == len(names):
-        schema = pandas_table(frame.iloc[:0]).schema
+        schema = pandas_schema(frame)
     else:  # an error for the caller: nothing is read from it
         schema = pa.schema([(name, pa.null()) for name in names])
     return SelectedRows(schema, partial(_frame_batches, frame))

@@ -15,12 +15,20 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from toolkit.base.arguments import choice, instance, whole
-from toolkit.base.time_zones import time_text
+from toolkit.base.time_zones import time_text, time_zone
+from toolkit.base.times import parse_time
 from toolkit.drawing import axis, row_names
 from toolkit.drawing.counted_bars import draw_cells
 from toolkit.drawing.drawable import drawable, without_prefix
 from toolkit.drawing.gap_hatching import GAP_NOTE, hatch_spans
-from toolkit.drawing.style import HATCHES, Theme, ThemeName, documented, drawing
+from toolkit.drawing.style import (
+    HATCHES,
+    Theme,
+    ThemeName,
+    check_drawing,
+    documented,
+    drawing,
+)
 from toolkit.drawing.wording import counted, readable_top, span
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
@@ -28,6 +36,7 @@ from toolkit.failures.grouping import FailureGroups, grouped_rows
 from toolkit.failures.over_time import FailureTrend, Markers, failure_trend
 from toolkit.failures.signed_failures import SignedFailures, read_rows
 from toolkit.failures.sources import AnyFrame
+from toolkit.failures.time_bins import bin_width
 
 _APART: Final = 0.25  # inches between the names of two times
 _LINE: Final = 0.16  # inches of one of several names side by side
@@ -535,6 +544,12 @@ def plot_failure_groups(
     if isinstance(groups, FailureGroups):
         groups = groups.rules
     rules = instance("groups", groups, GroupRules, "groups, or their rules")
+    top, zone = whole("top", top), time_zone(tz)
+    if freq is not None:
+        bin_width(freq)
+    if now is not None:
+        now = parse_time(now, exact=True, name="now")
+    check_drawing(ax, theme)
     rows = read_rows(failures, rules)
     grouped, codes = grouped_rows(rows, rules)
     table = times_and_groups(rows, grouped, codes)
@@ -542,10 +557,10 @@ def plot_failure_groups(
         drawn_layout: Layout | Literal["titled"] = layout
         if layout == "facets":  # titles of groups are long
             drawn_layout = "titled"
-        top = min(whole("top", top), groups_that_fit(axes, drawn_layout))
+        top = min(top, groups_that_fit(axes, drawn_layout))
         gaps = gaps_of(failures)
         trend = failure_trend(
-            table, by="group", freq=freq, top=top, now=now, tz=tz, gaps=gaps
+            table, by="group", freq=freq, top=top, now=now, tz=zone, gaps=gaps
         )
         titles = dict(zip(grouped.frame["group"], grouped.frame["title"], strict=True))
         named = dataclasses.replace(

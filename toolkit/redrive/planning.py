@@ -131,6 +131,9 @@ def plan_redrive(
         *_NEEDED,
         *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN),
     ]
+    returned: frozenset[str] = frozenset()
+    if history is not None:
+        returned = returned_entries(history)
     kept = retention_of(failures, retention).length
     frame = to_frame(select(failures, columns, doing=_DOING).table())
     # in one order, because titles and learned rules may depend on it
@@ -161,7 +164,6 @@ def plan_redrive(
         ["dlq_id", "expires_at"]
     ]
     rows = rows.merge(expiries, on="dlq_id", how="left")
-    returned = returned_entries(history) if history is not None else frozenset()
     rows = rows.assign(
         marks=pd.Series(marks_of(rows, returned), index=rows.index, dtype="str")
     )

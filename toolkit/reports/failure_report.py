@@ -43,7 +43,7 @@ from toolkit.reports.problems import problems_of, scale_of
 from toolkit.reports.redrive_section import redrive_of, redrive_section
 from toolkit.reports.sections import Notice, Section
 from toolkit.secrets.redaction import Redactor
-from toolkit.tables.freshness import Clock
+from toolkit.tables.freshness import Clock, Freshness, stated_retention
 
 _SCHEMA: Final = "failure-report/7"
 _METHOD: Final = (
@@ -167,17 +167,20 @@ def report_failures(
     if title is None:
         title = "Failure report"
     title = text("title", title)
-    redriven = redrive_of(redrive)
-    with (
-        shown_in(time_zone(tz)),
-        ProgressSteps(
+    with shown_in(time_zone(tz)):
+        fresh = freshness_of(failures, now, max_age)
+        if new_since is not None:
+            new_since = parse_time(new_since, exact=True, name="new_since")
+        if retention is not None:
+            stated_retention(retention, None)
+        redriven = redrive_of(redrive)
+        with ProgressSteps(
             progress, title="report", total=STEPS, rows=rows_of(failures)
-        ) as step,
-    ):
-        return _report(
-            failures, previous, retention=retention, now=now, max_age=max_age, title=title, redactor=redactor,
-            redriven=redriven, new_since=new_since, step=step,
-        )  # fmt: skip
+        ) as step:
+            return _report(
+                failures, previous, retention=retention, fresh=fresh, title=title, redactor=redactor,
+                redriven=redriven, new_since=new_since, step=step,
+            )  # fmt: skip
 
 
 def _report(
@@ -185,8 +188,7 @@ def _report(
     previous: AnyFrame | None,
     *,
     retention: str | timedelta | None,
-    now: Clock,
-    max_age: str | timedelta | None,
+    fresh: Freshness,
     title: str,
     redactor: Redactor,
     redriven: RedriveResult | None,
@@ -195,7 +197,6 @@ def _report(
 ) -> FailureReport:
     """Make a report. The caller has set the time zone of displayed times."""
     step("counting failures")
-    fresh = freshness_of(failures, now, max_age)
     failures, repeated = without_repeated(failures, doing="making a report")
     if previous is not None:
         previous, _ = without_repeated(
@@ -208,8 +209,6 @@ def _report(
     kept_text = span(kept.length).replace(" ", "")
     if isinstance(retention, str):
         kept_text = retention
-    if new_since is not None:
-        new_since = parse_time(new_since, exact=True, name="new_since")
     counts = ReportCounts(
         failures=failures,
         previous=previous,

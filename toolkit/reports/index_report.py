@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.base.arguments import choice, instance, text, whole
+from toolkit.base.arguments import choice, instance, positive, text, whole
 from toolkit.base.errors import InputError
 from toolkit.base.progress import ProgressSteps, StepOption, rows_of
 from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
@@ -45,13 +45,14 @@ from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
 from toolkit.service.vectors import IndexInfo, describe_index
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.frames import checked_frame
 from toolkit.tables.receipt import Receipt
 from toolkit.vectors.calibration import Calibration, calibrate_threshold
 from toolkit.vectors.documents import Groups
 from toolkit.vectors.exact_comparison import SIMILARITIES
 from toolkit.vectors.health import VectorAudit, audit_vectors
 from toolkit.vectors.projection import VectorProjection, project_vectors
-from toolkit.vectors.recall_audit import RecallAudit, audit_recall
+from toolkit.vectors.recall_audit import RecallAudit, audit_recall, query_vectors
 from toolkit.vectors.vector_changes import VectorChanges, compare_vectors
 from toolkit.vectors.vector_rows import VectorSource, VectorTables
 
@@ -170,8 +171,7 @@ def report_index(
     ['What to do first', 'What the index is', 'Health']
     """
     when = when_counted(now)
-    k = whole("k", k, most=1000)
-    sample = whole("sample", sample)
+    k, sample = whole("k", k, most=1000), whole("sample", sample)
     seed = whole("seed", seed, least=0)
     similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
     if title is None:
@@ -189,6 +189,8 @@ def report_index(
             # it also knows the live token of the service
             redactor = service.redactor
     clean = Cleaner(instance("redactor", redactor, Redactor, "a Redactor"))
+    precision = positive("precision", precision)
+    _check_optional(labels, queries, groups, previous)
     scale = similarity
     if service is not None:
         info = describe_index(service)
@@ -249,6 +251,25 @@ def report_index(
             section.masked(clean.value, redactor.code) for section in sections
         ),
     )
+
+
+def _check_optional(
+    labels: FrameLike | None,
+    queries: FrameLike | npt.ArrayLike | None,
+    groups: Groups,
+    previous: VectorSource | None,
+) -> None:
+    """Raise InputError for wrong values before the first audit, which takes long."""
+    if labels is not None:
+        checked_frame("labels", labels, "score", "match")
+    if queries is not None:
+        query_vectors(queries)
+    if groups is not None and previous is None:
+        raise InputError(
+            "reading groups",
+            got="groups without previous",
+            expected="previous, too: groups name the documents of two states",
+        )
 
 
 def _audited(

@@ -283,7 +283,7 @@ def audit_recall(
     is_first = ~keys.duplicated().to_numpy()
     asked, usable = tables, is_first
     if queries is not None:
-        asked = _tables_of(queries)
+        asked = query_vectors(queries)
         usable = np.ones(asked.rows, dtype=bool)
     queried = _drawn(asked, usable, before.dimension, sample, seed, queries)
     known = sorted(keys["namespace"].unique())
@@ -462,7 +462,7 @@ def _filters(value: Any) -> list[str]:
     return list(texts) or [""]
 
 
-def _tables_of(queries: Any) -> VectorTables:
+def query_vectors(queries: Any) -> VectorTables:
     """Return the vectors of the caller's queries."""
     is_frame = isinstance(queries, pd.DataFrame) and not is_matrix(queries)
     if not is_frame and arrow_table(queries) is None:
