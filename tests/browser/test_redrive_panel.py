@@ -138,6 +138,7 @@ def test_it_is_confirmed_stopped_and_continued_by_keyboard(notebook, shop):
 def test_keys_stay_in_the_panel(notebook):
     """No key pressed in a control reaches the notebook."""
     before = notebook.cells
+    notebook.panel(KEYS).get_by_text("Actions and limits").click()
     controls = notebook.panel(KEYS).locator("input, select, button, [tabindex='0']")
     names = notebook.pressed_in(controls, KEYS, no_enter="Run|Stop|Preview")
     assert {"INPUT", "SELECT", "BUTTON", "DIV"} <= set(names)

@@ -39,7 +39,7 @@ def states(panel: RedrivePanel) -> dict[str, int]:
 
 def press(panel: RedrivePanel, name: str) -> None:
     """Press a button, as the page says so."""
-    panel.actions.receive({"press": name, "fields": []})
+    panel.receive({"kind": "press", "name": name})
 
 
 def test_only_what_is_confirmed_is_run(shop: Shop, ledger: Path) -> None:
@@ -58,7 +58,7 @@ def test_only_what_is_confirmed_is_run(shop: Shop, ledger: Path) -> None:
     press(panel, "Run")
     until(lambda: panel.result is not None and panel.message == panel.result.verdict)
     assert states(panel) == {"succeeded": 3, "failed again": 1, "stopped": 2}
-    assert "failed again" in panel._outcome.value
+    assert "failed again" in panel.outcome
     assert len(panel.frame()) == 6
 
 
@@ -116,7 +116,7 @@ def test_what_is_chosen_is_planned_when_preview_is_pressed(
     press(panel, "Preview")
     until(lambda: panel.value is not second and "idempotent=" in panel._code.value)
     assert set(panel.value.frame["action"]) == {"restart"}
-    assert panel.value.confirmation in panel._preview.value
+    assert panel.value.confirmation in panel.confirm.remark
     made: dict[str, object] = {"tk": tk, "failures": failed}
     exec(panel.to_code().partition("\ntk.run_redrive(")[0], made)  # noqa: S102 - code of this package
     assert made["plan"].hash == panel.value.hash  # type: ignore[attr-defined]
@@ -129,13 +129,13 @@ def test_advice_is_shown_whole(shop: Shop, ledger: Path) -> None:
     panel = tk.RedrivePanel(None, shop.fail("panel-advice", 1), ledger=ledger)
     (advice,) = panel.value.groups["advice"]
     assert len(advice) > 40
-    assert html.unescape(panel._preview.value).count(f"<td>{advice}</td>") == 1
+    assert html.unescape(panel.groups).count(f"<td>{advice}</td>") == 1
 
 
 def test_limits_are_edited_and_run_is_the_main_button(shop: Shop, ledger: Path) -> None:
     """Canaries, wave, share and deadline are fields; one out of range is explained, and changes no plan."""
     panel = tk.RedrivePanel(shop.service, shop.fail("panel-limits", 2), ledger=ledger)
-    assert panel.actions.main == "Run"
+    assert [button["name"] for button in panel.buttons if button["main"]] == ["Run"]
     first = panel.value
     texts = {"canaries": "3", "wave": "7", "stop_above": "35 %", "deadline": "90s"}
     for name, text in texts.items():
@@ -191,7 +191,7 @@ def test_without_a_service_it_is_only_planned(shop: Shop, ledger: Path) -> None:
     """There is nothing to run, and the code says how to."""
     failed = shop.fail("panel-alone", 1)
     panel = tk.RedrivePanel(None, failed, ledger=ledger)
-    assert panel.actions.names == ["Preview"]
+    assert [button["name"] for button in panel.buttons] == ["Preview"]
     assert "tk.run_redrive(" in panel.to_code()
     with pytest.raises(InputError, match="without a service"):
         panel.run()
@@ -210,7 +210,7 @@ def test_one_press_in_the_browser_plans_the_selection_or_the_group(shop: Shop) -
     until(lambda: browser.redrive and browser._job is None)
     panel = browser.redrive
     assert set(panel.value.frame["dlq_id"]) == set(failed["dlq_id"].tolist()[:3])
-    assert panel.actions.names == ["Preview", "Run", "Stop"]
+    assert [button["name"] for button in panel.buttons] == ["Run", "Stop", "Preview"]
     group = browser.groups().frame["group"].iloc[0]
     browser.value = tk.FailureView(groups=[group])
     browser.plan_redrive()

@@ -181,7 +181,7 @@ def test_a_load_that_was_cancelled_is_no_problem(sample_service, make, start, sa
     panel = make(sample_service)
 
     async def main():
-        getattr(panel, "actions", panel).press(start)
+        panel.press(start)
         panel.cancel()
         async with asyncio.timeout(30):
             while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state

@@ -18,10 +18,8 @@ from toolkit.errors import (
     UnexpectedResultWarning,
 )
 from toolkit.filters.query import VectorQuery
-from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frame_filters import match_metadata, metadata_fields
-from toolkit.widgets.controls import Dropdown, TextField
-from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.fields import Dropdown, TextField
 from toolkit.widgets.page_parts import is_count
 
 EARLIER = "The vectors loaded last are from an earlier filter."
@@ -80,7 +78,7 @@ def test_a_load_is_known_unfiltered(vectors, server, reading):
     assert panel.matching() == "1 of 4 loaded vectors match"
     assert cities(panel) == {"Izmir", "Oslo", "Bergen"}
     panel.value = "city = 'Oslo'"
-    assert "2 of 4 loaded vectors match" in panel._count.value
+    assert "2 of 4 loaded vectors match" in panel.matches
     assert panel.frame()["id"].tolist() == ["a"]
     assert panel.message == EARLIER
 
@@ -207,25 +205,22 @@ def test_values_under_secret_names_are_not_offered(row):
         {"id": ["a"], "metadata": [json.dumps(row | {"city": "Oslo"})]}
     )
     panel = MetadataFilterPanel(frame)
-    state, left = json.dumps(panel._repr_mimebundle_()), [panel]
-    while left:
-        found = left.pop()
-        state += json.dumps(found.get_state(), default=str)
-        left += list(getattr(found, "children", ()))
+    state = json.dumps([panel._repr_mimebundle_(), panel.get_state()], default=str)
     assert "hunter2-xyz" not in state
     assert "8675309" not in state
     assert cities(panel) == {"Oslo"}
 
 
-def test_a_filter_that_does_not_parse_has_no_controls():
+def test_a_filter_that_does_not_parse_has_no_rows(vectors):
     """After an invalid text is set from code, no conditions of the previous filter are shown."""
-    editor = MetadataEditor(lambda: None, redactor=Redactor())
+    panel = MetadataFilterPanel(vectors)
+    editor = panel.editor
     editor.value = "city = 'Oslo'"
     editor.value = "city = "
-    assert editor.rows.layout.display == "none"
+    assert "when the text is a filter" in panel.conditions["hidden"]
     assert editor.rows.read() is None
     editor.value = "city = 'Bergen'"
-    assert editor.rows.layout.display == ""
+    assert panel.conditions["hidden"] == ""
     assert editor.rows.read().text() == "city = 'Bergen'"
 
 
@@ -252,40 +247,39 @@ def test_a_frame_of_another_kind_is_refused(server):
 
 @pytest.mark.parametrize("content", [[], None, "x", 7])
 def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
-    """Every control ignores messages that the page never sends, without an error in the log."""
-    entry = TextField("Name", lambda: None, complete=lambda *_: (), follows=True)
-    line = MetadataFilterPanel(vectors).editor.text
-    for control in (entry, Dropdown("Name", lambda: None, ["a", "b"]), line):
-        control._handle_custom_msg(content, [])
-        assert control.seq == 0
+    """The panel ignores messages that the page never sends, without an error in the log."""
+    panel = MetadataFilterPanel(vectors)
+    before = panel.form
+    for message in (content, {"kind": "field", "name": content}, {"kind": content}):
+        panel._handle_custom_msg(message, [])
+    panel._handle_custom_msg({"kind": "field", "name": "gone", "number": 1}, [])
+    panel._handle_custom_msg({"kind": "press", "name": "Delete"}, [])
+    assert panel.form == before
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("seq", [True, -1, 10**30, 2.0, "1", None])
-def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
+@pytest.mark.parametrize("number", [True, -1, 10**30, 2.0, "1", None])
+def test_numbers_that_the_page_cannot_count_are_passed_over(number):
     """Only a number that Python and JavaScript both hold exactly numbers a message."""
-    assert not is_count(seq)
+    assert not is_count(number)
     entry, chosen = (
         TextField("Name", lambda: None, complete=lambda *_: (), follows=True),
         Dropdown("Name", lambda: None, ["a", "b"]),
     )
-    entry._handle_custom_msg(
-        {"event": "typed", "seq": seq, "text": "x", "head": "x"}, []
-    )
-    chosen._handle_custom_msg({"seq": seq, "value": "b"}, [])
-    assert (entry.text, entry.seq, chosen.value, chosen.seq) == ("", 0, "a", 0)
+    entry.receive({"event": "typed", "number": number, "text": "x", "head": "x"})
+    chosen.receive({"number": number, "value": "b"})
+    assert (entry.text, entry.state["seen"]) == ("", 0)
+    assert (chosen.value, chosen.state["seen"]) == ("a", 0)
 
 
 def test_a_choice_of_the_page_counts_by_its_name(vectors):
     """The operator is sent by its name, for any list."""
     panel = MetadataFilterPanel(vectors, value="city = 'a'")
     operator = panel.editor.rows.parts[0].operator
-    operator._handle_custom_msg({"seq": 1, "value": "CONTAINS"}, [])
-    assert (panel.value, operator.seq, operator.options[0]) == (
-        "city CONTAINS 'a'",
-        1,
-        "CONTAINS",
-    )
+    operator.receive({"number": 1, "value": "CONTAINS"})
+    assert panel.value == "city CONTAINS 'a'"
+    assert operator.state["seen"] == 1
+    assert operator.options[0] == "CONTAINS"
 
 
 def test_a_result_says_when_its_filter_has_changed(vectors, server, monkeypatch):

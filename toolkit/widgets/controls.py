@@ -150,7 +150,7 @@ Completion = tuple[str, str, str]
 """The displayed text, and the text before and after the caret once it is chosen."""
 
 
-class TextField(Control):
+class TextControl(Control):
     """A line of text with completions. The page shows `text`; `value` is the meaning, for example a time.
 
     Completions come from `complete`, which gets the whole text and the part before the caret. If it is
@@ -250,7 +250,7 @@ class TextField(Control):
         return [(name, f"{kept}{name}", tail) for name in names]
 
 
-class TimeField(TextField):
+class TimeControl(TextControl):
     """A timestamp, or None: a date, ISO 8601, or an age such as ``7d``, counted back when typed.
 
     Dates and times without a zone are in `zone`. The field also writes the timestamp in this zone.
@@ -289,7 +289,7 @@ class TimeField(TextField):
         )
 
 
-class Dropdown(Control):
+class DropdownControl(Control):
     """One of several names, at first the first; the chosen one stays when other `options` are set."""
 
     _esm = module("choosing")
@@ -310,7 +310,7 @@ class Dropdown(Control):
         return True
 
 
-class CheckList(Control):
+class CheckListControl(Control):
     """Several values out of many: found by searching, ticked, or added as they are typed.
 
     `offered` values are listed even if their count is 0. `literal` tells whether a typed value that is not

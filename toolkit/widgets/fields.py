@@ -82,9 +82,9 @@ class Field:
 
     def receive(self, content: dict[str, Any]) -> None:
         """Process a message of the page. Messages that the page would not send change nothing."""
-        if self._process(content):
-            number = content.get("number")
-            self.update({"seen": number if is_count(number) else 0})
+        number = content.get("number")
+        if is_count(number) and self._process(content):
+            self.update({"seen": number})
 
     def _process(self, content: dict[str, Any]) -> bool:
         """Process a message. Return False if the page would never send it."""

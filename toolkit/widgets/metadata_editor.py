@@ -18,7 +18,7 @@ from toolkit.filters.metadata import And, MetadataFilter, Or, parse
 from toolkit.secrets.names import is_secret_name
 from toolkit.secrets.redaction import Redactor, escape_html
 from toolkit.tables.frame_filters import MOST_READ, MetadataField, metadata_fields
-from toolkit.widgets.controls import Changed, Dropdown, TextField
+from toolkit.widgets.controls import Changed, DropdownControl, TextControl
 from toolkit.widgets.metadata_condition import (
     OPERATORS,
     WITHOUT_VALUE,
@@ -58,7 +58,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
         self._tree: MetadataFilter | None = None
         self.fields: list[MetadataField] = []
         self.mistake: FilterSyntaxError | None = None
-        self.text = TextField(
+        self.text = TextControl(
             "Filter", self._text_changed, hint=_EXAMPLE, follows=True,
             complete=lambda text, head: completions(text, head, self.fields),
         )  # fmt: skip
@@ -68,7 +68,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
             widgets.HTML(),
             widgets.HTML(),
         )
-        self.rows = FilterGroup(self, None)
+        self.rows = GroupControls(self, None)
         super().__init__([self.text, self.note, self.rows, self._many, self._found])
         self.add_class("tk-control")
         self._show_rows()
@@ -166,16 +166,16 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
         self.number()
 
 
-class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+class ConditionControls(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """Field, operator and value of one condition."""
 
-    def __init__(self, editor: MetadataEditor, group: FilterGroup) -> None:
+    def __init__(self, editor: MetadataEditor, group: GroupControls) -> None:
         self._editor = editor
         # the condition that the controls show, until a person changes them
         self._made: Condition | None = None
-        self.field = TextField("Field", self._field_changed, suggestions=())
-        self.operator = Dropdown("Operator", self._operator_changed, OPERATORS)
-        self.value = TextField("Value", self._touched, suggestions=())
+        self.field = TextControl("Field", self._field_changed, suggestions=())
+        self.operator = DropdownControl("Operator", self._operator_changed, OPERATORS)
+        self.value = TextControl("Value", self._touched, suggestions=())
         self.remove = _button(
             "Remove", lambda: group.remove_part(self), tooltip="Remove this condition"
         )
@@ -272,13 +272,13 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self._editor.rows_changed()
 
 
-class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+class GroupControls(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """Several conditions or groups; all or any of them must match. The outermost one is in no `group`."""
 
-    def __init__(self, editor: MetadataEditor, group: FilterGroup | None) -> None:
+    def __init__(self, editor: MetadataEditor, group: GroupControls | None) -> None:
         self._editor = editor
-        self.parts: list[ConditionRow | FilterGroup] = []
-        self.kind = Dropdown(
+        self.parts: list[ConditionControls | GroupControls] = []
+        self.kind = DropdownControl(
             "Group", editor.rows_changed, [*_JOINED.values()]
         ).add_class("tk-joined")
         # A group of the same kind as the group around it would have no effect, so begin with the other kind.
@@ -286,10 +286,10 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             Or if group is not None and group.joined is And else And
         ]
         self.add = _button(
-            "Add condition", lambda: self._append(ConditionRow(editor, self))
+            "Add condition", lambda: self._append(ConditionControls(editor, self))
         )
         self.nest = _button(
-            "Add group", lambda: self._append(FilterGroup(editor, self))
+            "Add group", lambda: self._append(GroupControls(editor, self))
         )
         self.remove: widgets.Button | None = None
         if group is not None:
@@ -308,10 +308,10 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             wanted = list(part.parts)
             self.kind.value = _JOINED[type(part)]
         kinds = [
-            FilterGroup if isinstance(inner, And | Or) else ConditionRow
+            GroupControls if isinstance(inner, And | Or) else ConditionControls
             for inner in wanted
         ]
-        removed: list[ConditionRow | FilterGroup] = []
+        removed: list[ConditionControls | GroupControls] = []
         if kinds != [*map(type, self.parts)]:
             # else the controls stay, so that they keep the focus
             removed, self.parts = (
@@ -357,19 +357,19 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         for part in self.parts:
             part.learn()
 
-    def remove_part(self, part: ConditionRow | FilterGroup) -> None:
+    def remove_part(self, part: ConditionControls | GroupControls) -> None:
         """Remove a row or group, as the button Remove does."""
         self._set([other for other in self.parts if other is not part])
         _close([part])
         self.add.focus()  # the keyboard focus was in the part
         self._editor.rows_changed()
 
-    def _append(self, part: ConditionRow | FilterGroup) -> None:
+    def _append(self, part: ConditionControls | GroupControls) -> None:
         part.show(None)
         part.attend()
         self._set([*self.parts, part])
 
-    def _set(self, parts: list[ConditionRow | FilterGroup]) -> None:
+    def _set(self, parts: list[ConditionControls | GroupControls]) -> None:
         self._box.children = self.parts = parts
         self._editor.number()
 

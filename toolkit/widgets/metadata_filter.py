@@ -1,12 +1,14 @@
-"""Choose vectors by their metadata, with the filter language as text and as controls."""
+"""Choose vectors by their metadata, with the filter language as text and as rows."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pandas as pd
+import traitlets
 
 from toolkit.base.arguments import text, wrong
 from toolkit.base.errors import IncompleteLoadError, UnexpectedResultWarning
@@ -25,9 +27,11 @@ from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import vectors
 from toolkit.tables.unmatched_conditions import explain_no_match
-from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.page_parts import note
-from toolkit.widgets.panel import RESULT, Call, Cancelled, Job, SourcePanel
+from toolkit.widgets.filter_editor import FilterEditor
+from toolkit.widgets.form_panel import RowsPanel
+from toolkit.widgets.page_panel import kit_module
+from toolkit.widgets.page_parts import synced
+from toolkit.widgets.panel import RESULT, Call, Cancelled, Job
 
 SAMPLE: Final = 10_000
 """How many vectors `look` reads to find their fields: about ten requests."""
@@ -46,8 +50,8 @@ class MatchedVectors:
     error: IncompleteLoadError | None = None
 
 
-class MetadataFilterPanel(SourcePanel):
-    """Choose vectors by their metadata: a filter as text and as controls, and how many vectors match.
+class MetadataFilterPanel(RowsPanel):
+    """Choose vectors by their metadata: a filter as text and as rows, and how many vectors match.
 
     Parameters
     ----------
@@ -93,7 +97,8 @@ class MetadataFilterPanel(SourcePanel):
     "tags CONTAINS 'eu' AND city != 'Izmir'"
     """
 
-    _styles = ("style.css", "vectors.css")
+    _esm = kit_module("metadata")
+    conditions = synced(traitlets.Dict())
     _value_type = str
     _noun = "matching vector"
 
@@ -126,12 +131,17 @@ class MetadataFilterPanel(SourcePanel):
             value=given,
             key=key,
         )
-        self.editor = MetadataEditor(self._read, redactor=self._redactor)
+        self.editor = FilterEditor(
+            self,
+            self._read,
+            show=partial(self._update, "conditions"),
+            redactor=self._redactor,
+        )
         if self._known is None and isinstance(self._kept.origin, MatchedVectors):
             self._known = self._kept.origin.read
         if self._known is not None:
             self.editor.learn(self._known)
-        self._compose(self.editor, self._count, self._code, self.actions)
+        self._begin()
 
     def _checked(self, value: object) -> str:
         """Return the text of a filter, which must parse. Spaces alone are no filter."""
@@ -226,7 +236,7 @@ class MetadataFilterPanel(SourcePanel):
         if self._service is not None:
             self._kept.origin, self._known = result, result.read
             self.editor.learn(result.read)
-            self._count.value = note(self.matching(), "count")
+            self.matches = self.matching()
         if result.error is not None:
             raise result.error
         return super()._settle(result.chosen)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,8 +25,7 @@ from toolkit.drawing.wording import counted, short_number, shorten, span
 from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
 from toolkit.secrets.redaction import Redactor, escape_html, escape_wrapping
-from toolkit.service.settings import Service
-from toolkit.widgets.controls import Actions, KeyboardGuard, receive_all
+from toolkit.widgets.controls import KeyboardGuard, receive_all
 from toolkit.widgets.page_parts import MESSAGE_LOCK, note, script
 from toolkit.widgets.shown_code import code_markup
 
@@ -481,54 +480,6 @@ class Panel(PanelBehaviour, widgets.VBox):  # type: ignore[misc] # ipywidgets pu
         self.children = [style, head, *children, self._status, KeyboardGuard()]
         self._show(self.value)
         self.observe(self._value_set, "value")
-
-
-class SourcePanel(Panel):
-    """A panel with a value that chooses rows. A service is only read if you press a button.
-
-    Subclasses define `_matching`, which returns the matching rows of a frame, and `matching`, which returns a
-    sentence with their number. `requests` are the buttons besides Load that send requests.
-    """
-
-    def __init__(
-        self,
-        title: str,
-        source: Any,
-        frame: Any,
-        *,
-        requests: Mapping[str, Call],
-        **options: Any,
-    ) -> None:
-        self._service = source if isinstance(source, Service) else None
-        self._known: pd.DataFrame | None = (
-            frame if self._service is not None else source
-        )
-        super().__init__(
-            title,
-            redactor=None if self._service is None else self._service.redactor,
-            **options,
-        )
-        calls: dict[str, Call] = {"Apply": self._start_run}
-        if self._service is not None:
-            calls = {"Load": self._start_run, **requests, "Cancel": self.cancel}
-        self.actions = Actions({**calls, "Clear": self.clear}, self._receive_fields)
-        self._count = widgets.HTML()
-
-    def clear(self) -> None:
-        """Choose everything."""
-        self.value = self._value_type()
-
-    def frame(self) -> pd.DataFrame:
-        """Return the chosen rows: rows of a frame that match now, or rows that `run` loaded last."""
-        if self._service is None and self._known is not None:
-            matching: pd.DataFrame = self._matching(self._known)
-            return matching
-        return super().frame()
-
-    def _show_counts(self) -> None:
-        """Update the code and the number of matching rows."""
-        self._show_code()
-        self._count.value = note(self.matching(), "count")
 
 
 def table_markup(

@@ -10,8 +10,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-import ipywidgets as widgets
 import pandas as pd
+import traitlets
 
 from toolkit.base.arguments import file_path, instance
 from toolkit.base.errors import InputError
@@ -27,9 +27,13 @@ from toolkit.redrive.results import RedriveResult, read_redrive_status, waiting_
 from toolkit.redrive.running import run_redrive
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
-from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField
-from toolkit.widgets.page_parts import note
-from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
+from toolkit.widgets.fields import CheckList, Dropdown, TextField
+from toolkit.widgets.form_panel import FormPanel
+from toolkit.widgets.page_panel import kit_module
+from toolkit.widgets.page_parts import note, script, synced
+from toolkit.widgets.panel import Cancelled, Job, masked_table
+from toolkit.widgets.redrive_steps import meter_of, steps_of
+from toolkit.widgets.short_names import short_names
 from toolkit.widgets.shown_code import named_code
 
 _USUAL: Final = "resume, or restart where changed"
@@ -43,6 +47,10 @@ _PLANNED: Final = [
     "advice",
 ]
 _RUN: Final = ["title", "workflow_url", "action", "state", "count", "reason"]
+_HEADINGS: Final = {
+    "workflow_url": "workflow",
+    "first_expiry": "first expiry",
+}
 _CHOSEN: Final = ("changed", "idempotent", "include")
 _LIMITS: Final = {
     "canaries": "Canaries of each group",
@@ -87,7 +95,7 @@ def _share(text: str) -> float:
     return float(text)
 
 
-class RedrivePanel(Panel):
+class RedrivePanel(FormPanel):
     """Plan a redrive, look at it, confirm it, run it and stop it.
 
     Parameters
@@ -131,6 +139,13 @@ class RedrivePanel(Panel):
     True
     """
 
+    _esm = kit_module("redrive")
+    _css = script("kit.css") + script("form.css") + script("redrive.css")
+    steps = synced(traitlets.List())
+    verdict = synced(traitlets.Unicode())
+    groups = synced(traitlets.Unicode())
+    meter = synced(traitlets.List())
+    outcome = synced(traitlets.Unicode())
     _value_type = RedrivePlan
     _stop = "Stop"
 
@@ -148,41 +163,58 @@ class RedrivePanel(Panel):
         self._service, self._failures = service, failures
         self.ledger = file_path("ledger", ledger)
         self.result: RedriveResult | None = None
+        self._runs = False  # whether the running call sends entries
         own = redactor or (service.redactor if service is not None else None)
         super().__init__(
             "Redrive", value=self._planned({}) if value is None else value, redactor=own
         )
         changed = partial(self.say, "Press Preview to see the plan with these options.")
         urls = sorted(set(self.value.frame["workflow_url"].dropna()))
-        self.action = Dropdown("Action", changed, (_USUAL, *ACTIONS))
-        self.changed = CheckList(
-            "Workflows whose earlier steps have changed", changed, offered=urls
+        self.action = self.add_field(
+            "action", Dropdown("Action", changed, (_USUAL, *ACTIONS))
         )
-        self.idempotent = CheckList(
-            "Workflows that may be restarted", changed, offered=urls
+        self.changed = self.add_field(
+            "changed",
+            CheckList(
+                "Workflows whose earlier steps have changed", changed, offered=urls
+            ),
         )
-        self.include = CheckList(
-            "Include failures excluded by default",
-            changed,
-            offered=LEFT_OUT,
-            searches=False,
+        self.idempotent = self.add_field(
+            "idempotent",
+            CheckList("Workflows that may be restarted", changed, offered=urls),
         )
-        self.limits = {name: LimitField(name, changed) for name in _LIMITS}
-        chosen = (self.action, self.changed, self.idempotent, self.include)
-        self._preview, self._outcome = widgets.HTML(), widgets.HTML()
-        self.confirm = TextField("Confirm", lambda: None, follows=True)
-        calls = (
-            {"Run": self._start_run, "Stop": self.cancel} if service is not None else {}
+        self.include = self.add_field(
+            "include",
+            CheckList(
+                "Include failures excluded by default",
+                changed,
+                offered=LEFT_OUT,
+                searches=False,
+            ),
         )
-        main = "Preview" if service is None else "Run"
-        self.actions = Actions(
-            {"Preview": self.preview, **calls}, self._receive_fields, main=main
-        )
-        fields = widgets.Box((*chosen, *self.limits.values())).add_class("tk-columns")
-        confirm = [self.confirm] if service is not None else []
-        self._compose(
-            fields, self._preview, *confirm, self.actions, self._outcome, self._code
-        )
+        self.limits = {
+            name: self.add_field(name, LimitField(name, changed)) for name in _LIMITS
+        }
+        self.confirm = TextField("Confirm")
+        if service is not None:
+            self.add_field("confirm", self.confirm)
+        self._show_buttons()
+        self._begin()
+
+    def _show_buttons(self) -> None:
+        """Show the buttons. While a plan runs, the primary one is Stop, which is always safe."""
+        if self._service is None:
+            self.add_buttons({"Preview": self.preview}, main="Preview")
+            return
+        calls = {
+            "Run": self._start_run,
+            "Stop": self.cancel,
+            "Preview": self.preview,
+        }
+        self.add_buttons(calls, main="Stop" if self._is_running() else "Run")
+
+    def _is_running(self) -> bool:
+        return self._job is not None and self._runs
 
     def preview(self) -> None:
         """Plan again with the chosen options on another thread, and show the plan. Nothing is sent."""
@@ -202,8 +234,13 @@ class RedrivePanel(Panel):
         """Run the shown plan if the confirmation was entered. Otherwise explain which one is expected."""
         plan, entered = self._request()
         # If a call is running, `_start` reports that.
-        if self._job is not None or entered == plan.confirmation:
+        if self._job is not None:
+            self._warn_running()
+            return
+        if entered == plan.confirmation:
+            self._runs = True
             super()._start_run()
+            self._show_progress()
             return
         got = (
             f"{entered[:_CODE_SHOWN]!r} is not the confirmation of this plan"
@@ -281,7 +318,13 @@ class RedrivePanel(Panel):
             self._redactor.text(part) for part in waiting.words(time.time())
         ]
 
+    def _show_progress(self) -> None:
+        """Show the buttons and the steps, which depend on whether the plan runs."""
+        self._show_buttons()
+        self.steps = steps_of(self.value, self.result, running=self._is_running())
+
     def _settle(self, result: RedriveResult) -> pd.DataFrame:
+        self._runs = False
         self._show_result(result)
         self._kept.frame = result.frame
         self.say(
@@ -292,8 +335,10 @@ class RedrivePanel(Panel):
         return result.frame
 
     def _failed(self, error: BaseException) -> None:
+        self._runs = False
         super()._failed(error)
         self._show_known()
+        self._show_progress()
 
     def _empty(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.value.frame
@@ -301,16 +346,18 @@ class RedrivePanel(Panel):
 
     def _show(self, value: RedrivePlan) -> None:
         self.say("")
-        self._preview.value = note(value.verdict, "count") + self._table(
-            value.groups, _PLANNED, "Plan"
-        )
+        # the confirmation stands at the field in which it is entered
+        verdict, _, _ = value.verdict.partition("; confirm=")
+        self.verdict = self._redactor.text(verdict)
+        self.groups = self._table(value.groups, _PLANNED)
         for field in self.limits.values():
             field.value = field.of(value.limits)
         self.confirm.value, self.confirm.hint = "", value.confirmation
         enter = f"To run it, enter {value.confirmation}."
         self.confirm.remark = "Nothing to do." if value.acted.empty else enter
-        self._outcome.value, self.result = "", None
+        self.outcome, self.meter, self.result = "", [], None
         self._show_known()
+        self._show_progress()
         self._show_code()
 
     def _show_known(self) -> None:
@@ -320,25 +367,24 @@ class RedrivePanel(Panel):
 
     def _show_result(self, result: RedriveResult) -> None:
         self.result = result
-        verdict = note(self._redactor.text(result.verdict), "count")
-        self._outcome.value = verdict + self._table(result.groups, _RUN, "Outcomes")
+        self.meter = meter_of(result)
+        self.outcome = self._table(result.groups, _RUN)
+        self._show_progress()
 
-    def _table(self, groups: pd.DataFrame, columns: list[str], name: str) -> str:
-        """Return groups as a masked table that the keyboard can focus and scroll."""
+    def _table(self, groups: pd.DataFrame, columns: list[str]) -> str:
+        """Return groups as a masked table, with the workflows as the short names that tell them apart."""
         if groups.empty:
             return ""
-        shown = (
-            groups[columns]
-            .head(_SHOWN)
-            .rename(columns=lambda column: column.replace("_", " "))
-        )
+        shown = groups[columns].head(_SHOWN)
+        urls = shown["workflow_url"].dropna().unique().tolist()
+        names = dict(zip(urls, short_names(urls), strict=True))
+        workflow = shown["workflow_url"].map(names)
+        shown = shown.assign(workflow_url=workflow).rename(columns=_HEADINGS)
         table = masked_table(shown, self._redactor, longest=_LONGEST)
-        more = (
-            note(f"{len(groups) - _SHOWN:,} more groups")
-            if len(groups) > _SHOWN
-            else ""
-        )
-        return f'<div class="tk-plan" role="group" aria-label="{name}" tabindex="0">{table}</div>{more}'
+        more = ""
+        if len(groups) > _SHOWN:
+            more = note(f"{len(groups) - _SHOWN:,} more groups")
+        return f"{table}{more}"
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         return self.value.groups.drop(columns="group"), self.value.verdict

@@ -25,10 +25,10 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.service.vectors import IndexInfo
 from toolkit.widgets.controls import (
     Changed,
-    CheckList,
-    Dropdown,
+    CheckListControl,
+    DropdownControl,
     ReceiveFields,
-    TextField,
+    TextControl,
 )
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.page_parts import note
@@ -225,11 +225,11 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
     ) -> None:
         self._changed, self._frame, self._redactor = changed, frame, redactor
         self._question: Question | None = None
-        self._from: TextField | None = None  # the field that it came from
-        self._explained: TextField | None = None  # the field with the explanation
+        self._from: TextControl | None = None  # the field that it came from
+        self._explained: TextControl | None = None  # the field with the explanation
         self._info: IndexInfo | None = None
         self._fetched: dict[tuple[str, str], Question] = {}
-        self._fields: list[TextField] = []
+        self._fields: list[TextControl] = []
         masked = redactor.text
 
         def field(
@@ -237,8 +237,8 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             made: Callable[[str], Question],
             hint: str,
             offered: list[str] | None = None,
-        ) -> TextField:
-            one = TextField(
+        ) -> TextControl:
+            one = TextControl(
                 label, lambda: self._edited(one, made), hint=hint, suggestions=offered
             )
             one.entered = entered
@@ -258,7 +258,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self.stored = field(
             "Stored id", lambda typed: Question(stored=typed), "id of a vector", offered
         )
-        self.row: TextField | None = None
+        self.row: TextControl | None = None
         if frame is not None and len(frame):
             self.row = field(
                 "Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}"
@@ -337,14 +337,14 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             return None
         return vectors_of(row_of(rows, 0), "the frame", self._redactor.text)
 
-    def _take(self, question: Question | None, field: TextField | None) -> None:
+    def _take(self, question: Question | None, field: TextControl | None) -> None:
         """Set the question, and empty all other fields."""
         self._question, self._from, self._explained = question, field, None
         for other in self._fields:
             if other is not field:
                 other.value = ""
 
-    def _edited(self, field: TextField, made: Callable[[str], Question]) -> None:
+    def _edited(self, field: TextControl, made: Callable[[str], Question]) -> None:
         typed = str(field.value)
         if not typed and self._from is not field:
             return
@@ -376,16 +376,16 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
     """All options of a query. `changed` is called after a person changed an option, right or wrong."""
 
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
-        self.top_k = TextField("How many (topK)", changed, hint=str(_DEFAULT))
-        self.namespace = TextField(
+        self.top_k = TextControl("How many (topK)", changed, hint=str(_DEFAULT))
+        self.namespace = TextControl(
             "Namespace", changed, hint="the default one", suggestions=()
         )
-        self.included = CheckList(
+        self.included = CheckListControl(
             "With each hit", changed, offered=_INCLUDED, searches=False
         )
         self.filter = MetadataEditor(changed, redactor=redactor)
         self.scoring = {
-            name: Dropdown(label, changed, (_UNSET, *words))
+            name: DropdownControl(label, changed, (_UNSET, *words))
             for name, (label, words, _) in _SCORING.items()
         }
         self._redactor = redactor

@@ -21,7 +21,7 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.vectors.point_plots import MISSING, as_categories, as_numbers
 from toolkit.vectors.projection import MapSource, VectorProjection, project_vectors
-from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module
+from toolkit.widgets.controls import Actions, DropdownControl, PageWidget, module
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.page_parts import note, synced
 from toolkit.widgets.panel import Job, Panel
@@ -162,7 +162,7 @@ class VectorMapPanel(Panel):
             self.projection.values(color)
             if color not in colours:
                 colours.append(color)
-        self.colour = Dropdown("Colour by", self._recolour, colours)
+        self.colour = DropdownControl("Colour by", self._recolour, colours)
         self.colour.value = _PLAIN if color is None else color
         self.filter = MetadataEditor(self._filtered, redactor=self._redactor)
         self.actions = Actions(

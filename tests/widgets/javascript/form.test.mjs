@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { outline } from "../../../toolkit/widgets/js/conditions.js";
 import { inPlace, numbered, optionAfter } from "../../../toolkit/widgets/js/form.js";
 
 test("values that a person aims at keep their places, with the latest counts", () => {
@@ -40,4 +41,10 @@ test("a state that follows an older message is out of date", () => {
   assert.ok(messages.current(2));
   messages.send({ event: "typed" }, 7); // another view of the panel sent five more
   assert.equal(sent[2].number, 8);
+});
+
+test("an arrangement of rows and groups has one outline", () => {
+  const row = (name) => ({ name, kind: "condition" });
+  const group = { name: "g-1", parts: [row("r-1"), { name: "g-2", parts: [row("r-2")] }] };
+  assert.equal(outline(group), "g-1(r-1(),g-2(r-2()))");
 });

@@ -413,14 +413,16 @@ const ticksPart = (state, send) => {
 
 /** A button among the fields. */
 const buttonPart = (state, send) => {
-  const el = button("", () => send({ event: "press" }), { class: "tk-plain" });
-  let { focused } = state;
+  const messages = numbered(send);
+  let { focused, seen } = state;
+  const el = button("", () => messages.send({ event: "press" }, seen), { class: "tk-plain" });
   return {
     el,
     show(next) {
       el.textContent = next.label;
       el.title = next.tooltip;
       el.hidden = next.hidden;
+      seen = next.seen;
       if (next.focused === focused) return;
       focused = next.focused;
       if (el.isConnected) el.focus();

@@ -1,25 +1,17 @@
-"""Controls: typed and ticked input becomes a value, mistakes are explained beside it."""
+"""Fields: typed and ticked input becomes a value, mistakes are explained beside it."""
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ipywidgets import VBox
 
+import toolkit as tk
 from tests.widgets.page import enter, send, write
-from toolkit.widgets.controls import (
-    Actions,
-    CheckList,
-    Dropdown,
-    TextField,
-    TimeField,
-    receive_all,
-)
+from toolkit.widgets.fields import CheckList, Dropdown, TextField, TimeField
 from toolkit.widgets.page_parts import note
 from toolkit.widgets.short_names import short_names
 
@@ -85,11 +77,11 @@ def test_dates_and_times_without_a_zone_are_of_the_zone_that_is_shown(calls):
 def test_a_value_set_from_python_calls_no_handler(calls):
     """Setting a value shows it and calls no handler; Enter is reported with its text."""
     field = TextField("Run", lambda: calls.append("changed"))
-    field.entered = calls.append
+    field.entered = lambda: calls.append("entered")
     field.value = "wfr_1"
     assert (field.text, field.value, calls) == ("wfr_1", "wfr_1", [])
     enter(field, "wfr_2")
-    assert (field.value, calls) == ("wfr_2", ["changed", None])
+    assert (field.value, calls) == ("wfr_2", ["changed", "entered"])
 
 
 def test_a_ticked_value_keeps_its_position(calls):
@@ -159,15 +151,15 @@ def test_searching_finds_values_that_are_not_shown():
 
 @pytest.mark.parametrize(
     "content",
-    [[], {"seq": 1}, {"seq": 1, "event": "enter", "text": ["a"]}, {"event": "enter", "text": "a"},
-     {"seq": 1, "event": "other", "text": "a"}, {"seq": 1, "event": "ticked", "value": 7, "on": True}],
+    [{"number": 1}, {"number": 1, "event": "enter", "text": ["a"]}, {"event": "enter", "text": "a"},
+     {"number": 1, "event": "other", "text": "a"}, {"number": 1, "event": "ticked", "value": 7, "on": True}],
 )  # fmt: skip
 def test_malformed_messages_choose_nothing(content):
     """Messages that the page would never send are ignored."""
     choices = CheckList("Label", lambda: None, literal=lambda _: True)
     choices.offer([("a", 1)])
     choices.receive(content)
-    assert (choices.value, choices.seq) == ((), 0)
+    assert (choices.value, choices.state["seen"]) == ((), 0)
 
 
 def test_addresses_are_distinguished_by_their_ends():
@@ -193,90 +185,37 @@ def test_short_names_are_distinct(names):
     assert len(set(short_names(names))) == len(names)
 
 
-def test_actions_are_buttons(calls):
-    """A press calls its action, after processing its values; other messages call nothing."""
-    actions = Actions({"Load": lambda: calls.append("load")}, calls.append)
-    actions.receive({"press": "Load", "fields": [["key", []]]})
-    actions.press("Load")
-    for odd in ([], {}, {"press": "Other"}, {"press": ["Load"]}):
-        actions.receive(odd)
-    assert calls == [[["key", []]], "load", "load"]
-
-
-def test_a_press_carries_the_values_it_was_made_on(calls):
-    """Messages sent with a press are processed before it, and ignored when they arrive again."""
-    field = TextField("Run", lambda: calls.append(field.value))
-    choices = CheckList(
-        "Label", lambda: calls.append(choices.value), literal=lambda _: True
+def test_a_press_is_processed_after_the_values_it_was_made_on(failures):
+    """Messages of a panel are processed in their order; presses of unknown buttons call nothing."""
+    panel = tk.FailureFilterPanel(failures)
+    panel.receive(
+        {"kind": "field", "name": "since", "event": "changed", "text": "4h", "head": ""}
+        | {"number": 1}
     )
-    root = VBox([field, VBox([choices])])
-    actions = Actions(
-        {"Load": lambda: calls.append("load")}, lambda fields: receive_all(root, fields)
-    )
-    texts = [
-        {"event": "changed", "seq": seq, "text": text, "head": ""}
-        for seq, text in ((1, "a"), (2, "b"))
-    ]
-    ticked = {"event": "enter", "seq": 1, "text": "prod"}
-    fields = [
-        [field.key, texts],
-        [choices.key, [ticked]],
-        ["gone", [ticked]],
-        7,
-        ["x"],
-        [[], []],
-    ]
-    actions._handle_custom_msg({"press": "Load", "fields": fields}, [])
-    assert calls == ["a", "b", ("prod",), "load"]
-    field._handle_custom_msg(texts[0], [])
-    choices._handle_custom_msg(ticked, [])
-    assert len(calls) == 4
-    assert field.value == "b"
-
-
-def test_a_button_press_waits_for_a_pending_value(calls):
-    """A value that arrives on one thread is processed before a press on another that carries it, too."""
-    taking, go = threading.Event(), threading.Event()
-
-    def changed():
-        taking.set()
-        assert go.wait(30)
-        calls.append(field.value)
-
-    field = TextField("Run", changed)
-    actions = Actions(
-        {"Load": lambda: calls.append("load")},
-        lambda fields: receive_all(VBox([field]), fields),
-    )
-    message = {"event": "changed", "seq": 1, "text": "a", "head": ""}
-    press = {"press": "Load", "fields": [[field.key, [message]]]}
-    first = threading.Thread(target=field.receive, args=[message])
-    first.start()
-    assert taking.wait(30)
-    second = threading.Thread(target=actions.receive, args=[press])
-    second.start()
-    second.join(0.2)
-    assert calls == []
-    go.set()
-    first.join(30)
-    second.join(30)
-    assert calls == ["a", "load"]
+    panel.receive({"kind": "press", "name": "Apply"})
+    assert panel.message
+    since = panel.value.since
+    assert since is not None
+    for name in ("Delete", ["Apply"], None):
+        panel.receive({"kind": "press", "name": name})
+    assert panel.value.since == since
+    assert panel.form["since"]["seen"] == 1
 
 
 @pytest.mark.parametrize(
     "content",
     [
         {},
-        {"seq": 2, "value": "c"},
-        {"seq": "2", "value": "b"},
-        {"seq": 2, "value": ["b"]},
+        {"number": 2, "value": "c"},
+        {"number": "2", "value": "b"},
+        {"number": 2, "value": ["b"]},
     ],
 )
 def test_malformed_messages_choose_no_name(content):
     """Messages that the page would never send are ignored."""
     chosen = Dropdown("Name", lambda: None, ["a", "b"])
-    chosen._handle_custom_msg(content, [])
-    assert (chosen.value, chosen.seq) == ("a", 0)
+    chosen.receive(content)
+    assert (chosen.value, chosen.state["seen"]) == ("a", 0)
 
 
 def test_a_note_is_text():
