@@ -30,12 +30,12 @@ from toolkit.loading.callbacks import load_callbacks as load_callbacks
 from toolkit.loading.failures import iter_failures as iter_failures
 from toolkit.loading.failures import load_failure as load_failure
 from toolkit.loading.failures import load_failures as load_failures
+from toolkit.loading.fetching import fetch_vectors as fetch_vectors
 from toolkit.loading.logs import load_events as load_events
 from toolkit.loading.logs import load_runs as load_runs
 from toolkit.loading.queries import iter_query as iter_query
 from toolkit.loading.queries import query as query
 from toolkit.loading.queries import query_text as query_text
-from toolkit.loading.vectors import fetch_vectors as fetch_vectors
 from toolkit.loading.vectors import iter_vectors as iter_vectors
 from toolkit.loading.vectors import load_vectors as load_vectors
 from toolkit.redrive.ledger import read_redrive_history as read_redrive_history

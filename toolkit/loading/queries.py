@@ -24,7 +24,7 @@ from toolkit.filters.query import HYBRID_OPTIONS, HybridOptions, VectorQuery
 from toolkit.loading.query_advice import advise_on_queries
 from toolkit.loading.query_by_id import first_found, with_vectors
 from toolkit.loading.query_pages import query_pages
-from toolkit.loading.vectors import ids_in_namespaces
+from toolkit.loading.vector_names import ids_in_namespaces
 from toolkit.service.responses import RetryPolicy
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport

@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolkit.base.errors import ToolkitError
 from toolkit.filters.metadata import parse
 from toolkit.filters.query import VectorQuery
-from toolkit.loading.vectors import unknown_namespace
+from toolkit.loading.vector_names import unknown_namespace
 from toolkit.service.responses import RetryPolicy
 from toolkit.service.settings import Service
 from toolkit.service.transport import Transport

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolkit.base.errors import InputError
 from toolkit.filters.query import SparsePair, VectorQuery
-from toolkit.loading.vectors import FETCH_BATCH, batched
+from toolkit.loading.fetching import FETCH_BATCH, batched
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import VectorParts, fetch_bytes, namespace_title
 from toolkit.tables.vectors import decode_vectors

@@ -18,7 +18,8 @@ from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.drawing.wording import counted, percent
 from toolkit.failures.overview import completeness
 from toolkit.failures.selection import receipt_of, when_counted
-from toolkit.loading.vectors import Namespaces, load_index, of_vectors
+from toolkit.loading.vector_names import Namespaces
+from toolkit.loading.vectors import load_index, of_vectors
 from toolkit.reports.findings import Cleaner
 from toolkit.reports.index_sections import (
     IDS,

@@ -21,7 +21,8 @@ from toolkit.base.progress import ProgressOption
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions
-from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
+from toolkit.loading.vector_names import Namespaces, Prefixes
+from toolkit.loading.vectors import open_vectors
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
 from toolkit.service.vectors import VectorParts

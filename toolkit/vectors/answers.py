@@ -25,8 +25,8 @@ from toolkit.base.private_files import read_file, write_file
 from toolkit.base.visible_text import visible
 from toolkit.drawing.wording import counted, frame_table, shorten
 from toolkit.filters.query import VectorQuery
+from toolkit.loading.fetching import ABSENT, fetch_vectors
 from toolkit.loading.queries import run_queries
-from toolkit.loading.vectors import ABSENT, fetch_vectors
 from toolkit.service.settings import Service
 from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike

@@ -19,7 +19,8 @@ from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.visible_text import visible
 from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table
-from toolkit.loading.vectors import Namespaces, load_index, of_vectors
+from toolkit.loading.vector_names import Namespaces
+from toolkit.loading.vectors import load_index, of_vectors
 from toolkit.service.settings import Service
 from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike

@@ -19,7 +19,8 @@ from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table, shorten
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
-from toolkit.loading.vectors import Namespaces, load_index, of_vectors
+from toolkit.loading.vector_names import Namespaces
+from toolkit.loading.vectors import load_index, of_vectors
 from toolkit.service.settings import Service
 from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike, arrow_table

@@ -20,14 +20,9 @@ from toolkit.base.errors import (
     UnprocessableError,
 )
 from toolkit.filters.metadata import MetadataFilter
-from toolkit.loading.vectors import (
-    ABSENT,
-    FETCH_BATCH,
-    batched,
-    fetch_vectors,
-    ids_in_namespaces,
-    iter_vectors,
-)
+from toolkit.loading.fetching import ABSENT, FETCH_BATCH, batched, fetch_vectors
+from toolkit.loading.vector_names import ids_in_namespaces
+from toolkit.loading.vectors import iter_vectors
 from toolkit.service.pages import result_bytes
 from toolkit.service.responses import (
     Request,

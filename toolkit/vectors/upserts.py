@@ -18,8 +18,9 @@ from toolkit.base.errors import InputError, ServiceError, UnexpectedResultWarnin
 from toolkit.base.progress import ProgressBar, ProgressOption
 from toolkit.filters.metadata import MetadataFilter
 from toolkit.filters.query import numbers, sparse_vector
+from toolkit.loading.fetching import fetch_vectors
 from toolkit.loading.options import LoadOptions
-from toolkit.loading.vectors import fetch_vectors, load_vectors
+from toolkit.loading.vectors import load_vectors
 from toolkit.service.pages import result_bytes
 from toolkit.service.responses import (
     Request,

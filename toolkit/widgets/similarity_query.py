@@ -12,8 +12,8 @@ from toolkit.base.arguments import instance, text
 from toolkit.base.errors import InputError
 from toolkit.drawing.wording import counted
 from toolkit.filters.query import VectorQuery
+from toolkit.loading.fetching import ABSENT, fetch_vectors
 from toolkit.loading.queries import run_queries
-from toolkit.loading.vectors import ABSENT, fetch_vectors
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
 from toolkit.service.vectors import IndexInfo, describe_index
