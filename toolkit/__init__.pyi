@@ -47,6 +47,7 @@ from toolkit.reports import report_failures as report_failures
 from toolkit.reports import report_index as report_index
 from toolkit.service.cancelling import cancel_messages as cancel_messages
 from toolkit.service.cancelling import cancel_runs as cancel_runs
+from toolkit.service.connecting import connect as connect
 from toolkit.service.delivery import FlowControl as FlowControl
 from toolkit.service.delivery import Retries as Retries
 from toolkit.service.failures import delete_failures as delete_failures
@@ -58,7 +59,6 @@ from toolkit.service.messages import publish as publish
 from toolkit.service.messages import publish_batch as publish_batch
 from toolkit.service.messages import start_run as start_run
 from toolkit.service.settings import Service as Service
-from toolkit.service.settings import connect as connect
 from toolkit.service.signatures import ReplayGuard as ReplayGuard
 from toolkit.service.signatures import verify_signature as verify_signature
 from toolkit.service.vectors import describe_index as describe_index

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.service.settings import Service, start_local
+from toolkit.service.connecting import start_local
+from toolkit.service.settings import Service
 from toolkit_service.demo.documents import NAMESPACES, documents
 from toolkit_service.demo.history import LOGGED, wire_entries, wire_runs
 

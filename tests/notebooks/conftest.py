@@ -14,7 +14,8 @@ import nbformat
 import pytest
 
 from toolkit.base.children import running
-from toolkit.service.settings import Service, start_local
+from toolkit.service.connecting import start_local
+from toolkit.service.settings import Service
 from toolkit_service.demo.run import environment_for
 
 FAMILIES = ("TOOLKIT_", "QSTASH_", "UPSTASH_")

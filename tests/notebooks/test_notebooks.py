@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.service.settings import start_local
+from toolkit.service.connecting import start_local
 from toolkit_service.demo.run import environment_for
 
 from .conftest import plots_and_images

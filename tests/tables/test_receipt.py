@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toolkit import summarize
 from toolkit.errors import InputError
-from toolkit.service.settings import connect
+from toolkit.service.connecting import connect
 from toolkit.tables.receipt import Receipt, get_receipt
 
 

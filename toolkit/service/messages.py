@@ -242,7 +242,7 @@ def publish(
 
     Examples
     --------
-    >>> from toolkit.service.settings import connect
+    >>> from toolkit.service.connecting import connect
     >>> service = connect(queue_url="http://127.0.0.1:9", queue_token="t0ken-of-mine")
     >>> publish(service, "ftp://app.example/orders")
     Traceback (most recent call last):

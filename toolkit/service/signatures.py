@@ -28,7 +28,8 @@ from toolkit.base.errors import InputError, SettingsError, SignatureError
 from toolkit.base.times import parse_time
 from toolkit.secrets.names import normalise_header
 from toolkit.secrets.redaction import Secret
-from toolkit.service.settings import MIN_SIGNING_KEY, Service
+from toolkit.service.address_checks import MIN_SIGNING_KEY
+from toolkit.service.settings import Service
 
 REGION_HEADERS: Final = ("upstash-region", "service-region")
 """Names of the header that says which region signed a delivery; in lower case."""

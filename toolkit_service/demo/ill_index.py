@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import toolkit as tk
-from toolkit.service.settings import start_local
+from toolkit.service.connecting import start_local
 from toolkit_service.demo.documents import documents
 
 NAMESPACE: Final = "runbooks"

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from toolkit.base.children import end, end_with_parent, start_module
 from toolkit.base.errors import InputError, LocalServiceError, ToolkitError
-from toolkit.service.settings import start_local
+from toolkit.service.connecting import start_local
 from toolkit_service.demo.run import environment_for
 
 DEFAULT_PORT: Final = 8888
