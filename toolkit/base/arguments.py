@@ -22,6 +22,9 @@ T = TypeVar("T")
 _LONGEST: Final = 80
 _LONGEST_PATH: Final = 4_096  # the most that Linux accepts
 _MOST_KNOWN: Final = 12
+# a comparison takes time that grows with both, and a suggestion is worth milliseconds
+_LONGEST_COMPARED: Final = 200
+_MOST_COMPARED: Final = 5_000
 
 
 def wrong(
@@ -58,15 +61,24 @@ def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
     "Did you mean 'runbooks'? Known: 'incidents', 'runbooks'."
     """
     names = list(dict.fromkeys(map(str, known)))
-    close = get_close_matches(
-        str(value)[:200], [name[:200] for name in names[:5_000]], n=1, cutoff=0.6
-    )
-    listed = ", ".join(repr(name[:_LONGEST]) for name in names[:_MOST_KNOWN]) or "none"
-    if len(names) > _MOST_KNOWN:
-        listed += f" and {len(names) - _MOST_KNOWN:,} more"
-    if close:
-        return f"Did you mean {close[0][:_LONGEST]!r}? {what}: {listed}."
-    return f"{what}: {listed}."
+    known_names = f"{what}: {_first_of(names)}."
+    candidates = [name[:_LONGEST_COMPARED] for name in names[:_MOST_COMPARED]]
+    unknown = str(value)[:_LONGEST_COMPARED]
+    close = get_close_matches(unknown, candidates, n=1, cutoff=0.6)
+    if not close:
+        return known_names
+    return f"Did you mean {close[0][:_LONGEST]!r}? {known_names}"
+
+
+def _first_of(names: list[str]) -> str:
+    """Return the first names as an error shows them, and how many more there are."""
+    if not names:
+        return "none"
+    listed = ", ".join(repr(name[:_LONGEST]) for name in names[:_MOST_KNOWN])
+    others = len(names) - _MOST_KNOWN
+    if others <= 0:
+        return listed
+    return f"{listed} and {others:,} more"
 
 
 def plain(value: Any) -> Any:
@@ -90,7 +102,9 @@ def plain(value: Any) -> Any:
 def plain_list(value: Any) -> Any:
     """Return the values of an Arrow array as a list of Python values; other values are unchanged."""
     pyarrow = sys.modules.get("pyarrow")
-    if pyarrow and isinstance(value, pyarrow.Array | pyarrow.ChunkedArray):
+    if pyarrow is None:
+        return value
+    if isinstance(value, pyarrow.Array | pyarrow.ChunkedArray):
         return value.to_pylist()
     return value
 
@@ -105,20 +119,23 @@ def as_json(value: object) -> str:
     >>> as_json({"count": np.int64(3)})
     '{"count": 3}'
     """
-
-    def other(item: object) -> object:
-        if (result := plain(item)) is item:
-            raise TypeError(f"{type(item).__name__} is not a type of JSON")
-        return result
-
     try:
-        return json.dumps(value, allow_nan=False, default=other)
+        return json.dumps(value, allow_nan=False, default=_plain_or_error)
     except ValueError as error:
-        if "JSON compliant" in str(error):
-            raise ValueError(
-                "a number that is NaN or infinite, which JSON does not have"
-            ) from None
-        raise
+        # Python words this error, which is one of several with this class
+        if "JSON compliant" not in str(error):
+            raise
+        raise ValueError(
+            "a number that is NaN or infinite, which JSON does not have"
+        ) from None
+
+
+def _plain_or_error(item: object) -> object:
+    """Return a scalar of numpy as a value of Python. Raise TypeError for other values."""
+    converted = plain(item)
+    if converted is item:
+        raise TypeError(f"{type(item).__name__} is not a type of JSON")
+    return converted
 
 
 def whole(
@@ -245,7 +262,9 @@ def text(name: str, value: object, *, empty: bool = True) -> str:
     expected = "text"
     if not empty:
         expected = "text of at least one character"
-    if not isinstance(value, str) or not (value or empty):
+    if not isinstance(value, str):
+        raise wrong(name, value, expected)
+    if not value and not empty:
         raise wrong(name, value, expected)
     try:
         value.encode()
@@ -271,28 +290,31 @@ def texts(
         expected += f", or a frame with a column {column!r}"
     if isinstance(value, str):
         return [text(name, value, empty=empty)]
+    items = value
     if _is_frame(value):
-        if column is None:
-            raise wrong(name, value, expected)
-        value = _column_of(name, value, column, expected)
-    value = plain_list(value)
-    is_single = isinstance(value, bytes | bytearray | Mapping)
-    if is_single or not isinstance(value, Iterable):
-        raise wrong(name, value, expected)
-    result = [
+        items = _column_of(name, value, column, expected)
+    items = plain_list(items)
+    if not isinstance(items, Iterable):
+        raise wrong(name, items, expected)
+    # these can be iterated over, but are no lists of texts
+    if isinstance(items, bytes | bytearray | Mapping):
+        raise wrong(name, items, expected)
+    checked = [
         text(f"{name} at position {index:,}", item, empty=empty)
-        for index, item in enumerate(value)
+        for index, item in enumerate(items)
     ]
-    if isinstance(value, set | frozenset):
-        return sorted(result)
-    return result
+    if isinstance(items, set | frozenset):
+        return sorted(checked)
+    return checked
 
 
 def _is_frame(value: object) -> bool:
     """Return whether a value has columns, as frames of pandas and polars, or only offers an Arrow stream."""
     if hasattr(value, "columns"):
         return True
-    return _is_stream(value) and not isinstance(value, Iterable)
+    if isinstance(value, Iterable):
+        return False
+    return _is_stream(value)
 
 
 def _is_stream(value: object) -> bool:
@@ -300,8 +322,10 @@ def _is_stream(value: object) -> bool:
     return hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc")
 
 
-def _column_of(name: str, frame: Any, column: str, expected: str) -> Any:
-    """Return a column of a frame. Raise InputError if there is no such column."""
+def _column_of(name: str, frame: Any, column: str | None, expected: str) -> Any:
+    """Return a column of a frame. Raise InputError if no column is wanted, or if it is missing."""
+    if column is None:
+        raise wrong(name, frame, expected)
     if _is_stream(frame):
         frame = import_module("pyarrow").table(frame)
     names: Any = getattr(frame, "column_names", None) or getattr(frame, "columns", ())
@@ -317,15 +341,19 @@ def _column_of(name: str, frame: Any, column: str, expected: str) -> Any:
 
 def file_path(name: str, value: object) -> Path:
     """Return the path of a file that the system can encode."""
-    text = ""
-    if isinstance(value, str | os.PathLike):
-        with suppress(UnicodeEncodeError):
-            text = os.fsdecode(os.fsencode(value))
-    if not text or "\0" in text or len(text) > _LONGEST_PATH:
-        raise wrong(
-            name, value, f"the path of a file, of at most {_LONGEST_PATH:,} characters"
-        )
-    return Path(text)
+    expected = f"the path of a file, of at most {_LONGEST_PATH:,} characters"
+    if not isinstance(value, str | os.PathLike):
+        raise wrong(name, value, expected)
+    try:
+        path = os.fsdecode(os.fsencode(value))
+    except UnicodeEncodeError:
+        raise wrong(name, value, expected) from None
+    if not 0 < len(path) <= _LONGEST_PATH:
+        raise wrong(name, value, expected)
+    # the system would cut the path at a null
+    if "\0" in path:
+        raise wrong(name, value, expected)
+    return Path(path)
 
 
 def unmasked(name: str, value: str) -> str:

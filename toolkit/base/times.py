@@ -180,20 +180,25 @@ def parse_duration(
     if zero:
         least = timedelta(0)
     if not isinstance(span, timedelta) or not least <= span <= _LONGEST:
-        # a number without a unit, such as "7": suggest days
-        next_step = None
-        if isinstance(span, int) and span > 0:
-            next_step = f"Did you mean '{span}d'?"
         raise InputError(
             f"reading {name}",
             got=_shown(value),
             expected=_DURATION_EXPECTED,
-            next_step=next_step,
+            next_step=_suggested_days(span),
         )
     # as the plain type: a pandas Timedelta also counts nanoseconds
     return timedelta(
         days=span.days, seconds=span.seconds, microseconds=span.microseconds
     )
+
+
+def _suggested_days(span: object) -> str | None:
+    """Return a suggestion for a number without a unit, such as 7; None for other values."""
+    if not isinstance(span, int):
+        return None
+    if span <= 0:
+        return None
+    return f"Did you mean '{span}d'?"
 
 
 def unix_milliseconds() -> int:
@@ -229,10 +234,13 @@ def duration_ms(text: str) -> int | None:
     if _WIRE_SECONDS.fullmatch(text):
         return round(float(text) * 1000)
     match = _WIRE_DURATION.fullmatch(text)
+    # all units may be missing, so the expression also matches no text
     if not match or not text:
         return None
-    parts = zip(match.groups(), _WIRE_UNITS.values(), strict=True)
-    return round(sum(float(part) * unit for part, unit in parts if part))
+    total = 0.0
+    for amount, unit_ms in zip(match.groups("0"), _WIRE_UNITS.values(), strict=True):
+        total += float(amount) * unit_ms
+    return round(total)
 
 
 def http_date_ms(text: str) -> int | None:
@@ -288,6 +296,11 @@ def _plain(value: Any) -> Any:
         value = value.freqstr
     if isinstance(value, date | timedelta | str):
         return _none_if_missing(value)
+    return _whole_number(value)
+
+
+def _whole_number(value: Any) -> int | None:
+    """Return an integer of Python, numpy or pandas as an int, or None for another value."""
     try:
         return operator.index(value)
     except TypeError:
@@ -317,9 +330,11 @@ def _read_time(
     text: str, present: datetime, zone: tzinfo
 ) -> timedelta | int | datetime | date | None:
     """Return the age, number, date or datetime that text expresses, or None."""
-    if (days_ago := _DAYS_AGO.get(text.lower())) is not None:
-        return _utc(present).astimezone(zone).date() - timedelta(days=days_ago)
-    if text.lower() == "now":
+    lowered = text.lower()
+    if lowered in _DAYS_AGO:
+        today = _utc(present).astimezone(zone).date()
+        return today - timedelta(days=_DAYS_AGO[lowered])
+    if lowered == "now":
         return timedelta(0)
     # eight digits are a date in the basic format of ISO 8601, not Unix milliseconds
     if _DIGITS.fullmatch(text) and len(text) != len("20260131"):
@@ -327,10 +342,9 @@ def _read_time(
     span = _read_span(re.sub(r"\s+ago$", "", text))
     if span is not None:
         return span
-    with suppress(ValueError):
-        return date.fromisoformat(text)
-    with suppress(ValueError):
-        return datetime.fromisoformat(text)
+    for read_iso in (date.fromisoformat, datetime.fromisoformat):
+        with suppress(ValueError):
+            return read_iso(text)
     return None
 
 
@@ -341,7 +355,9 @@ def _read_span(text: str) -> timedelta | None:
     ('1 day, 12:00:00', None)
     """
     lowered = _lower(text)
-    if len(text) > _LONGEST_TEXT or not _PARTS.fullmatch(lowered):
+    if len(text) > _LONGEST_TEXT:
+        return None
+    if not _PARTS.fullmatch(lowered):
         return None
     try:
         return sum(map(_span_of_part, _PART.finditer(lowered)), timedelta())
