@@ -25,7 +25,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from toolkit.base.errors import SignatureError
-from toolkit.service.settings import Endpoint, connect
+from toolkit.service.connecting import connect
+from toolkit.service.settings import Endpoint
 from toolkit.service.signatures import region_in, signature_in, verify_signature
 from toolkit_service.demo.protocol import WorkflowEndpoint
 from toolkit_service.demo.workflows import (
