@@ -191,10 +191,10 @@ def test_a_receiver_keeps_the_bodies_it_accepted_and_waits_for_them():
     with CallbackReceiver() as receiver:
         assert not receiver.wait(1, timeout=0.01)
         threading.Timer(
-            0.05, lambda: requests.put(receiver.url, json=body(2), timeout=5)
+            0.05, lambda: requests.put(receiver.url, json=body(2), timeout=60)
         ).start()
-        assert requests.post(receiver.url, json=body(1), timeout=5).status_code == 200
-        assert receiver.wait(2, timeout=5)
+        assert requests.post(receiver.url, json=body(1), timeout=60).status_code == 200
+        assert receiver.wait(2, timeout=60)
         frame = load_callbacks(receiver)
         url = receiver.url
     assert list(frame["source_message_id"]) == ["msg_1", "msg_2"]
@@ -205,7 +205,7 @@ def test_a_receiver_keeps_the_bodies_it_accepted_and_waits_for_them():
     assert receipt.assumptions
     assert len(load_callbacks(receiver)) == 2  # still there when closed
     with pytest.raises(requests.ConnectionError):
-        requests.post(url, json=body(), timeout=5)
+        requests.post(url, json=body(), timeout=60)
 
 
 def test_with_keys_only_verified_callbacks_are_taken_once():
@@ -242,7 +242,7 @@ def test_with_keys_only_verified_callbacks_are_taken_once():
         ]
         statuses = [
             requests.post(
-                receiver.url, data=data, headers=headers, timeout=5
+                receiver.url, data=data, headers=headers, timeout=60
             ).status_code
             for data, headers, _ in attempts
         ]
@@ -285,7 +285,7 @@ def test_the_keys_of_the_region_that_a_delivery_names_verify_it():
                 receiver.url,
                 data=raw,
                 headers=headers | {"Upstash-Signature": signed},
-                timeout=5,
+                timeout=60,
             )
             assert response.status_code == status, (number, response.text)
         assert (len(receiver), receiver.refused) == (3, 3)
@@ -298,7 +298,7 @@ def test_the_clock_decides_about_expiry():
     ) as receiver:
         raw = b"{}"
         headers = {"Upstash-Signature": signature(receiver.url, raw)}
-        response = requests.post(receiver.url, data=raw, headers=headers, timeout=5)
+        response = requests.post(receiver.url, data=raw, headers=headers, timeout=60)
     assert response.status_code == 401
     assert "expired" in response.json()["error"]
 
@@ -312,7 +312,7 @@ def test_signatures_are_verified_for_a_tunnels_address():
         local = f"http://127.0.0.1:{receiver._port}/cb"
         headers = {"Upstash-Signature": signature(receiver.url, b"{}")}
         assert (
-            requests.post(local, data=b"{}", headers=headers, timeout=5).status_code
+            requests.post(local, data=b"{}", headers=headers, timeout=60).status_code
             == 200
         )
 
@@ -321,16 +321,16 @@ def test_invalid_callbacks_are_refused_and_the_receiver_keeps_running():
     """Other paths and methods, no JSON, no length, too long, truncated: an error each, then a good one."""
     with CallbackReceiver() as receiver:
         base = receiver.url.removesuffix("/callbacks")
-        assert requests.post(f"{base}/other", json={}, timeout=5).status_code == 404
-        assert requests.get(receiver.url, timeout=5).status_code == 405
-        assert requests.head(receiver.url, timeout=5).status_code == 405
-        assert requests.post(receiver.url, data=b"[]", timeout=5).status_code == 400
+        assert requests.post(f"{base}/other", json={}, timeout=60).status_code == 404
+        assert requests.get(receiver.url, timeout=60).status_code == 405
+        assert requests.head(receiver.url, timeout=60).status_code == 405
+        assert requests.post(receiver.url, data=b"[]", timeout=60).status_code == 400
         assert (
-            requests.post(receiver.url, data=b"[" * 100_000, timeout=5).status_code
+            requests.post(receiver.url, data=b"[" * 100_000, timeout=60).status_code
             == 400
         )
         assert (
-            requests.post(receiver.url, data=iter([b"{}"]), timeout=5).status_code
+            requests.post(receiver.url, data=iter([b"{}"]), timeout=60).status_code
             == 411
         )
         start = b"POST /callbacks HTTP/1.1\r\nHost: x\r\n"
@@ -347,21 +347,21 @@ def test_invalid_callbacks_are_refused_and_the_receiver_keeps_running():
         assert raw_request(receiver, start + b"Content-Length: 10\r\n\r\n{}") == b""
         assert b" 400 " in raw_request(receiver, b"\x16\x03\x01 no http\r\n\r\n")
         assert len(receiver) == 0
-        assert requests.post(receiver.url, json=body(), timeout=5).status_code == 200
+        assert requests.post(receiver.url, json=body(), timeout=60).status_code == 200
         assert len(receiver) == 1
 
 
 def test_a_full_receiver_turns_callbacks_away_instead_of_forgetting_any():
     """503 makes the service try again; the load says that it is incomplete, and clear() makes space."""
     with CallbackReceiver(keep=1) as receiver:
-        assert requests.post(receiver.url, json=body(1), timeout=5).status_code == 200
-        assert requests.post(receiver.url, json=body(2), timeout=5).status_code == 503
+        assert requests.post(receiver.url, json=body(1), timeout=60).status_code == 200
+        assert requests.post(receiver.url, json=body(2), timeout=60).status_code == 503
         with pytest.warns(IncompleteLoadWarning, match="the receiver was full"):
             frame = load_callbacks(receiver)
         assert not tk.get_receipt(frame).complete
         assert "1 turned away" in repr(receiver)
         receiver.clear()
-        assert requests.post(receiver.url, json=body(2), timeout=5).status_code == 200
+        assert requests.post(receiver.url, json=body(2), timeout=60).status_code == 200
 
 
 def test_many_senders_at_once_lose_nothing():
@@ -396,7 +396,7 @@ def test_a_receiver_listens_on_this_machine_alone_and_says_when_its_port_is_take
         port = receiver._port
         assert receiver.url.startswith(f"http://127.0.0.1:{port}/")
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.2", port), timeout=5)
+            socket.create_connection(("127.0.0.2", port), timeout=60)
         with pytest.raises(LocalServiceError, match=str(port)):
             CallbackReceiver(port=port).start()
 
@@ -423,7 +423,7 @@ def test_the_receivers_service_masks_its_own_token():
     token = "queue-token-of-the-test"
     with CallbackReceiver(service()) as receiver:
         echoed = base64.b64encode(f"you sent {token}".encode()).decode()
-        requests.post(receiver.url, json=body(body=echoed), timeout=5)
+        requests.post(receiver.url, json=body(body=echoed), timeout=60)
         frame = load_callbacks(receiver)
     assert token not in frame["body"][0]
     assert frame["body"][0].startswith("you sent [masked")

@@ -599,7 +599,8 @@ def rows(canaries: Iterable[Canary], identity: str) -> dict[str, list[bytes]]:
 
 _ANY_ESCAPE = re.compile(
     r"&(?:#[xX][0-9a-fA-F]{1,8}|#[0-9]{1,8}|[a-zA-Z]{2,8});?|%u00[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}"
-    r"|\\+u00[0-9a-fA-F]{2}|\\+u\{[0-9a-fA-F]{1,4}\}|\\+x[0-9a-fA-F]{2}|\\+[\"'/\\]"
+    # each alternative begins with a character: re then looks for these characters first
+    r"|\\\\*u00[0-9a-fA-F]{2}|\\\\*u\{[0-9a-fA-F]{1,4}\}|\\\\*x[0-9a-fA-F]{2}|\\\\*[\"'/\\]"
 )
 _WINDOW = 12  # characters of a secret that are too much of it
 
@@ -625,14 +626,20 @@ def _read(escape: str) -> str:
 
 def _encoded(text: str) -> Iterator[str]:
     """What runs of base64 and of hexadecimal digits stand for."""
-    for run in re.findall(r"[\w+/\-]{16,}", text, re.ASCII):
+    # with {16,}, re would begin anew at each character of a shorter run
+    runs = [
+        run
+        for run in re.findall(r"[\w+/\-][\w+/\-]*", text, re.ASCII)
+        if len(run) >= 16
+    ]
+    for run in runs:
         plain = run.replace("-", "+").replace("_", "/")
         for start in range(4):
             part = plain[start : start + (len(plain) - start) // 4 * 4]
             yield base64.b64decode(part).decode("latin-1")
-    for run in re.findall(r"[0-9a-fA-F]{24,}", text):
+    for digits in re.findall(r"[0-9a-fA-F]{24,}", "\n".join(runs)):
         for start in range(2):
-            part = run[start : start + (len(run) - start) // 2 * 2]
+            part = digits[start : start + (len(digits) - start) // 2 * 2]
             yield bytes.fromhex(part).decode("latin-1")
 
 

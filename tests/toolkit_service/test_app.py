@@ -203,7 +203,7 @@ def test_a_failure_of_ours_tells_nothing_and_ends_nothing(
     """500 without a traceback; the log names type and place, not the message; the next request is served."""
     with caplog.at_level(logging.ERROR):
         response = http.get("/broken", headers=BEARER)
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while not caplog.records and time.monotonic() < until:
             # logged after the response
             time.sleep(0.01)

@@ -50,7 +50,7 @@ def address(registry: IndexRegistry) -> Iterator[str]:
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not server.started and time.monotonic() < deadline:
         time.sleep(0.005)
     port = server.servers[0].sockets[0].getsockname()[1]
