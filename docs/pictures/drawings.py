@@ -101,7 +101,7 @@ def plots(service: tk.Service) -> dict[str, Draw]:
             failures, **more
         ),
         "plot_expiry": lambda **more: tk.plots.plot_expiry(
-            failures, "14d", now=now, **more
+            failures, "15d", now=now, **more
         ),
         "plot_success_rates": lambda **more: tk.plots.plot_success_rates(runs, **more),
         "plot_run_timeline": lambda **more: tk.plots.plot_run_timeline(EVENTS, **more),

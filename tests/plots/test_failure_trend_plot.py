@@ -63,7 +63,7 @@ def test_bars_stand_for_the_counts():
     day = (START - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
     assert ax.patches[0].lefts[1] == pytest.approx(day + 2 / 24)
     assert ax.get_ylabel() == "failures"
-    assert ax.get_xlabel() == "time of failure (UTC), 02 Mar 2026; a bar is 1\u00a0h"
+    assert ax.get_xlabel() == "failed at (UTC), 02 Mar 2026; bars of 1\u00a0h"
     assert not texts(ax)
 
 
@@ -72,13 +72,13 @@ def test_the_label_names_the_days_that_are_drawn():
     day = 24 * 60
     within = plot_failure_trend(frame(failed(0), failed(9 * day)), freq="1d", ax=axes())
     assert within.get_xlabel().startswith(
-        "time of failure (UTC), 02 Mar to 11 Mar 2026; a bar is 1"
+        "failed at (UTC), 02 to 11 Mar 2026; bars of 1"
     )
     across = plot_failure_trend(
         frame(failed(-90 * day), failed(0)), freq="7d", ax=axes()
     )
     assert across.get_xlabel().startswith(
-        "time of failure (UTC), 01 Dec 2025 to 08 Mar 2026; a bar is 7"
+        "failed at (UTC), 01 Dec 2025 to 08 Mar 2026; bars of 7"
     )
 
 
@@ -233,7 +233,7 @@ def test_how_many_times_as_high_a_rate_became_has_no_exponent(often, text):
     ]
     ax = plot_failure_trend(frame(*rows), freq="1h", ax=axes(10))
     assert [text.get_text() for text in ax.texts][:1] == [
-        f"\N{MULTIPLICATION SIGN}{text}"
+        f"rate \N{MULTIPLICATION SIGN}{text}"
     ]
 
 

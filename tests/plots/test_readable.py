@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 import toolkit as tk
+from tests.plots.conftest import failures
 from toolkit.analysis import score_bins
 from toolkit.drawing.row_names import name_above, name_rows
 from toolkit.drawing.style import THEMES, drawing
@@ -68,6 +70,28 @@ def test_every_plot_has_a_title(plot):
     """At the left above each plot, also where there is nothing to draw."""
     assert plot.draw(60, ax=axes()).get_title(loc="left")
     assert plot.draw(0, ax=axes()).get_title(loc="left")
+
+
+def test_every_title_tells_the_main_finding(plot):
+    """After the name of the plot, in a figure of 6 by 4 inches: for example a share, a number or a time."""
+    title = plot.draw(400, ax=axes(6, 4)).get_title(loc="left").replace("\n", " ")
+    finding = re.search(r"(?::|, median change|, colour:) (.+)", title)
+    assert finding, title
+    assert title.count("\n") < 2
+
+
+def test_names_of_groups_are_not_over_the_bars_of_the_row_above():
+    """At 6 by 4 inches, a name has a line of its own; the label of the axis has two lines at most."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    frame = failures(400)
+    ax = tk.plots.plot_failure_groups(frame, ax=figure.add_subplot())
+    figure.draw_without_rendering()
+    names = [text for text in ax.texts if "  " in text.get_text()]
+    assert len(names) >= 5
+    for name, above in zip(names[1:], ax.patches, strict=False):
+        assert name.get_window_extent().y1 <= above.get_window_extent().y0 + 3
+    assert ax.get_xlabel().count("\n") < 2
 
 
 @pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
@@ -329,10 +353,9 @@ def test_half_of_immediate_failures_are_within_a_second():
     frame = pd.DataFrame(
         {"created_at": times, "failed_at": times + pd.Timedelta(milliseconds=200)}
     )
-    assert (
-        "half within 1 s"
-        in tk.plots.plot_time_to_failure(frame, ax=axes()).get_xlabel()
-    )
+    assert "half within 1 s" in tk.plots.plot_time_to_failure(
+        frame, ax=axes()
+    ).get_title("left")
 
 
 @pytest.mark.parametrize("wide", [3.0, 6.4, 10.0])

@@ -76,7 +76,7 @@ def test_ticks_are_those_of_all_that_is_shown():
     assert np.ptp(first.get_xlim()) == 14
     assert np.ptp(second.get_xticks()) > 2
     assert first.get_xlabel() == label
-    assert "01 Mar to 02 Mar 2026" in second.get_xlabel().replace("\n", " ")
+    assert "01 to 02 Mar 2026" in second.get_xlabel().replace("\n", " ")
 
 
 def test_a_sentence_leaves_the_ticks_of_other_axes():

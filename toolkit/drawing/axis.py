@@ -28,18 +28,24 @@ from toolkit.drawing.style import Theme, as_written, makes_room
 from toolkit.drawing.wording import counted, readable_top, short_number
 
 DAY: Final = timedelta(days=1)
+_MONTH: Final = timedelta(days=28)  # steps from here on have ticks with months
 _MONDAY: Final = 4  # 1970-01-05
 _TICK_STEPS: Final = (
     *(timedelta(minutes=minutes) for minutes in (5, 15, 30, 60, 180, 360, 720)),
     *(timedelta(days=days) for days in (1, 2, 4, 7, 14, 28, 91, 182, 364, 1820)),
 )
 _TICK_WIDTH: Final = 0.75  # inches of a tick label and the gap next to it
+_DATE_WIDTH: Final = 0.6  # inches of a date such as "23 Nov" and the gap next to it
 LINE_HEIGHT: Final = 0.17  # inches, of a line of 9 points and the gap above it
 WIDE: Final = 4.6  # inches of width above which a legend fits next to the Axes
 LOW: Final = 1.9  # inches of height below which a heading is one short line
 # inches of height above which labels fit without a large change of layout
 _HIGH: Final = 2.1
 _TEXTS: Final = 0.85  # inches of height of lower Axes used by labels and heading
+_TITLE_COLUMN: Final = 0.072  # inches of a letter of a title, on average
+_LABELS: Final = 0.5  # inches at the left of the Axes that labels have before a layout
+_TITLE_LINES: Final = 2
+_TRIES: Final = 3  # a second line is right for almost all titles
 _MARK: Final = 0.7  # inches of a mark on a truncated bar
 SHARE_OF_NAMES: Final = 0.4  # largest part of the width for names of rows
 _DATES: Final = (-25_567.0, 84_006.0)  # the years 1900 to 2199, in days since 1970
@@ -122,24 +128,61 @@ def heading(
         height += LINE_HEIGHT * _POINTS + 1
     if title:
         size = 9 if small else 11
-        lines = _title_lines(ax, title, max(14, space * 9 // size), above)
-        if small and len(lines) > 1:
-            lines = [f"{lines[0]}…"]
         # `name_rows` sets it to "right"
         alignment = ax.xaxis.label.get_horizontalalignment()
         ax.set_title(
-            "\n".join(lines), loc="left", x=float(alignment == "right"), y=1.0, pad=height, color=theme.ink,
+            "", loc="left", x=float(alignment == "right"), y=1.0, pad=height, color=theme.ink,
             fontsize=size, horizontalalignment="right" if alignment == "right" else "left", parse_math=False,
         )  # fmt: skip
+        _fit_title(ax, title, above)
+
+
+def _fit_title(ax: Axes, title: str, above: float) -> None:
+    """Break a title into lines that fit the width, and shorten the title if the Axes are low."""
+    # the names of rows move the Axes to the right once a layout is computed
+    names = max((width(label.get_text()) for label in ax.get_yticklabels()), default=0)
+    space = max(1.0, inches(ax) - max(0.0, names * COLUMN - _LABELS))
+    title_of_axes = ax.title if ax.get_title() else ax._left_title  # type: ignore[attr-defined] # noqa: SLF001
+    space_columns = int(space / _TITLE_COLUMN)
+    for _ in range(_TRIES):
+        lines = _title_lines(ax, title, max(14, space_columns), above)
+        if inches_high(ax) < LOW and len(lines) > 1:
+            lines = [f"{lines[0]}…"]
+        title_of_axes.set_text("\n".join(lines))
+        drawn_width = title_of_axes.get_window_extent().width / ax.figure.dpi
+        if drawn_width <= space:
+            break
+        # wide letters, for example capital ones
+        space_columns = int(space_columns * space / drawn_width)
 
 
 def _title_lines(ax: Axes, title: str, space: int, above: float) -> list[str]:
     """Return the lines of a title; without the part after a comma or colon if the Axes are low."""
     lines = wrapped(drawable(title, longest=120), space)
+    plot, colon, finding = title.partition(": ")
+    if len(lines) > 1 and colon:
+        # a finding is read most easily if it is not broken
+        first = wrapped(drawable(f"{plot}:", longest=120), space)
+        second = wrapped(drawable(finding, longest=120), space)
+        if len(first) + len(second) <= _TITLE_LINES:
+            lines = [*first, *second]
+        elif len(lines) > _TITLE_LINES:
+            lines = wrapped(drawable(plot, longest=120), space)
     if len(lines) > 1 and inches_high(ax) - above < LOW:
         # a legend above already uses the height
         return wrapped(drawable(re.split("[,:]", title)[0], longest=120), space)
     return lines
+
+
+def with_finding(title: str, finding: str) -> str:
+    """Return a title that ends with the main finding of the plot. If the Axes are low, `heading` drops it.
+
+    >>> with_finding("Classes of failures", "bug 27 %"), with_finding("", "bug 27 %")
+    ('Classes of failures: bug 27 %', '')
+    """
+    if not title or not finding:
+        return title
+    return f"{title}: {finding}"
 
 
 def show_sentence(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
@@ -264,10 +307,9 @@ def time_axis(
     `taken` inches of the width are not free for labels.
     """
     # Ticks are chosen here because matplotlib's date locators let labels overlap on narrow Axes.
-    most_ticks = max(2, int((inches(ax) - taken) / _TICK_WIDTH))
     low, high = limit(ax.xaxis, start, end)
     start, end = max(low, _DATES[0]), min(high, _DATES[1])
-    days = _tick_step(end - start, most_ticks)
+    days = _tick_step(end - start, inches(ax) - taken)
     # weeks begin on Mondays
     origin = _MONDAY if days % 7 == 0 else 0
     zone = ZoneInfo(tz)
@@ -289,9 +331,12 @@ def time_axis(
     )
 
 
-def _tick_step(days: float, most_ticks: int) -> float:
+def _tick_step(days: float, space: float) -> float:
     """Return the shortest step between ticks, in days, that leaves room for their labels."""
     for step in _TICK_STEPS:
+        is_date = DAY <= step < _MONTH
+        label_width = _DATE_WIDTH if is_date else _TICK_WIDTH
+        most_ticks = max(2, int(space / label_width))
         if days <= most_ticks * (step / DAY):
             return step / DAY
     return _TICK_STEPS[-1] / DAY
@@ -308,7 +353,7 @@ def _days_ahead(time: float, zone: ZoneInfo) -> float:
 def _tick_label(tick: float, days: float, *, first: bool) -> str:
     """Return the label of a tick; the first tick and midnights also have the date."""
     when = datetime.fromtimestamp(round(tick * 86_400), tz=UTC)
-    if days >= 28:  # noqa: PLR2004 - four weeks
+    if days >= _MONTH / DAY:
         return f"{when:%b %Y}"
     date = f"{when.day} {when:%b}"
     if days >= 1:

@@ -18,6 +18,7 @@ from toolkit.drawing.axis import (
     limit,
     number_axis,
     show_sentence,
+    with_finding,
 )
 from toolkit.drawing.counted_bars import draw_rows
 from toolkit.drawing.drawable import without_prefix
@@ -68,7 +69,11 @@ def draw_groups(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
         names = [*names[:fit], f"other ({len(names) - fit})"]
         counts = [*counts[:fit], sum(counts[fit:])]
         colours = [*colours[:fit], _MERGED]
-    heading(ax, "Groups of failures", theme)
+    title = "Groups of failures"
+    if len(ordered) > 1:
+        share = percent(ordered["count"].iloc[0] / ordered["count"].sum())
+        title = with_finding(title, f"the largest of {len(ordered):,} has {share}")
+    heading(ax, title, theme)
     if not names:
         return show_sentence(ax, "No failures", theme)
     notes = [f"{count:,} ({percent(count / sum(counts))})" for count in counts]
@@ -83,7 +88,7 @@ def draw_classes(
     """Draw one bar per row (`class`, `count`); the class `unknown` has the colour of merged rows."""
     names = classes["class"].tolist()
     counts = classes["count"].astype(int).tolist()
-    heading(ax, "Classes of failures", theme)
+    heading(ax, with_finding("Classes of failures", _first_shares(classes)), theme)
     if not names:
         return show_sentence(ax, "No failures", theme)
     draw_rows(
@@ -91,6 +96,14 @@ def draw_classes(
     )
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
     return ax
+
+
+def _first_shares(classes: pd.DataFrame) -> str:
+    """Return the shares of the first two classes, for example "bug 27 %, unknown 23 %"."""
+    total = classes["count"].sum()
+    first = classes.head(2)
+    shares = zip(first["class"], first["count"] / total, strict=True)
+    return ", ".join(f"{name} {percent(share)}" for name, share in shares)
 
 
 def draw_explanation(
@@ -129,10 +142,8 @@ def draw_explanation(
     series = [(observed_counts, observed_colours), (expected_counts, expected_colours)]
     _named_bars(ax, theme, names, series, notes)
     _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
-    heading(ax, title, theme, prefix=prefix, above=above)
-    label_axis(
-        ax.xaxis, f"{change} in all; conditions can match the same {unit}", theme
-    )
+    heading(ax, with_finding(title, change), theme, prefix=prefix, above=above)
+    label_axis(ax.xaxis, f"conditions can match the same {unit}", theme)
     return ax
 
 
@@ -183,10 +194,16 @@ def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
     _, above = legend(
         ax, [before_points, after_points], ["expected (earlier rate)", "after"], theme
     )
-    heading(ax, title, theme, above=above)
+    heading(ax, with_finding(title, _changes_in_words(groups)), theme, above=above)
     shown = first_of(len(rows), len(groups), "groups")
     label_axis(ax.xaxis, f"{shown}failures, logarithmic", theme)
     return ax
+
+
+def _changes_in_words(groups: pd.DataFrame) -> str:
+    """Return the number of groups per change, for example "2 growing, 4 gone"."""
+    numbers = groups["change"].value_counts(sort=False)
+    return ", ".join(f"{number:,} {change}" for change, number in numbers.items())
 
 
 def _condition_names(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
@@ -230,6 +247,9 @@ def draw_run_outcomes(
     )
     notes = [_runs_note(row) for row in rows.to_dict("records")]
     above = _stacked(ax, theme, names, rows[outcomes], _RUNS, notes, height=0.42)
+    succeeded = int(workflows["succeeded"].sum())
+    if ended := succeeded + int(workflows["failed"].sum()):
+        title = with_finding(title, f"{percent(succeeded / ended)} succeeded")
     heading(ax, title, theme, prefix=prefix, above=above)
     shown = first_of(len(rows), len(workflows), "workflows")
     label_axis(ax.xaxis, f"{shown}{counted(runs, 'run')} in all", theme)
@@ -367,7 +387,10 @@ def draw_recall(
         limit(axes.xaxis, low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
         notes = [f"({number:,} queries)" for number in known["queries"]]
         prefix = name_rows(axes, positions, known["name"].tolist(), notes=notes)
-        heading(axes, title, colours, prefix=prefix)
+        finding = percent(known["share"].min())
+        if len(known) > 1:
+            finding = f"lowest {finding}"
+        heading(axes, with_finding(title, finding), colours, prefix=prefix)
         number_axis(axes, axes.xaxis, percent)
         label_axis(
             axes.xaxis,

@@ -246,7 +246,7 @@ def name_tops(
     """
     label = f"{unit}: the scale is at the right"
     if len(tops) > 1:
-        label = f"{unit}: each row has its own scale, at the right"
+        label = f"{unit}: each row has its own scale"
     if inches_high(ax) < LOW:
         label = "own scale each"
     label_axis(ax.yaxis, label, theme)

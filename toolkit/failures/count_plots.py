@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from toolkit.base.arguments import whole
-from toolkit.base.time_zones import shown_in, time_text, time_zone
+from toolkit.base.time_zones import shown_in, time_zone
 from toolkit.base.times import DAY_MS, milliseconds
 from toolkit.drawing import axis, row_names
 from toolkit.drawing.counted_bars import draw_cells, draw_rows
-from toolkit.drawing.drawable import drawable
+from toolkit.drawing.drawable import drawable, without_prefix
 from toolkit.drawing.gap_hatching import GAP_NOTE, hatch_cells
 from toolkit.drawing.style import HATCHES, Theme, ThemeName, documented, drawing
-from toolkit.drawing.wording import counted, short_number, span
+from toolkit.drawing.wording import counted, percent, short_number, span
 from toolkit.failures.calendars import WEEKDAYS, FailureCalendar, failure_calendar
 from toolkit.failures.counts import (
     SHORT_STATES,
@@ -42,7 +42,6 @@ _SIGNS: Final = {
 }
 _MERGED: Final = 8
 _SPAN: Final = 0.5  # inches of a duration as a label
-_WIDE: Final = 5.0  # inches of width above which a label fits on one line
 _HIGH: Final = 0.15  # inches of height of a number or the name of a weekday
 _HOUR: Final = 0.3  # inches of the label of an hour
 _NAME: Final = 0.6  # inches of the name of a column at least
@@ -73,12 +72,15 @@ def plot_callback_states(
     """
     states = count_states(failures)
     with drawing(ax, theme) as (axes, colours):
-        axis.heading(axes, "States of failure functions", colours)
+        title = "States of failure functions"
         if not len(states):
-            return axis.show_sentence(axes, "No failures", colours)
+            return axis.show_sentence(axes, "No failures", colours, title)
         known = [state if isinstance(state, str) else NONE for state in states["state"]]
         names = [SHORT_STATES.get(state, state) for state in known]
         counts = states["count"].tolist()
+        axis.heading(
+            axes, axis.with_finding(title, _most_frequent(names, counts)), colours
+        )
         draw_rows(
             axes,
             names,
@@ -92,6 +94,14 @@ def plot_callback_states(
             colours,
         )
         return axes
+
+
+def _most_frequent(names: list[str], counts: list[int]) -> str:
+    """Return the shares of the two most frequent names, for example "54 % succeeded, 13 % failed"."""
+    total = sum(counts)
+    pairs = sorted(zip(counts, names, strict=True), reverse=True)
+    known = [(count, name) for count, name in pairs if name != NONE]
+    return ", ".join(f"{percent(count / total)} {name}" for count, name in known[:2])
 
 
 @documented
@@ -139,8 +149,13 @@ def plot_retries_used(
             _, above = axis.legend(
                 axes, axes.containers, ["retries used up", "retries left"], colours
             )
-        axis.heading(axes, title, colours, above=above)
-        axis.count_axis(axes, unit, colours, (retries.used_up + retries.others).max())
+        numbers = retries.used_up + retries.others
+        most = int(numbers.argmax())
+        share = percent(numbers[most] / retries.total)
+        verb = "allow" if retries.allowed_only else "made"
+        finding = f"{share} {verb} {retries.retries[most]}"
+        axis.heading(axes, axis.with_finding(title, finding), colours, above=above)
+        axis.count_axis(axes, unit, colours, numbers.max())
         axis.whole_axis(axes, 0.4)
         axis.limit(axes.xaxis, -0.6, len(retries.retries) - 0.4)
         axis.label_axis(axes.xaxis, f"retries {made}{remark}", colours)
@@ -175,14 +190,12 @@ def plot_time_to_failure(
     [1, 0, 1]
     """
     delays = failure_delays(failures)
-    remark = axis.left_out(delays.left_out, "failure", "without both times").replace(
-        " ", "\n", 1
-    )
+    remark = axis.left_out(delays.left_out, "failure", "without both times")
     with drawing(ax, theme) as (axes, colours):
-        axis.heading(axes, "Time from creation to failure", colours)
+        title = "Time from creation to failure"
         if not delays.total:
             return axis.show_sentence(
-                axes, f"No failures with both times{remark}", colours
+                axes, f"No failures with both times{remark}", colours, title
             )
         positions = np.arange(len(delays.counts))
         axes.bar(positions, delays.counts, width=0.94, align="edge", **colours.bar(0))
@@ -196,7 +209,8 @@ def plot_time_to_failure(
         axis.limit(axes.xaxis, -0.06, len(positions))
         axis.count_axis(axes, "failures", colours, delays.counts.max())
         middle = span(timedelta(seconds=max(1, round(delays.median))))
-        label = f"time from creation to failure; half within {middle}{remark}"
+        axis.heading(axes, axis.with_finding(title, f"half within {middle}"), colours)
+        label = f"time to failure{remark}"
         axis.label_axis(axes.xaxis, label, colours)
         return axes
 
@@ -285,12 +299,11 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
             f"(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
         )
         axis.label_axis(ax.yaxis, f"failures that expire\n{note}", theme)
-    axis.heading(ax, title, theme, above=above)
-    space = " " if axis.inches(ax) > _WIDE else "\n"
-    times = f"time of expiry ({time_zone().key}), from {time_text(bins.now)} on;"
-    axis.label_axis(
-        ax.xaxis, f"{times}{space}a bar is {span(bins.step)}\n{notes}", theme
-    )
+    busiest = bins.now + int(bins.counts.argmax()) * bins.step
+    finding = f"most on {busiest.astimezone(time_zone()):%d %b}"
+    axis.heading(ax, axis.with_finding(title, finding), theme, above=above)
+    label = f"time of expiry ({time_zone().key}); bars of {span(bins.step)}"
+    axis.label_axis(ax.xaxis, f"{label}\n{notes}".rstrip(), theme)
     return ax
 
 
@@ -346,7 +359,9 @@ def draw_calendar(
         return axis.show_sentence(ax, f"No failures{undated}", theme, title)
     above = draw_cells(ax, calendar.counts, theme)
     hatch_cells(ax, theme, calendar.in_gap)
-    axis.heading(ax, title, theme, above=above)
+    weekday, hour = divmod(int(calendar.counts.argmax()), 24)
+    finding = f"most on {WEEKDAYS[weekday]} at {hour:02}:00"
+    axis.heading(ax, axis.with_finding(title, finding), theme, above=above)
     # as many weekdays and hours have labels as fit
     days = next(
         (days for days in (1, 2, 3) if axis.space_high(ax) * days / 7 > _HIGH), 6
@@ -360,7 +375,7 @@ def draw_calendar(
         f"hour of the day ({calendar.tz}), {counted(calendar.total, 'failure')}{undated}"
     ]
     if calendar.fell_back:
-        label.append(f"{calendar.fell_back:,} have no failure time; creation time used")
+        label.append(f"{calendar.fell_back:,} have no failure time; placed at creation")
     if calendar.in_gap.any():
         label.append(GAP_NOTE)
     axis.label_axis(ax.xaxis, "\n".join(label), theme)
@@ -430,6 +445,11 @@ def draw_matrix(
     )
     # a scheme alone comes first
     prefixes = sorted({of_rows, of_columns} - {""}, key=len)
+    row, column = np.unravel_index(matrix.counts.argmax(), matrix.counts.shape)
+    row_names_short = without_prefix(matrix.rows)[0]
+    column_names_short = without_prefix(matrix.columns)[0]
+    finding = f"{matrix.counts[row, column]:,} with {column_names_short[column]} in {row_names_short[row]}"
+    title = axis.with_finding(title, finding)
     axis.heading(ax, title, theme, prefix=" and ".join(prefixes), above=above)
     total = counted(matrix.total, "failure")
     axis.label_axis(

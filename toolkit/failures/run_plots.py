@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from toolkit.base.arguments import whole
 from toolkit.base.time_zones import time_text, time_zone
 from toolkit.drawing import axis, row_names
-from toolkit.drawing.drawable import without_prefix
+from toolkit.drawing.drawable import drawable, without_prefix
 from toolkit.drawing.style import ThemeName, documented, drawing
 from toolkit.drawing.wording import counted, elapsed, percent, span
 from toolkit.failures.run_log import binned_rates, run_deliveries
@@ -116,7 +116,8 @@ def plot_run_timeline(
         axis.limit(axes.xaxis, 0, max(longest / size, 1e-3) * 1.02)
         axis.number_axis(axes, axes.xaxis)
         _, above = axis.legend(axes, handles, labels, colours)
-        axis.heading(axes, title, colours, above=above)
+        finding = f"{len(run.frame):,} in {elapsed(longest)}"
+        axis.heading(axes, axis.with_finding(title, finding), colours, above=above)
         shown = axis.first_of(len(rows), len(run.frame))
         axis.label_axis(
             axes.xaxis, f"{shown}{unit} since {time_text(run.begin)}", colours
@@ -227,10 +228,23 @@ def plot_success_rates(
         axis.time_axis(axes, first, last + width, taken=right_inches, tz=zone)
         label = f"start of the run ({zone}), in bins of {span(step)}"
         if len(sizes) > len(shown):
-            label += f"; {counted(len(sizes) - len(shown), 'workflow')} with fewer runs not shown"
+            label += f"\n{counted(len(sizes) - len(shown), 'workflow')} with fewer runs not shown"
         axis.label_axis(axes.xaxis, label, colours)
+        title = axis.with_finding(title, _lowest(rates, list(shown.index), names))
         axis.heading(axes, title, colours, prefix=prefix, above=above)
         return axes
+
+
+def _lowest(rates: pd.DataFrame, urls: list[str], names: Sequence[str]) -> str:
+    """Return the workflow with the lowest share of successes, for example "lowest in orders (23 %)"."""
+    ended = rates.groupby("workflow_url")[["succeeded", "failed"]].sum().loc[urls]
+    shares = (ended["succeeded"] / ended.sum(axis=1)).to_numpy(dtype=np.float64)
+    if len(shares) == 1:
+        return percent(shares[0])
+    lowest = int(np.nanargmin(shares))
+    return (
+        f"lowest in {drawable(names[lowest], longest=32)} ({percent(shares[lowest])})"
+    )
 
 
 def _success_of(rates: pd.DataFrame) -> str:

@@ -29,7 +29,7 @@ from toolkit.drawing.style import (
     documented,
     drawing,
 )
-from toolkit.drawing.wording import counted, readable_top, span
+from toolkit.drawing.wording import counted, percent, readable_top, span
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped_rows
@@ -38,9 +38,12 @@ from toolkit.failures.signed_failures import SignedFailures, read_rows
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.time_bins import bin_width
 
+_TITLED: Final = 2.2  # lines of height of a row with the name above the bars
+_HEADING: Final = 0.3  # inches of height that a heading takes of the rows
 _APART: Final = 0.25  # inches between the names of two times
 _LINE: Final = 0.16  # inches of one of several names side by side
 _NAMES: Final = 4  # times side by side at most; further ones are counted
+_LONGEST_NAME: Final = 32  # columns of the name of a group in a title
 _NARROW: Final = 4.6  # inches of width below which a legend is above the Axes
 # bins between a marker and a change of the rate that share a line
 _SAME_BIN: Final = 1.5
@@ -138,7 +141,9 @@ def groups_that_fit(ax: Axes, layout: Layout | Literal["titled"]) -> int:
     """Return how many groups a trend can show on these Axes, next to one group of all others."""
     rows = row_names.rows_that_fit(ax) - 1
     if layout == "titled":
-        rows = row_names.rows_that_fit(ax, 2) - 1
+        # A row is a line for the name and as much for the bars; the heading takes a part of the height.
+        height = axis.space_high(ax) - _HEADING
+        rows = int(height / axis.LINE_HEIGHT / _TITLED) - 1
     elif layout == "stacked" and axis.inches(ax) < _NARROW:
         # a legend above the Axes reduces the height of the bars
         rows = row_names.rows_that_fit(ax) // 6
@@ -174,14 +179,31 @@ def draw_trend(
     )
     lines = _marker_lines(trend, ax)
     outside = len(trend.markers) - len(lines)
-    changed = False
     if layout == "stacked":
         _add_changes(lines, trend, left, width)
-        changed = len(trend.changes) > 0 and axis.inches(ax) > _NARROW
     _draw_lines(lines, ax, theme)
-    axis.label_axis(ax.xaxis, _time_label(trend, outside, changed=changed), theme)
+    axis.label_axis(ax.xaxis, _time_label(trend, outside), theme)
+    finding = _finding(trend, named=layout != "titled")
+    title = axis.with_finding(title, finding)
     axis.heading(ax, title, theme, prefix=prefix, above=above)
     return ax
+
+
+def _finding(trend: FailureTrend, *, named: bool) -> str:
+    """Return the main statement of the plot, for example "26 % in orders/fulfil".
+
+    If the rows are not `named`, for example because their titles are long, the statement has no name.
+    """
+    totals = trend.counts.sum(axis=1)
+    if len(totals) == 1:
+        busiest = trend.starts[int(trend.counts[0].argmax())].tz_convert(trend.tz)
+        return f"most on {busiest:%d %b}"
+    own = totals[:-1] if trend.merged else totals
+    share = percent(own.max() / trend.total)
+    if not named:
+        return f"the largest has {share}"
+    names, _ = without_prefix(trend.groups)
+    return f"{share} in {drawable(names[int(own.argmax())], longest=_LONGEST_NAME)}"
 
 
 def _stack(
@@ -268,11 +290,9 @@ def _add_changes(
     for at, before, after in trend.changes[["at", "before", "after"]].itertuples(
         index=False
     ):
-        factor = (
-            f"\N{MULTIPLICATION SIGN}{_two_digits(after / before)}"
-            if before
-            else "from 0"
-        )
+        factor = "rate from 0"
+        if before:
+            factor = f"rate \N{MULTIPLICATION SIGN}{_two_digits(after / before)}"
         position = left[int(at)]
         close = [
             number
@@ -281,7 +301,8 @@ def _add_changes(
         ]
         if close:
             marker = lines[close[-1]]
-            lines[close[-1]] = marker._replace(name=f"{marker.name} {factor}")
+            name = f"{marker.name} {factor.removeprefix('rate ')}"
+            lines[close[-1]] = marker._replace(name=name)
         else:
             lines.append(_MarkerLine(position, factor, ":"))
 
@@ -351,12 +372,13 @@ def _facets(
     trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
 ) -> Drawn:
     """Draw a row of bars per group, each on its own scale, named at the left."""
-    positions = _rows(trend, ax, theme, left, width, 0.85)
-    return (
-        row_names.name_rows(ax, positions, trend.groups, notes=_totals(trend)),
-        0.5,
-        0.0,
-    )
+    # names are at half the height of the bars: between two rows, they could belong to either
+    high = 0.85
+    middles = [
+        position + high / 2 for position in _rows(trend, ax, theme, left, width, high)
+    ]
+    prefix = row_names.name_rows(ax, middles, trend.groups, notes=_totals(trend))
+    return prefix, 0.5, 0.0
 
 
 def _titled(
@@ -468,23 +490,21 @@ def _days_of(trend: FailureTrend) -> str:
     last = (trend.ends[-1] - timedelta(milliseconds=1)).tz_convert(trend.tz)
     if first.date() == last.date():
         return f"{last:%d %b %Y}"
+    if first.year == last.year and first.month == last.month:
+        return f"{first:%d} to {last:%d %b %Y}"
     if first.year == last.year:
         return f"{first:%d %b} to {last:%d %b %Y}"
     return f"{first:%d %b %Y} to {last:%d %b %Y}"
 
 
-def _time_label(trend: FailureTrend, outside: int, *, changed: bool) -> str:
+def _time_label(trend: FailureTrend, outside: int) -> str:
     """Return the label of the time axis, with a line per note that the plot needs."""
     width_of_bar = span(trend.step).replace(" ", "\N{NO-BREAK SPACE}")
-    notes = [
-        f"time of failure ({trend.tz}), {_days_of(trend)}; a bar is {width_of_bar}"
-    ]
+    notes = [f"failed at ({trend.tz}), {_days_of(trend)}; bars of {width_of_bar}"]
     if trend.fell_back:
         notes.append(
-            f"{trend.fell_back:,} of {trend.total:,} have no failure time; creation time used"
+            f"{trend.fell_back:,} of {trend.total:,} have no failure time: placed at creation"
         )
-    if changed:
-        notes.append("\N{MULTIPLICATION SIGN}: factor by which the rate changed there")
     if trend.in_gap.any():
         notes.append(GAP_NOTE)
     if trend.undated:

@@ -21,6 +21,7 @@ from toolkit.drawing.axis import (
     limit,
     number_axis,
     show_sentence,
+    with_finding,
 )
 from toolkit.drawing.drawable import drawable_names
 from toolkit.drawing.style import Theme, ThemeName, documented, drawing, prepare
@@ -82,19 +83,19 @@ def plot_vector_norms(
         (norms.left_out, "without a usable vector left out"),
     )
     with drawing(ax, theme) as (axes, colours):
-        heading(axes, "Lengths of vectors", colours)
+        title = "Lengths of vectors"
         if not norms.total:
-            return show_sentence(axes, f"No usable vectors\n{notes}".rstrip(), colours)
+            return show_sentence(
+                axes, f"No usable vectors\n{notes}".rstrip(), colours, title
+            )
+        finding = f"from {norms.edges[0]:.4g} to {norms.edges[-1]:.4g}"
         left, widths = norms.edges[:-1], norms.edges[1:] - norms.edges[:-1]
         if len(norms.counts) == 1:
             # all have one length: a thin bar in the middle of a bin that is a whole unit wide
             length = float(left[0] + widths[0] / 2)
             left, widths = left + 0.49 * widths, 0.02 * widths
-            heading(
-                axes,
-                f"Lengths of vectors: all {norms.total:,} of length {length:.4g}",
-                colours,
-            )
+            finding = f"all {norms.total:,} of length {length:.4g}"
+        heading(axes, with_finding(title, finding), colours)
         axes.bar(
             left, norms.counts, width=widths * 0.94, align="edge", **colours.bar(0)
         )

@@ -97,7 +97,7 @@ def plot_score_distribution(
         )
         axis.number_axis(axes, axes.xaxis)
         axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
-        _DRAW[kind](scores, axes, colours, title)
+        _DRAW[kind](scores, axes, colours, axis.with_finding(title, _range(scores)))
         return axes
 
 
@@ -117,6 +117,7 @@ def draw_similarities(
         if not scores.total:
             return axis.show_sentence(axes, empty or f"No {what}", colours, title)
         axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
+        title = axis.with_finding(title, _medians(scores))
         _rows(scores, axes, colours, title, what)
         axis.number_axis(axes, axes.xaxis)
         axis.label_axis(axes.xaxis, label, colours)
@@ -129,6 +130,23 @@ def _sentence(scores: ScoreBins) -> str:
     if not scores.total:
         return f"No hits{remark}"
     return f"1 hit, score {(scores.edges[0] + scores.edges[-1]) / 2:g}{remark}"
+
+
+def _range(scores: ScoreBins) -> str:
+    """Return the lowest and the highest score, for example "from 0.31 to 0.95"."""
+    low = min(float(own.min()) for own in scores.scores if len(own))
+    high = max(float(own.max()) for own in scores.scores if len(own))
+    return f"from {low:.3g} to {high:.3g}"
+
+
+def _medians(scores: ScoreBins) -> str:
+    """Return the medians of one or two groups, for example "medians 0.97 and 0.38"."""
+    medians = [f"{np.median(own):.3g}" for own in scores.scores]
+    if len(medians) == 1:
+        return f"median {medians[0]}"
+    if len(medians) == 2:  # noqa: PLR2004 - more are in the rows, not in a title
+        return f"medians {medians[0]} and {medians[1]}"
+    return ""
 
 
 def _left_out(scores: ScoreBins) -> str:
@@ -226,7 +244,9 @@ def _rows(
     for number, top in enumerate(tops):
         _bars(scores, number, ax, theme, height=0.85 / top, bottom=-number)
     totals = [f"({total:,})" for total in scores.counts.sum(axis=1).tolist()]
-    prefix = row_names.name_rows(ax, positions, scores.groups, notes=totals)
+    # names are at half the height of the bars: between two rows, they could belong to either
+    middles = [position + 0.42 for position in positions]
+    prefix = row_names.name_rows(ax, middles, scores.groups, notes=totals)
     row_names.name_tops(ax, what, theme, positions, tops)
     axis.heading(ax, title, theme, prefix=prefix)
 
@@ -277,9 +297,12 @@ def plot_score_by_rank(
     curves, more = score_curves(hits, by=by, top=top, largest=LARGEST)
     scores = score_bins(hits, by=None, largest=LARGEST)
     with drawing(ax, theme) as (axes, colours):
-        axis.heading(axes, f"Scores by rank, by {by}", colours)
+        title = f"Scores by rank, by {by}"
         if not curves:
-            return axis.show_sentence(axes, "No hits with a finite score", colours)
+            return axis.show_sentence(
+                axes, "No hits with a finite score", colours, title
+            )
+        axis.heading(axes, axis.with_finding(title, _range(scores)), colours)
         for number, curve in enumerate(curves):
             marker = _MARKERS[number] if len(curve.ranks) <= _FEW else None
             axes.plot(
@@ -400,6 +423,8 @@ def plot_score_comparison(
             "equal scores",
         ]
         _, above = axis.legend(axes, handles, labels, colours)
+        if both.any():
+            title += f", median change {np.median((y - x)[both]):+.2g}"
         axis.heading(axes, title, colours, above=above)
         return axes
 
