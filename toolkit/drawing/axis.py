@@ -143,6 +143,8 @@ def _fit_title(ax: Axes, title: str, above: float) -> None:
     names = max((width(label.get_text()) for label in ax.get_yticklabels()), default=0)
     space = max(1.0, inches(ax) - max(0.0, names * COLUMN - _LABELS))
     title_of_axes = ax.title if ax.get_title() else ax._left_title  # type: ignore[attr-defined] # noqa: SLF001
+    # before it is measured, because the settings of a notebook may ask for TeX
+    as_written([title_of_axes])
     space_columns = int(space / _TITLE_COLUMN)
     for _ in range(_TRIES):
         lines = _title_lines(ax, title, max(14, space_columns), above)
