@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.legend import Legend
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
@@ -45,7 +46,6 @@ _TEXTS: Final = 0.85  # inches of height of lower Axes used by labels and headin
 _TITLE_COLUMN: Final = 0.072  # inches of a letter of a title, on average
 _LABELS: Final = 0.5  # inches at the left of the Axes that labels have before a layout
 _TITLE_LINES: Final = 2
-_TRIES: Final = 3  # a second line is right for almost all titles
 _MARK: Final = 0.7  # inches of a mark on a truncated bar
 SHARE_OF_NAMES: Final = 0.4  # largest part of the width for names of rows
 _DATES: Final = (-25_567.0, 84_006.0)  # the years 1900 to 2199, in days since 1970
@@ -130,50 +130,54 @@ def heading(
         size = 9 if small else 11
         # `name_rows` sets it to "right"
         alignment = ax.xaxis.label.get_horizontalalignment()
-        ax.set_title(
+        drawn = ax.set_title(
             "", loc="left", x=float(alignment == "right"), y=1.0, pad=height, color=theme.ink,
             fontsize=size, horizontalalignment="right" if alignment == "right" else "left", parse_math=False,
         )  # fmt: skip
-        _fit_title(ax, title, above)
+        _fit_title(ax, drawn, title, above)
 
 
-def _fit_title(ax: Axes, title: str, above: float) -> None:
+def _fit_title(ax: Axes, drawn: Text, title: str, above: float) -> None:
     """Break a title into lines that fit the width, and shorten the title if the Axes are low."""
     # the names of rows move the Axes to the right once a layout is computed
     names = max((width(label.get_text()) for label in ax.get_yticklabels()), default=0)
     space = max(1.0, inches(ax) - max(0.0, names * COLUMN - _LABELS))
-    title_of_axes = ax.title if ax.get_title() else ax._left_title  # type: ignore[attr-defined] # noqa: SLF001
     # before it is measured, because the settings of a notebook may ask for TeX
-    as_written([title_of_axes])
-    space_columns = int(space / _TITLE_COLUMN)
-    for _ in range(_TRIES):
-        lines = _title_lines(ax, title, max(14, space_columns), above)
-        if inches_high(ax) < LOW and len(lines) > 1:
-            lines = [f"{lines[0]}…"]
-        title_of_axes.set_text("\n".join(lines))
-        drawn_width = title_of_axes.get_window_extent().width / ax.figure.dpi
-        if drawn_width <= space:
-            break
+    as_written([drawn])
+    columns = space / _TITLE_COLUMN
+    drawn.set_text("\n".join(_title_lines(ax, title, columns, above)))
+    drawn_width = drawn.get_window_extent().width / ax.figure.dpi
+    if drawn_width > space:
         # wide letters, for example capital ones
-        space_columns = int(space_columns * space / drawn_width)
+        columns *= space / drawn_width
+        drawn.set_text("\n".join(_title_lines(ax, title, columns, above)))
 
 
-def _title_lines(ax: Axes, title: str, space: int, above: float) -> list[str]:
+def _title_lines(ax: Axes, title: str, columns: float, above: float) -> list[str]:
     """Return the lines of a title; without the part after a comma or colon if the Axes are low."""
+    space = max(14, int(columns))
     lines = wrapped(drawable(title, longest=120), space)
-    plot, colon, finding = title.partition(": ")
-    if len(lines) > 1 and colon:
-        # a finding is read most easily if it is not broken
-        first = wrapped(drawable(f"{plot}:", longest=120), space)
-        second = wrapped(drawable(finding, longest=120), space)
-        if len(first) + len(second) <= _TITLE_LINES:
-            lines = [*first, *second]
-        elif len(lines) > _TITLE_LINES:
-            lines = wrapped(drawable(plot, longest=120), space)
-    if len(lines) > 1 and inches_high(ax) - above < LOW:
+    if len(lines) == 1:
+        return lines
+    if inches_high(ax) - above < LOW:
         # a legend above already uses the height
-        return wrapped(drawable(re.split("[,:]", title)[0], longest=120), space)
+        lines = wrapped(drawable(re.split("[,:]", title)[0], longest=120), space)
+    else:
+        lines = _plot_and_finding(title, space)
+    if inches_high(ax) < LOW and len(lines) > 1:
+        return [f"{lines[0]}…"]
     return lines
+
+
+def _plot_and_finding(title: str, space: int) -> list[str]:
+    """Return the name of a plot and the finding as two lines, or the name alone if they need more."""
+    plot, colon, finding = title.partition(": ")
+    # a finding is read most easily if it is not broken
+    name = wrapped(drawable(f"{plot}{colon.rstrip()}", longest=120), space)
+    lines = [*name, *wrapped(drawable(finding, longest=120), space)]
+    if colon and len(lines) <= _TITLE_LINES:
+        return lines
+    return wrapped(drawable(plot, longest=120), space)
 
 
 def with_finding(title: str, finding: str) -> str:
@@ -182,9 +186,9 @@ def with_finding(title: str, finding: str) -> str:
     >>> with_finding("Classes of failures", "bug 27 %"), with_finding("", "bug 27 %")
     ('Classes of failures: bug 27 %', '')
     """
-    if not title or not finding:
-        return title
-    return f"{title}: {finding}"
+    if not title:
+        return ""
+    return f"{title}: {finding}".removesuffix(": ")
 
 
 def show_sentence(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:

@@ -70,12 +70,11 @@ def draw_groups(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
         counts = [*counts[:fit], sum(counts[fit:])]
         colours = [*colours[:fit], _MERGED]
     title = "Groups of failures"
-    if len(ordered) > 1:
-        share = percent(ordered["count"].iloc[0] / ordered["count"].sum())
-        title = with_finding(title, f"the largest of {len(ordered):,} has {share}")
-    heading(ax, title, theme)
     if not names:
-        return show_sentence(ax, "No failures", theme)
+        return show_sentence(ax, "No failures", theme, title)
+    share = percent(ordered["count"].iloc[0] / ordered["count"].sum())
+    finding = f"the largest of {len(ordered):,} has {share}"
+    heading(ax, with_finding(title, finding), theme)
     notes = [f"{count:,} ({percent(count / sum(counts))})" for count in counts]
     _named_bars(ax, theme, names, [(counts, colours)], notes)
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
@@ -102,8 +101,8 @@ def _first_shares(classes: pd.DataFrame) -> str:
     """Return the shares of the first two classes, for example "bug 27 %, unknown 23 %"."""
     total = classes["count"].sum()
     first = classes.head(2)
-    shares = zip(first["class"], first["count"] / total, strict=True)
-    return ", ".join(f"{name} {percent(share)}" for name, share in shares)
+    shares = (first["count"] / total).map(percent)
+    return ", ".join(first["class"] + " " + shares)
 
 
 def draw_explanation(
@@ -203,7 +202,7 @@ def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
 def _changes_in_words(groups: pd.DataFrame) -> str:
     """Return the number of groups per change, for example "2 growing, 4 gone"."""
     numbers = groups["change"].value_counts(sort=False)
-    return ", ".join(f"{number:,} {change}" for change, number in numbers.items())
+    return ", ".join(numbers.map("{:,} ".format) + numbers.index)
 
 
 def _condition_names(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
@@ -248,8 +247,8 @@ def draw_run_outcomes(
     notes = [_runs_note(row) for row in rows.to_dict("records")]
     above = _stacked(ax, theme, names, rows[outcomes], _RUNS, notes, height=0.42)
     succeeded = int(workflows["succeeded"].sum())
-    if ended := succeeded + int(workflows["failed"].sum()):
-        title = with_finding(title, f"{percent(succeeded / ended)} succeeded")
+    ended = succeeded + int(workflows["failed"].sum())
+    title = with_finding(title, f"{succeeded:,} of {ended:,} succeeded")
     heading(ax, title, theme, prefix=prefix, above=above)
     shown = first_of(len(rows), len(workflows), "workflows")
     label_axis(ax.xaxis, f"{shown}{counted(runs, 'run')} in all", theme)
@@ -387,9 +386,7 @@ def draw_recall(
         limit(axes.xaxis, low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
         notes = [f"({number:,} queries)" for number in known["queries"]]
         prefix = name_rows(axes, positions, known["name"].tolist(), notes=notes)
-        finding = percent(known["share"].min())
-        if len(known) > 1:
-            finding = f"lowest {finding}"
+        finding = f"at least {percent(known['share'].min())}"
         heading(axes, with_finding(title, finding), colours, prefix=prefix)
         number_axis(axes, axes.xaxis, percent)
         label_axis(

@@ -79,7 +79,7 @@ def health_parts(health: VectorAudit, code: Code, mask: Mask) -> Iterator[Part]:
     if len(shown):
         yield _table("Findings, the worst first", columns, shown[names])
     if len(health.similarities):
-        title = "Cosines of random pairs and of nearest neighbours"
+        title = "Cosines of nearest and of random pairs"
         yield from _figure(title, health, "similarities", "pair", code, mask)
 
 

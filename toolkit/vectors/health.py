@@ -258,7 +258,7 @@ class VectorAudit:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the cosines of random pairs and of nearest neighbours, by namespace."""
-        title = "Cosines of random pairs and of nearest neighbours"
+        title = "Cosines of nearest and of random pairs"
         return draw_similarities(self.similarities, title, "cosine", ax=ax, theme=theme)
 
 
