@@ -116,7 +116,7 @@ def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
     third = notebook.evaluate("keyed.frame()['id'].iloc[2]")
     # a selection elsewhere on the page does not copy a hit
     notebook.page.evaluate(
-        "getSelection().selectAllChildren(document.querySelector('.tk-head'))"
+        "getSelection().selectAllChildren(document.querySelector('.tk-form-head'))"
     )
     press("Enter")
     notebook.until(f"keyed.frame()['id'].iloc[0] == {third!r}")

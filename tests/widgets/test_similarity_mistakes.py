@@ -105,29 +105,23 @@ def test_quick_choices_arrive_before_ask(server):
     """A choice arrives by its name in a message, in the order of choosing."""
     panel = QueryPanel(server.service(), value=VectorQuery(data="x"))
     chosen = panel.options.scoring["query_mode"]
-    for seq, word in enumerate(("HYBRID", "SPARSE"), 1):
-        chosen._handle_custom_msg({"seq": seq, "value": word}, [])
+    message = {"kind": "field", "name": "query_mode"}
+    for number, word in enumerate(("HYBRID", "SPARSE"), 1):
+        panel.receive({**message, "number": number, "value": word})
     assert panel.value.query_mode == "SPARSE"
-    chosen._handle_custom_msg({"seq": 3, "value": chosen.options[0]}, [])
+    panel.receive({**message, "number": 3, "value": chosen.options[0]})
     assert panel.value.query_mode is None
 
 
 def test_enter_asks_by_what_was_typed(server):
-    """Enter in a field is Ask, with the other fields' values sent with it; not with a mistake in it."""
+    """Enter in a field is Ask, after the other fields' values were sent; not with a mistake in it."""
     panel = QueryPanel(server.service())
     server.always(hits("a"))
-    top_k = [
-        panel.options.top_k.key,
-        [{"event": "changed", "seq": 1, "text": "7", "head": ""}],
-    ]
-
-    def enter(field, text):
-        page.enter(field, text, fields=[top_k])
-
-    until_free(panel, lambda: enter(panel.source.text, "a cat"))
+    write(panel.options.top_k, "7")
+    until_free(panel, lambda: page.enter(panel.source.text, "a cat"))
     assert (last_request(server)["data"], last_request(server)["topK"]) == ("a cat", 7)
     assert panel.value == VectorQuery(data="a cat", top_k=7)
-    enter(panel.source.vector, "[1,")
+    page.enter(panel.source.vector, "[1,")
     assert panel.message == "No query was sent: first correct the fields marked above."
     assert len(server.requests) == 1
     panel = QueryPanel(server.service(), value=VectorQuery(data="a cat"))
@@ -175,7 +169,7 @@ def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
     server.always(hits("a"))
 
     def both_ways():
-        panel.actions.press("Ask")
+        panel.press("Ask")
         with pytest.raises(InputError, match="got a running call"):
             panel.run()
 
@@ -209,8 +203,8 @@ def test_commas_stand_between_thousands(server, typed, place):
 
 
 @pytest.mark.parametrize(
-    "content", [[], None, "x", {"kind": "ask", "position": 2}, {"kind": "ask", "position": -1},
-                {"kind": "ask", "position": True}, {"kind": "ask", "position": "0"}, {"kind": "ask"},
+    "content", [[], None, "x", {"kind": "ask", "position": 0}, {"kind": "ask", "table": "other", "position": 0},
+                *[{"kind": "ask", "table": "now", "position": place} for place in (2, -1, True, "0", None)],
                 {"position": 0}, {}],
 )  # fmt: skip
 def test_malformed_messages_send_nothing(server, content):
@@ -218,7 +212,7 @@ def test_malformed_messages_send_nothing(server, content):
     panel = QueryPanel(server.service(), value=VectorQuery(data="x"))
     server.json(hits("a", "b"))
     panel.run()
-    panel.results.table.receive(content)
+    panel.receive(content)
     assert len(server.requests) == 1
     assert panel.value == VectorQuery(data="x")
 
@@ -251,7 +245,7 @@ def test_cancel_drops_a_slow_response(server):
     panel = QueryPanel(server.service(), value=VectorQuery(data="x"))
 
     async def main():
-        panel.actions.press("Ask")
+        panel.press("Ask")
         await asyncio.to_thread(arrived.wait, 30)
         panel.cancel()
         while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
@@ -318,7 +312,7 @@ def test_an_own_token_is_masked_before_it_is_cut(server, cut):
     panel.pin()
     panel.value = VectorQuery(data="y")
     panel.run()
-    told.append(panel.results.summary.value)
+    told.append(panel.results.summary)
     assert not [text for text in told if TOKEN[:7] in text]
 
 

@@ -265,14 +265,14 @@ def test_only_what_fits_the_index_is_offered(server, kind, shown):
     seen = {
         name
         for name, choice in panel.options.scoring.items()
-        if choice.layout.display != "none"
+        if not choice.hidden
     }
     assert seen == shown
     assert panel.options.namespace.suggestions == ("docs",)
     assert "no model" in panel.source.text.hint
     assert panel.message.startswith(kind)
     panel.value = VectorQuery(data="a", fusion_algorithm="RRF")
-    assert panel.options.scoring["fusion_algorithm"].layout.display == ""
+    assert not panel.options.scoring["fusion_algorithm"].hidden
 
 
 def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
@@ -290,12 +290,12 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
     assert [row.share for row in panel.results.table.hits] == pytest.approx(
         frame["score"].tolist()
     )
-    assert panel.results.chart.value.startswith("<svg")
+    assert panel.results.chart.startswith("<svg")
     write(panel.options.top_k, "4")
     assert panel.message == "The hits shown are from an earlier query."
-    assert panel.results.table.remark == "; from an earlier query"
+    assert panel.hits_remark == "; from an earlier query"
     panel.run()
-    assert panel.results.table.remark == ""
+    assert panel.hits_remark == ""
 
 
 def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
@@ -310,7 +310,7 @@ def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
     server.json(hits("b", "d", "a", vector=[1, 2]))
 
     async def click():
-        panel.results.table.receive({"kind": "ask", "position": 1})
+        panel.receive({"kind": "ask", "table": "now", "position": 1})
         while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
             await asyncio.sleep(0.005)
 
@@ -328,10 +328,10 @@ def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
     )
     assert (
         "2 hits in both (1 up, 1 down, 0 the same), 1 new, 1 gone"
-        in seen(panel.results.summary.value).shown
+        in seen(panel.results.summary).shown
     )
-    assert "pinned" in seen(panel.results.chart.value).shown
-    assert "query_mode: DENSE → none" in seen(panel.results.summary.value).shown
+    assert "pinned" in seen(panel.results.chart).shown
+    assert "query_mode: DENSE → none" in seen(panel.results.summary).shown
     panel.unpin()
     assert panel.pinned() is None
     assert [row.moved for row in panel.results.table.hits] == ["", "", ""]
@@ -393,16 +393,10 @@ def test_hostile_texts_are_seen_as_text(server, seen):
     for row, payload in zip(panel.results.table.hits, PAYLOADS, strict=True):
         assert visible(payload) in row.id
         assert row.more == visible(payload)
-    markup, left = panel._repr_mimebundle_()["text/html"], [panel]
-    while left:
-        found = left.pop()
-        markup += (
-            found.value
-            if type(found).__name__ == "HTML" and "<style>" not in found.value
-            else ""
-        )
-        left += list(getattr(found, "children", ()))
-    page = seen(markup)
+    parts = (panel.status, panel.code, panel.source_note, panel.hits["summary"])
+    conditions = (panel.conditions["note"], panel.conditions["fields"])
+    markup = panel._repr_mimebundle_()["text/html"]
+    page = seen("".join([markup, *parts, *conditions, *panel.hits["charts"]]))
     plain = {
         "div",
         "code",
@@ -465,7 +459,7 @@ def test_a_vector_is_described_alike_in_two_results_side_by_side():
     )
     assert hit_rows(pinned, REDACT)[0][0].more == "topic: a"
     assert hit_rows(now, REDACT)[0][0].more == "note: x"
-    results = HitResults(lambda *_: None, lambda _: None, redactor=REDACT, prefix="p")
+    results = HitResults(redactor=REDACT, prefix="p")
     results.pin(pinned)
     results.show(now)
     assert [table.hits[0].more for table in (results.pinned_table, results.table)] == [
@@ -527,12 +521,12 @@ def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
     seen = {
         name
         for name, choice in panel.options.scoring.items()
-        if choice.layout.display != "none"
+        if not choice.hidden
     }
     assert seen == {"query_mode"}
     assert "Look at index shows" in panel.options.scoring["query_mode"].remark
     panel.value = VectorQuery(data="a", weighting_strategy="IDF")
-    assert panel.options.scoring["weighting_strategy"].layout.display == ""
+    assert not panel.options.scoring["weighting_strategy"].hidden
 
 
 @pytest.mark.parametrize(

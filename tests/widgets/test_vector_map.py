@@ -9,7 +9,7 @@ import pytest
 
 import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, to_frame
-from tests.widgets.page import choose
+from tests.widgets.page import choose, write
 from toolkit.errors import FilterSyntaxError, InputError
 
 
@@ -27,7 +27,7 @@ def panel(frame):
 
 def act(panel, **content):
     """What the page sends."""
-    panel.canvas._handle_custom_msg(content, [])
+    panel._handle_custom_msg(content, [])
 
 
 def box(x, y):
@@ -37,19 +37,15 @@ def box(x, y):
 
 def test_points_are_sent_as_one_buffer(panel, frame):
     """Two float32 a point and a byte for its colour, in a binary message, nothing of it as JSON."""
-    assert len(panel.canvas.points) == 8 * len(frame)
-    sent = np.frombuffer(panel.canvas.points, "<f4").reshape(-1, 2)
+    assert len(panel.points) == 8 * len(frame)
+    sent = np.frombuffer(panel.points, "<f4").reshape(-1, 2)
     assert np.allclose(sent, panel.projection.frame[["x", "y"]])
     state, _, buffers = __import__("ipywidgets").widgets.widget._remove_buffers(
-        panel.canvas.get_state()
+        panel.get_state()
     )
     assert sum(len(bytes(buffer)) for buffer in buffers) == (8 + 1 + 1) * len(frame)
-    assert (
-        len(
-            json.dumps({name: value for name, value in state.items() if name != "_esm"})
-        )
-        < 2_000
-    )
+    own = {name: part for name, part in state.items() if name not in ("_esm", "_css")}
+    assert len(json.dumps(own)) < 4_000
 
 
 def test_a_lasso_selects_what_is_inside_it(panel):
@@ -70,7 +66,7 @@ def test_a_lasso_selects_what_is_inside_it(panel):
         == panel.selection
     )
     assert (
-        np.frombuffer(panel.canvas.selected, "u1").astype(bool).tolist()
+        np.frombuffer(panel.selected_points, "u1").astype(bool).tolist()
         == left.tolist()
     )
     act(panel, kind="lasso", path=box((-9, 9), (-9, 9)), add=True)
@@ -85,21 +81,20 @@ def test_a_filter_selects_as_match_metadata_does(panel, frame):
     expected = frame["id"][
         tk.match_metadata(frame, "topic = 11 AND year > 2020")
     ].tolist()
-    panel.filter.value = "topic = 11 AND year > 2020"
-    panel._filtered()
+    write(panel.filter.text, "topic = 11 AND year > 2020")
     assert panel.selection == expected
     assert (
         panel.to_code().splitlines()[-1]
         == "vectors[tk.match_metadata(vectors, 'topic = 11 AND year > 2020')]"
     )
     panel.value = expected[:2]
-    assert "panel.selected" in panel._count.value
+    assert "panel.selected" in panel.counts
     ids = "".join(f"    {identity!r},\n" for identity in expected[:2])
     assert panel.to_code().endswith(f"\nvectors[vectors['id'].isin([\n{ids}])]")
     with pytest.raises(FilterSyntaxError):
         panel.select("topic =")
     panel.clear()
-    assert "panel.selected" not in panel._count.value
+    assert "panel.selected" not in panel.counts
     nothing = eval(panel.to_code(), {"vectors": frame})  # noqa: S307 - our own code
     assert len(nothing) == 0
     assert panel.value == ()
@@ -125,21 +120,21 @@ def test_colours_are_categories_numbers_clusters_or_scores(panel, frame):
         "str"
     )
     other = tk.VectorMapPanel(panel.projection, color="kind")
-    codes = np.frombuffer(other.canvas.colours, "u1")
-    assert len(other.canvas.legend) == 9
+    codes = np.frombuffer(other.colours, "u1")
+    assert len(other.legend) == 9
     assert codes.max() == 8
-    first = other.canvas.legend[0].partition(" (")[0]
+    first = other.legend[0].partition(" (")[0]
     assert set(other.projection.frame["kind"][codes == 0]) == {first}
     choose(panel.colour, "year")
-    assert panel.canvas.scaled
+    assert panel.scaled
     years = panel.projection.values("year").to_numpy()
-    codes = np.frombuffer(panel.canvas.colours, "u1")
+    codes = np.frombuffer(panel.colours, "u1")
     assert (np.diff(codes[np.argsort(years)].astype(int)) >= 0).all()
-    assert panel.canvas.legend == ["year: 2,015 to 2,025"]
+    assert panel.legend == ["year: 2,015 to 2,025"]
     choose(panel.colour, "cluster (k-means)")
-    assert not panel.canvas.scaled
-    assert len(panel.canvas.legend) == 8
-    assert tk.VectorMapPanel(frame, color="lang").canvas.legend == ["en (300)"]
+    assert not panel.scaled
+    assert len(panel.legend) == 8
+    assert tk.VectorMapPanel(frame, color="lang").legend == ["en (300)"]
     with pytest.raises(InputError, match="color"):
         tk.VectorMapPanel(frame, color="no such")
 
@@ -147,20 +142,18 @@ def test_colours_are_categories_numbers_clusters_or_scores(panel, frame):
 def test_no_value_and_an_empty_one_have_names(frame):
     """They are no entry without a name, and no value has no colour of its own."""
     frame = frame.head(6).assign(kind=["", "", "", None, None, "a"])
-    canvas = tk.VectorMapPanel(frame, color="kind").canvas
-    assert canvas.legend == ["(empty) (3)", "(none) (2)", "a (1)"]
-    assert canvas.none == 1
-    assert list(canvas.colours) == [0, 0, 0, 255, 255, 2]
-    assert (
-        tk.VectorMapPanel(frame.dropna(subset="kind"), color="kind").canvas.none == -1
-    )
+    panel = tk.VectorMapPanel(frame, color="kind")
+    assert panel.legend == ["(empty) (3)", "(none) (2)", "a (1)"]
+    assert panel.none == 1
+    assert list(panel.colours) == [0, 0, 0, 255, 255, 2]
+    assert tk.VectorMapPanel(frame.dropna(subset="kind"), color="kind").none == -1
 
 
 def test_a_map_of_nothing_says_so(frame):
     """A sentence, as of the plot, where the canvas would be empty."""
     panel = tk.VectorMapPanel(frame.head(0))
-    assert "No usable vectors: 0 vectors." in panel._trust.value
-    assert panel.canvas not in panel.children
+    assert "No usable vectors: 0 vectors." in panel.about
+    assert panel.points == b""
     assert panel.selected.empty
 
 
@@ -174,7 +167,7 @@ def test_what_is_said_of_a_point_is_masked_text(frame):
     )
     panel = tk.VectorMapPanel(hostile)
     sent = []
-    panel.canvas.send = lambda content, buffers=None: sent.append(content)
+    panel.send = lambda content, buffers=None: sent.append(content)
     act(panel, kind="point", position=4)
     assert sent[0]["position"] == 4
     assert sent[0]["text"].startswith("doc-00004 · <img")
@@ -199,7 +192,7 @@ WRONG_MESSAGES = [
 @pytest.mark.parametrize("content", WRONG_MESSAGES, ids=str)
 def test_messages_that_the_page_would_not_send_change_nothing(panel, content):
     """No error, no selection."""
-    panel.canvas._handle_custom_msg(content, [])
+    panel._handle_custom_msg(content, [])
     assert panel.value == ()
 
 
@@ -212,18 +205,18 @@ def test_hits_are_marked_and_points_are_queried_from(sample_service):
         data="the certificate has expired", namespace="runbooks", top_k=5
     )
     hits = query.run()
-    marked = panel.projection.frame["id"].iloc[panel.canvas.hits].tolist()
+    marked = panel.projection.frame["id"].iloc[panel.hits].tolist()
     assert sorted(marked) == sorted(hits["id"])
     assert panel.message == "5 of 5 hits are on the map."
     choose(panel.colour, "score of the query")
-    codes = np.frombuffer(panel.canvas.colours, "u1")
+    codes = np.frombuffer(panel.colours, "u1")
     assert (codes != 255).sum() == 5
     best = panel.projection.frame["id"].tolist().index(hits["id"].iloc[0])
     assert codes[best] == 254
     identity = panel.projection.frame["id"].iloc[7]
     panel.choose(7)
     deadline = time.monotonic() + 30
-    while 7 not in panel.canvas.hits:
+    while 7 not in panel.hits:
         assert time.monotonic() < deadline, query.message
         time.sleep(0.02)
     assert query.frame()["id"].iloc[0] == identity

@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, get_args
 
-import ipywidgets as widgets
 import pandas as pd
 
 from toolkit.base.errors import InputError
@@ -23,14 +23,10 @@ from toolkit.filters.query import (
 )
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.service.vectors import IndexInfo
-from toolkit.widgets.controls import (
-    Changed,
-    CheckListControl,
-    DropdownControl,
-    ReceiveFields,
-    TextControl,
-)
-from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.fields import Changed, CheckList, Dropdown, TextField
+from toolkit.widgets.filter_editor import FilterEditor
+from toolkit.widgets.form_panel import FormPanel
+from toolkit.widgets.page_panel import Markup
 from toolkit.widgets.page_parts import note
 from toolkit.widgets.panel import is_missing
 
@@ -208,8 +204,11 @@ def row_of(frame: pd.DataFrame, index: int) -> dict[str, Any]:
     return {str(name): value for name, value in frame.iloc[index].items()}
 
 
-class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+class QuerySource:
     """The fields for the source of a query. They exclude each other: the field that you edited last counts.
+
+    The page shows one field at a time. `ways` of the panel has the names of all fields, and `way` the name of
+    the field that the query comes from, or an empty string.
 
     Rows of a `frame` of vectors can be sources, and ids are looked up in it. A field that you edit contains
     the exact text, even if it looks like a secret; messages about it are masked.
@@ -217,60 +216,72 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     def __init__(
         self,
+        panel: FormPanel,
         changed: Changed,
-        entered: ReceiveFields,
+        entered: Changed,
         *,
         frame: pd.DataFrame | None,
         redactor: Redactor,
     ) -> None:
+        self._panel = panel
         self._changed, self._frame, self._redactor = changed, frame, redactor
         self._question: Question | None = None
-        self._from: TextControl | None = None  # the field that it came from
-        self._explained: TextControl | None = None  # the field with the explanation
+        self._from: TextField | None = None  # the field that it came from
+        self._explained: TextField | None = None  # the field with the explanation
         self._info: IndexInfo | None = None
         self._fetched: dict[tuple[str, str], Question] = {}
-        self._fields: list[TextControl] = []
+        self._fields: dict[str, TextField] = {}
         masked = redactor.text
 
         def field(
+            name: str,
             label: str,
             made: Callable[[str], Question],
             hint: str,
             offered: list[str] | None = None,
-        ) -> TextControl:
-            one = TextControl(
+        ) -> TextField:
+            one = TextField(
                 label, lambda: self._edited(one, made), hint=hint, suggestions=offered
             )
             one.entered = entered
-            self._fields.append(one)
-            return one
+            self._fields[name] = one
+            return panel.add_field(name, one)
 
         self.text = field(
-            "Text", lambda typed: Question(data=typed), "what you look for, in words"
+            "text",
+            "Text",
+            lambda typed: Question(data=typed),
+            "what you look for, in words",
         )
         self.vector = field(
-            "Vector", lambda typed: vectors_typed(typed, masked), "[0.1, 0.2, …]"
+            "vector",
+            "Vector",
+            lambda typed: vectors_typed(typed, masked),
+            "[0.1, 0.2, …]",
         )
         ids = [] if frame is None else frame["id"].head(_OFFERED).astype(str).tolist()
         offered = [
             name for name in ids if not MASK.search(name) and masked(name) == name
         ]
         self.stored = field(
-            "Stored id", lambda typed: Question(stored=typed), "id of a vector", offered
+            "stored",
+            "Stored id",
+            lambda typed: Question(stored=typed),
+            "id of a vector",
+            offered,
         )
-        self.row: TextControl | None = None
+        self.row: TextField | None = None
         if frame is not None and len(frame):
             self.row = field(
-                "Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}"
+                "row", "Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}"
             )
-        self.note = widgets.HTML()
-        super().__init__([widgets.Box(self._fields).add_class("tk-columns"), self.note])
-        self.add_class("tk-control")
+        self.note = Markup(panel, "source_note")
+        panel.set_trait("ways", list(self._fields))
 
     @property
     def mistaken(self) -> bool:
         """Return whether a field has a mistake, and is therefore not part of the query."""
-        return any(field.problem for field in self._fields)
+        return any(field.problem for field in self._fields.values())
 
     def question(self, namespace: str) -> Question | None:
         """Return the source of a query in a namespace, or None. Ids are looked up here, never fetched."""
@@ -337,14 +348,18 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             return None
         return vectors_of(row_of(rows, 0), "the frame", self._redactor.text)
 
-    def _take(self, question: Question | None, field: TextControl | None) -> None:
+    def _take(self, question: Question | None, field: TextField | None) -> None:
         """Set the question, and empty all other fields."""
         self._question, self._from, self._explained = question, field, None
-        for other in self._fields:
-            if other is not field:
+        way = ""
+        for name, other in self._fields.items():
+            if other is field:
+                way = name
+            else:
                 other.value = ""
+        self._panel.set_trait("way", way)
 
-    def _edited(self, field: TextControl, made: Callable[[str], Question]) -> None:
+    def _edited(self, field: TextField, made: Callable[[str], Question]) -> None:
         typed = str(field.value)
         if not typed and self._from is not field:
             return
@@ -372,27 +387,35 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         )
 
 
-class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+class QueryOptions:
     """All options of a query. `changed` is called after a person changed an option, right or wrong."""
 
-    def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
-        self.top_k = TextControl("How many (topK)", changed, hint=str(_DEFAULT))
-        self.namespace = TextControl(
-            "Namespace", changed, hint="the default one", suggestions=()
+    def __init__(
+        self, panel: FormPanel, changed: Changed, *, redactor: Redactor
+    ) -> None:
+        self.top_k = panel.add_field(
+            "top_k", TextField("How many (topK)", changed, hint=str(_DEFAULT))
         )
-        self.included = CheckListControl(
-            "With each hit", changed, offered=_INCLUDED, searches=False
+        self.namespace = panel.add_field(
+            "namespace",
+            TextField("Namespace", changed, hint="the default one", suggestions=()),
         )
-        self.filter = MetadataEditor(changed, redactor=redactor)
         self.scoring = {
-            name: DropdownControl(label, changed, (_UNSET, *words))
+            name: panel.add_field(name, Dropdown(label, changed, (_UNSET, *words)))
             for name, (label, words, _) in _SCORING.items()
         }
+        self.included = panel.add_field(
+            "included",
+            CheckList("With each hit", changed, offered=_INCLUDED, searches=False),
+        )
+        self.filter = FilterEditor(
+            panel,
+            changed,
+            show=partial(panel._update, "conditions"),  # noqa: SLF001 - for its parts
+            redactor=redactor,
+        )
         self._redactor = redactor
         self._kind: str | None = None
-        fields = [self.top_k, self.namespace, self.included, *self.scoring.values()]
-        super().__init__([widgets.Box(fields).add_class("tk-columns"), self.filter])
-        self.add_class("tk-control")
 
     def read(self) -> dict[str, Any]:
         """Return the options as arguments of `VectorQuery`. An InputError is also shown in the panel."""
@@ -464,7 +487,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
             here = self._kind in _SCORING[name][2] or (
                 self._kind is None and name == "query_mode"
             )
-            chosen.layout.display = "" if here or chosen.value != _UNSET else "none"
+            chosen.hidden = not here and chosen.value == _UNSET
             chosen.remark = (
                 ""
                 if here or not self._kind

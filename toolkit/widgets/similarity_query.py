@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pandas as pd
+import traitlets
 
 from toolkit.base.arguments import instance, text
 from toolkit.base.errors import InputError
@@ -21,8 +23,10 @@ from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import hits
 from toolkit.vectors.scores import score_moves
-from toolkit.widgets.controls import Actions
-from toolkit.widgets.panel import RESULT, Job, JobProgress, Panel
+from toolkit.widgets.form_panel import FormPanel
+from toolkit.widgets.page_panel import kit_module
+from toolkit.widgets.page_parts import script, synced
+from toolkit.widgets.panel import RESULT, Job, JobProgress
 from toolkit.widgets.similarity_controls import (
     QueryOptions,
     QuerySource,
@@ -50,7 +54,7 @@ class QueryResult:
     mistakes: list[str]
 
 
-class QueryPanel(Panel):
+class QueryPanel(FormPanel):
     """Query an index by similarity, view the scores, query again by a hit, compare two queries.
 
     Parameters
@@ -95,7 +99,14 @@ class QueryPanel(Panel):
     tk.VectorQuery(data='the certificate has expired', top_k=3)
     """
 
-    _styles = ("style.css", "vectors.css")
+    _esm = kit_module("query")
+    _css = f"{FormPanel._css}{script('query.css')}"  # noqa: SLF001 - of the base class
+    ways = synced(traitlets.List(traitlets.Unicode()))
+    way = synced(traitlets.Unicode())
+    source_note = synced(traitlets.Unicode())
+    conditions = synced(traitlets.Dict())
+    hits = synced(traitlets.Dict())
+    hits_remark = synced(traitlets.Unicode())
     _mistakes: Sequence[str] = ()  # likely mistakes of a query without hits
     _listeners: tuple[Callable[[pd.DataFrame], object], ...] = ()
 
@@ -116,9 +127,9 @@ class QueryPanel(Panel):
             "Similar vectors", value=value, key=key, redactor=service.redactor
         )
         self.source = QuerySource(
-            self._read, self._entered, frame=frame, redactor=self._redactor
+            self, self._read, self._entered, frame=frame, redactor=self._redactor
         )
-        self.options = QueryOptions(self._read, redactor=self._redactor)
+        self.options = QueryOptions(self, self._read, redactor=self._redactor)
         self.options.top_k.entered = self.options.namespace.entered = (
             self._option_entered
         )
@@ -135,15 +146,15 @@ class QueryPanel(Panel):
             "Cancel": self.cancel,
             "Clear": self.clear,
         }
-        self.actions = Actions(calls, self._receive_fields)
+        self.add_buttons(calls, main="Ask")
         # Ids inside of SVG have to be unique in a page, and a notebook can have several panels.
         prefix = f"tk-{self.model_id[:12]}"
         self.results = HitResults(
-            self._ask_from, self._receive_fields, redactor=self._redactor, prefix=prefix
+            redactor=self._redactor,
+            prefix=prefix,
+            send=partial(self.set_trait, "hits"),
         )
-        self._compose(self.source, self.options, self._code, self.actions)
-        # below the status line, so that messages of a run are next to the buttons
-        self.children = [*self.children, self.results]
+        self._begin()
         if self._kept.frame is not None:
             self.results.show(self._kept.origin)
 
@@ -240,14 +251,12 @@ class QueryPanel(Panel):
         code = self.to_code()
         return self._redactor.code(code if len(code) <= _LONGEST else repr(self.value))
 
-    def _entered(self, fields: object) -> None:
+    def _entered(self) -> None:
         """Run the query, as Enter in the source field does, unless the field has a mistake."""
-        self._receive_fields(fields)
         self._start_unless(mistaken=self.source.mistaken)
 
-    def _option_entered(self, fields: object) -> None:
+    def _option_entered(self) -> None:
         """Run the query, as Enter in topK or the namespace does, unless topK is no number."""
-        self._receive_fields(fields)
         self._start_unless(mistaken=self.options.top_k.problem is not None)
 
     def _start_unless(self, *, mistaken: bool) -> None:
@@ -294,11 +303,17 @@ class QueryPanel(Panel):
         """Show in the heading of the hits whether they are of an earlier query."""
         frame = self._kept.frame
         old = frame is not None and self._is_old(frame)
-        self.results.table.remark = "; from an earlier query" if old else ""
+        self.hits_remark = "; from an earlier query" if old else ""
         return old
 
     def _is_old(self, frame: pd.DataFrame) -> bool:
         return self.value is None or self.value.scope() != scope(frame)
+
+    def _process_other(self, content: dict[str, Any]) -> None:
+        if content.get("kind") == "ask":
+            hit = self.results.hit(content.get("table"), content.get("position"))
+            if hit is not None:
+                self._ask_from(*hit)
 
     def _request(self) -> Request:
         return self.value, self._pending

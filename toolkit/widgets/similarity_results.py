@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass
 from itertools import repeat
 from typing import Any, Final
 
-import ipywidgets as widgets
 import numpy as np
 import pandas as pd
-import traitlets
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -24,8 +22,7 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.text import json_value
 from toolkit.vectors.score_plots import plot_score_comparison, plot_score_distribution
 from toolkit.vectors.scores import score_moves
-from toolkit.widgets.controls import PageWidget, ReceiveFields, module
-from toolkit.widgets.page_parts import note, synced
+from toolkit.widgets.page_parts import is_count, note
 from toolkit.widgets.panel import masked_text
 
 _SHOWN: Final = 200  # hits of a result that are in the table; the frame has all
@@ -35,9 +32,6 @@ _LONGEST_OPTION: Final = 60
 _NAMES: Final = (
     "title", "name", "text", "content", "summary", "question", "description", "heading", "subject",
 )  # fmt: skip
-
-
-QueryBy = Callable[[pd.DataFrame, int], None]
 
 
 @dataclass(frozen=True)
@@ -229,27 +223,14 @@ def _svg(
     )
 
 
-class HitTable(PageWidget):
-    """The hits of a result (``js/hits.js``). A click calls `query_by` with the frame and an index."""
+class HitTable:
+    """The hits of a result, as the page draws them."""
 
-    _esm = module("hits")
-    rows = synced(traitlets.List(traitlets.Dict()))
-    caption = synced(traitlets.Unicode("No hits yet"))
-    remark = synced(traitlets.Unicode())  # after the caption
-    moves = synced(traitlets.Bool())
-    version = synced(traitlets.Int())
-
-    def __init__(
-        self, query_by: QueryBy, receive_fields: ReceiveFields, redactor: Redactor
-    ) -> None:
-        self._query_by, self._receive_fields, self._redactor = (
-            query_by,
-            receive_fields,
-            redactor,
-        )
-        self._frame = pd.DataFrame()
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.frame = pd.DataFrame()
         self.hits: list[HitRow] = []
-        super().__init__(self._asked)
+        self.caption = ""
 
     def show(
         self,
@@ -259,61 +240,55 @@ class HitTable(PageWidget):
         other: pd.DataFrame | None = None,
     ) -> None:
         """Show the hits of a result, with rank changes if an `other` result is shown next to it."""
-        self._frame = frame
+        self.frame = frame
         self.hits, caption = hit_rows(frame, self._redactor, moved, other)
-        with self.hold_sync():
-            self.rows, self.caption = (
-                [asdict(hit) for hit in self.hits],
-                f"{title}{caption}",
-            )
-            self.moves = any(hit.moved for hit in self.hits)
-            self.version += 1
+        self.caption = f"{title}{caption}"
 
-    def _asked(self, content: dict[str, Any]) -> None:
-        """Check a message of the page, and query by the hit that it names."""
-        index = content.get("position")
-        if (
-            content.get("kind") == "ask"
-            and type(index) is int
-            and 0 <= index < len(self.hits)
-        ):
-            self._receive_fields(content.get("fields"))
-            self._query_by(self._frame, index)
+    def state(self) -> dict[str, Any]:
+        """Return the state that the page draws."""
+        return {
+            "rows": [asdict(hit) for hit in self.hits],
+            "caption": self.caption,
+            "moves": any(hit.moved for hit in self.hits),
+        }
 
 
-class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """One result, or two side by side."""
+class HitResults:
+    """One result, or two side by side. `send` gets the state that the page draws."""
 
     def __init__(
         self,
-        query_by: QueryBy,
-        receive_fields: ReceiveFields,
         *,
         redactor: Redactor,
         prefix: str,
+        send: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
-        self._redactor, self._prefix = redactor, prefix
+        self._redactor, self._prefix, self._send = redactor, prefix, send
         self.frame: pd.DataFrame | None = None
         self.pinned: pd.DataFrame | None = None
-        self.table, self.pinned_table = (
-            HitTable(query_by, receive_fields, redactor) for _ in range(2)
-        )
-        self.summary, self.chart, self.comparison = (
-            widgets.HTML(),
-            widgets.HTML(),
-            widgets.HTML(),
-        )
-        self._side_by_side = widgets.Box().add_class("tk-results")
-        super().__init__([self.summary, self._side_by_side])
-        self.add_class("tk-control")
+        self.table, self.pinned_table = HitTable(redactor), HitTable(redactor)
+        self.summary = self.chart = self.comparison = ""
 
     def show(self, frame: pd.DataFrame) -> None:
         """Show a result, next to the pinned one if a result is pinned."""
         self.frame = frame
-        if self.pinned is None or self.pinned is frame:
+        pinned = self.pinned
+        if pinned is None or pinned is frame:
             self._show_one(frame)
+            tables = {"now": self.table.state()}
         else:
-            self._show_both(self.pinned, frame)
+            self._show_both(pinned, frame)
+            tables = {
+                "pinned": self.pinned_table.state(),
+                "now": self.table.state(),
+            }
+        self._send(
+            {
+                "tables": tables,
+                "summary": self.summary,
+                "charts": [chart for chart in (self.comparison, self.chart) if chart],
+            }
+        )
 
     def pin(self, frame: pd.DataFrame | None) -> None:
         """Keep a result to compare the next results with. None clears it."""
@@ -321,14 +296,23 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
         if self.frame is not None:
             self.show(self.frame)
 
+    def hit(self, table: object, position: object) -> tuple[pd.DataFrame, int] | None:
+        """Return the result and the index of a hit in the page, or None if the page does not show it."""
+        shown = {"now": self.table, "pinned": self.pinned_table}.get(str(table))
+        if shown is None or not is_count(position):
+            return None
+        index = int(str(position))
+        if index >= len(shown.hits):
+            return None
+        return shown.frame, index
+
     def _show_one(self, frame: pd.DataFrame) -> None:
         self.table.show(frame, "" if self.pinned is None else "Pinned: ")
-        self.summary.value = ""
-        self.chart.value = _svg(
+        self.summary = self.comparison = ""
+        self.chart = _svg(
             lambda ax: plot_score_distribution(frame, by=None, ax=ax), self._prefix,
             "Scores of the hits", f"Histogram of {len(frame):,} scores", 2.4,
         )  # fmt: skip
-        self._side_by_side.children = (self.table, self.chart)
 
     def _show_both(self, pinned: pd.DataFrame, frame: pd.DataFrame) -> None:
         words, summary = rank_changes(score_moves(pinned, frame))
@@ -336,23 +320,17 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
         self.pinned_table.show(pinned, "Pinned: ", gone, frame)
         self.table.show(frame, "Now: ", words, pinned)
         changed = difference(scope(pinned), scope(frame), self._redactor.text)
-        self.summary.value = note(summary, "count") + note(f"Changed: {changed}")
+        self.summary = note(summary, "count") + note(f"Changed: {changed}")
         both = {"pinned": pinned, "now": frame}
         scores = pd.concat(
             [hits[["score"]].assign(result=name) for name, hits in both.items()]
         )
-        self.chart.value = _svg(
+        self.chart = _svg(
             lambda ax: plot_score_distribution(scores, by="result", ax=ax), self._prefix,
             "Scores of the hits, pinned and now",
             f"Two histograms, of {len(pinned):,} and {len(frame):,} scores", 3.4,
         )  # fmt: skip
-        self.comparison.value = _svg(
+        self.comparison = _svg(
             lambda ax: plot_score_comparison(pinned, frame, names=("pinned", "now"), ax=ax),
             f"{self._prefix}-both", "Scores, pinned and now", summary, 3.4,
         )  # fmt: skip
-        self._side_by_side.children = (
-            self.pinned_table,
-            self.table,
-            self.comparison,
-            self.chart,
-        )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final
 
-import ipywidgets as widgets
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -21,10 +21,12 @@ from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.vectors.point_plots import MISSING, as_categories, as_numbers
 from toolkit.vectors.projection import MapSource, VectorProjection, project_vectors
-from toolkit.widgets.controls import Actions, DropdownControl, PageWidget, module
-from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.page_parts import note, synced
-from toolkit.widgets.panel import Job, Panel
+from toolkit.widgets.fields import Dropdown
+from toolkit.widgets.filter_editor import FilterEditor
+from toolkit.widgets.form_panel import FormPanel
+from toolkit.widgets.page_panel import kit_module
+from toolkit.widgets.page_parts import is_count, script, synced
+from toolkit.widgets.panel import Job
 from toolkit.widgets.shown_code import named_code
 from toolkit.widgets.similarity_query import QueryPanel
 from toolkit.widgets.similarity_results import hit_rows, scope
@@ -47,26 +49,7 @@ Key = tuple[str, str]
 """The namespace and the id of a vector."""
 
 
-class PointCanvas(PageWidget):
-    """Points drawn in the page (``js/map.js``).
-
-    `points` are two float32 per point, `colours` one byte per point: the number of a category, or with
-    `scaled` 0 to 254 on the scale; 255 is a missing value, and `none` is the place of missing values in the
-    legend. `selected` is one byte per point, `hits` are positions.
-    """
-
-    _esm = module("map")
-    points = synced(traitlets.Bytes())
-    colours = synced(traitlets.Bytes())
-    selected = synced(traitlets.Bytes())
-    hits = synced(traitlets.List(traitlets.Int()))
-    scaled = synced(traitlets.Bool())
-    legend = synced(traitlets.List(traitlets.Unicode()))
-    none = synced(traitlets.Int(-1))
-    described = synced(traitlets.Unicode())
-
-
-class VectorMapPanel(Panel):
+class VectorMapPanel(FormPanel):
     """Vectors in two dimensions: pan and zoom, read, choose by a lasso or a filter, query from a point.
 
     Parameters
@@ -113,7 +96,22 @@ class VectorMapPanel(Panel):
     vectors[tk.match_metadata(vectors, "city = 'Izmir'")]
     """
 
-    _styles = ("style.css", "vectors.css", "map.css")
+    _esm = kit_module("map")
+    _css = f"{FormPanel._css}{script('map.css')}"  # noqa: SLF001 - of the base class
+    # Two float32 per point, one byte per point for the colour, one for the selection, and positions of hits.
+    # A colour is the number of a category, or with `scaled` 0 to 254 on the scale; 255 is a missing value.
+    # `none` is the place of missing values in the legend.
+    points = synced(traitlets.Bytes())
+    colours = synced(traitlets.Bytes())
+    selected_points = synced(traitlets.Bytes())
+    hits = synced(traitlets.List(traitlets.Int()))
+    scaled = synced(traitlets.Bool())
+    legend = synced(traitlets.List(traitlets.Unicode()))
+    none = synced(traitlets.Int(-1))
+    described = synced(traitlets.Unicode())
+    about = synced(traitlets.Unicode())
+    counts = synced(traitlets.Unicode())
+    conditions = synced(traitlets.Dict())
     # the last filter, and the points that it selected
     _filter: tuple[str, tuple[Key, ...]] = (
         "",
@@ -152,41 +150,33 @@ class VectorMapPanel(Panel):
         self._scores: dict[int, float] = {}
         self._fields = self.projection.metadata_fields()
         super().__init__("Map of vectors", value=value, key=key, redactor=redactor)
-        self.canvas = PointCanvas(
-            self._acted,
-            points=frame[["x", "y"]].to_numpy(dtype="<f4").tobytes(),
-            described=self.projection.basis,
-        )
+        self.points = frame[["x", "y"]].to_numpy(dtype="<f4").tobytes()
+        self.described = self.projection.basis
         colours = self._colours()
         if color is not None:
             self.projection.values(color)
             if color not in colours:
                 colours.append(color)
-        self.colour = DropdownControl("Colour by", self._recolour, colours)
+        self.colour = self.add_field(
+            "colour", Dropdown("Colour by", self._recolour, colours)
+        )
         self.colour.value = _PLAIN if color is None else color
-        self.filter = MetadataEditor(self._filtered, redactor=self._redactor)
-        self.actions = Actions(
-            {"Clear selection": self.clear}, self._receive_fields, main=False
+        self.filter = FilterEditor(
+            self,
+            self._filtered,
+            show=partial(self._update, "conditions"),
+            redactor=self._redactor,
         )
-        about = (
-            self.projection.verdict
-            if len(frame)
-            else f"No usable vectors: {self.projection.basis}."
-        )
-        self._count, self._trust = widgets.HTML(), widgets.HTML(note(about))
-        filters = [self.filter] if "metadata" in frame.columns else []
-        if filters:
+        if "metadata" in frame.columns:
             self.filter.learn(frame)
+            # the page draws the filter only if there is metadata to filter
+            self._update("conditions", {"possible": True})
+        self.add_buttons({"Clear selection": self.clear}, main="")
+        self.about = self.projection.verdict
+        if not len(frame):
+            self.about = f"No usable vectors: {self.projection.basis}."
         self._recolour()
-        controls = [
-            self.colour,
-            self.canvas,
-            *filters,
-            self._count,
-            self._code,
-            self.actions,
-        ]
-        self._compose(self._trust, *(controls if len(frame) else []))
+        self._begin()
         if query is not None:
             query.on_result(self.mark)
 
@@ -267,7 +257,7 @@ class VectorMapPanel(Panel):
             # an id that occurs twice in the frame has several points
             for position in self._places.get((str(namespace), str(identity)), ()):
                 self._scores[position] = float(score)
-        self.canvas.hits = list(self._scores)
+        self.hits = list(self._scores)
         if self.colour.value == _SCORE:
             self._recolour()
         there = len({self._keys[position] for position in self._scores})
@@ -297,6 +287,10 @@ class VectorMapPanel(Panel):
         namespace, identity = self._keys[position]
         if self._query is not None:
             self._query.ask_stored(identity, namespace=namespace)
+        else:
+            # without a query, a click selects the point, so that the code returns it
+            self.filter.value = ""
+            self._choose(self._mask_of([position]))
         self.say(self._described(position))
 
     def _checked(self, value: Any) -> tuple[Key, ...]:
@@ -323,12 +317,17 @@ class VectorMapPanel(Panel):
             mask[self._places[pair]] = True
         return mask
 
+    def _mask_of(self, positions: list[int]) -> _Mask:
+        mask = np.zeros(len(self._keys), dtype=bool)
+        mask[positions] = True
+        return mask
+
     def _show(self, value: tuple[Key, ...]) -> None:
-        self.canvas.selected = self._mask().tobytes()
+        self.selected_points = self._mask().tobytes()
         selected = f"{len(value):,} of {counted(len(self._places), 'vector')} selected"
         if value:
             selected += "; panel.selected has them"
-        self._count.value = note(selected, "count")
+        self.counts = selected
         self._show_code()
 
     def _call(self, job: Job, requested: Any) -> pd.DataFrame:  # noqa: ARG002 - nothing is slow here
@@ -343,29 +342,22 @@ class VectorMapPanel(Panel):
         self._show(value)
 
     def _filtered(self) -> None:
-        text, mask = self.filter.value, np.zeros(len(self._keys), dtype=bool)
+        text, mask = self.filter.value, self._mask_of([])
         try:
-            mask = (
-                match_metadata(self.projection.frame, text).to_numpy(dtype=bool)
-                if text
-                else mask
-            )
+            if text:
+                matched = match_metadata(self.projection.frame, text)
+                mask = matched.to_numpy(dtype=bool)
         except ToolkitError as error:
             self.complain(error)
         else:
             self._choose(mask, text)
 
-    def _acted(self, content: dict[str, Any]) -> None:
+    def _process_other(self, content: dict[str, Any]) -> None:
         match content:
-            case {"kind": "point", "position": int(position)} if (
-                0 <= position < len(self._keys)
-            ):
-                self.canvas.send(
-                    {"position": position, "text": self._described(position)}
-                )
-            case {"kind": "choose", "position": int(position)} if (
-                0 <= position < len(self._keys)
-            ):
+            case {"kind": "point", "position": position} if self._is_place(position):
+                text = self._described(position)
+                self.send({"kind": "point", "position": position, "text": text})
+            case {"kind": "choose", "position": position} if self._is_place(position):
                 try:
                     self.choose(position)
                 except ToolkitError as error:
@@ -373,15 +365,22 @@ class VectorMapPanel(Panel):
             case {"kind": "lasso", "path": list(path), "add": bool(add)} if _is_path(
                 path
             ):
-                places = self.projection.frame[["x", "y"]].to_numpy()
-                # The kernel decides which points are inside, so that the page needs no index of them.
-                inside = Path(np.asarray(path, dtype=np.float64)).contains_points(
-                    places
-                )
-                self.filter.value = ""
-                self._choose(inside | self._mask() if add else inside)
+                self._choose_inside(path, add=add)
             case {"kind": "clear"}:
                 self.clear()
+
+    def _is_place(self, position: object) -> bool:
+        return is_count(position) and int(str(position)) < len(self._keys)
+
+    def _choose_inside(self, path: list[Any], *, add: bool) -> None:
+        """Select the points inside a lasso, or add them to the selection."""
+        places = self.projection.frame[["x", "y"]].to_numpy()
+        # The kernel decides which points are inside, so that the page needs no index of them.
+        inside = Path(np.asarray(path, dtype=np.float64)).contains_points(places)
+        if add:
+            inside |= self._mask()
+        self.filter.value = ""
+        self._choose(inside)
 
     def _described(self, position: int) -> str:
         """Return a masked description of a point: the id, the text, and the value that colours it."""
@@ -462,10 +461,10 @@ class VectorMapPanel(Panel):
             if MISSING in texts:
                 none = texts.index(MISSING)
                 codes = np.where(codes == none, _NONE, codes)
-        with self.canvas.hold_sync():
-            self.canvas.colours = codes.astype(np.uint8).tobytes()
-            self.canvas.legend, self.canvas.none = legend, none
-            self.canvas.scaled = numbers is not None and bool(legend)
+        with self.hold_sync():
+            self.colours = codes.astype(np.uint8).tobytes()
+            self.legend, self.none = legend, none
+            self.scaled = numbers is not None and bool(legend)
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         rows = self.selected if self.value else self.projection.frame
