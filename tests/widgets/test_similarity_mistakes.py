@@ -203,7 +203,8 @@ def test_commas_stand_between_thousands(server, typed, place):
 
 
 @pytest.mark.parametrize(
-    "content", [[], None, "x", {"kind": "ask", "position": 0}, {"kind": "ask", "table": "other", "position": 0},
+    "content", [[], None, "x", {"kind": "ask", "position": 0},
+                {"kind": "ask", "table": "other", "position": 0},
                 *[{"kind": "ask", "table": "now", "position": place} for place in (2, -1, True, "0", None)],
                 {"position": 0}, {}],
 )  # fmt: skip

@@ -262,11 +262,7 @@ def test_only_what_fits_the_index_is_offered(server, kind, shown):
     }
     server.json(json.dumps({"result": info}).encode())
     assert isinstance(panel.look(), IndexInfo)
-    seen = {
-        name
-        for name, choice in panel.options.scoring.items()
-        if not choice.hidden
-    }
+    seen = {name for name, choice in panel.options.scoring.items() if not choice.hidden}
     assert seen == shown
     assert panel.options.namespace.suggestions == ("docs",)
     assert "no model" in panel.source.text.hint
@@ -518,11 +514,7 @@ def test_hits_show_their_text_without_a_tick(sample_service):
 def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
     """Before the index is read they are hidden; chosen from Python, they are visible."""
     panel = QueryPanel(server.service())
-    seen = {
-        name
-        for name, choice in panel.options.scoring.items()
-        if not choice.hidden
-    }
+    seen = {name for name, choice in panel.options.scoring.items() if not choice.hidden}
     assert seen == {"query_mode"}
     assert "Look at index shows" in panel.options.scoring["query_mode"].remark
     panel.value = VectorQuery(data="a", weighting_strategy="IDF")

@@ -207,7 +207,7 @@ const pointMap = (model) => {
 
   const draw = () => {
     const [width, height] = size();
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = devicePixelRatio || 1;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
