@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolkit.widgets.controls import Control
 from toolkit.widgets.fields import CheckList, Dropdown, Field, TextField
 
 
-def send(control: Control | Field, **content: Any) -> None:
+def send(control: Field, **content: Any) -> None:
     """Send the next message of a control."""
-    if isinstance(control, Field):
-        control.receive({"number": control.state["seen"] + 1, **content})
-        return
-    control._handle_custom_msg({"seq": control.seq + 1, **content}, [])
+    control.receive({"number": control.state["seen"] + 1, **content})
 
 
 def enter(field: TextField, text: str, **more: Any) -> None:

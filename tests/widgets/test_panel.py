@@ -17,18 +17,19 @@ from toolkit.errors import IncompleteLoadError, InputError, ServiceError
 from toolkit.filters.failure import FailureFilter
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import LABELS_EXPLODED
-from toolkit.widgets.panel import Cancelled, Job, Panel
+from toolkit.widgets.page_panel import PagePanel
+from toolkit.widgets.panel import Cancelled, Job
 
 PARTIAL = frame_from_rows([{"dlq_id": "a", "label": "b"}], LABELS_EXPLODED)
 
 
-class Slow(Panel):
+class Slow(PagePanel):
     """A panel whose run waits for an event."""
 
     def __init__(self, fails=None):
         self.go, self.fails, self.job = threading.Event(), fails, None
         super().__init__("Slow", value=FailureFilter())
-        self._compose()
+        self._begin()
 
     def _call(self, job: Job, value):
         self.job = job
@@ -55,7 +56,6 @@ def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
     panel.observe(
         lambda _: threads.add(threading.current_thread()), names=traitlets.All
     )
-    panel._status.observe(lambda _: threads.add(threading.current_thread()), "value")
 
     async def main():
         panel._start_run()

@@ -25,8 +25,7 @@ from toolkit.drawing.wording import counted, short_number, shorten, span
 from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
 from toolkit.secrets.redaction import Redactor, escape_html, escape_wrapping
-from toolkit.widgets.controls import KeyboardGuard, receive_all
-from toolkit.widgets.page_parts import MESSAGE_LOCK, note, script
+from toolkit.widgets.page_parts import MESSAGE_LOCK, note
 from toolkit.widgets.shown_code import code_markup
 
 RESULT: Final = "panel.frame() returns them."
@@ -221,8 +220,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
 
     Subclasses define a run (`_call`), the values that fit (`_value_type` or `_checked`), and functions that
     show a value (`_show`) and a result (`_arrived`). If a person changes a control, they call `_changed_to`.
-    With a `key`, the value and the last result are kept. `Panel` consists of controls, and `PagePanel` is one
-    module.
+    With a `key`, the value and the last result are kept. `PagePanel` adds the page: one module of JavaScript.
     """
 
     value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
@@ -331,10 +329,6 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
     def complain(self, text: object) -> None:
         """Show a problem in the status line, masked."""
         self.say(self._redactor.text(str(text)), "problem")
-
-    def _receive_fields(self, fields: object) -> None:
-        """Process the field values that were sent with the press of a button."""
-        receive_all(self, fields)
 
     def _run_and_wait(self, call: Callable[[Job, Any], T], then: Callable[[T], U]) -> U:
         """Run a call, and then the function `then`, in this thread. An error is shown and raised."""
@@ -460,26 +454,6 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
             "text/html": f"<div>{html}{static_table(frame, self._redactor)}</div>",
             "application/vnd.jupyter.widget-view+json": view,
         }
-
-
-class Panel(PanelBehaviour, widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """A panel that consists of controls. Subclasses build them and call `_compose`."""
-
-    _styles: tuple[str, ...] = ("style.css",)
-
-    def __init__(self, title: str, **options: Any) -> None:
-        self._status, self._code = widgets.HTML(), widgets.HTML()
-        super().__init__(title, **options)
-
-    def _compose(self, *children: widgets.Widget) -> None:
-        """Put the controls into the panel, the status line below them, and show the value."""
-        style = widgets.HTML(
-            f"<style>{''.join(map(script, self._styles))}</style>"
-        ).add_class("tk-style")
-        head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
-        self.children = [style, head, *children, self._status, KeyboardGuard()]
-        self._show(self.value)
-        self.observe(self._value_set, "value")
 
 
 def table_markup(

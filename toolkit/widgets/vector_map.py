@@ -61,7 +61,8 @@ class VectorMapPanel(FormPanel):
     color : str, optional
         Column or metadata field that colours the points at first.
     query : QueryPanel, optional
-        Panel whose hits are marked on the map. If you choose a point, this panel queries from it.
+        Panel whose hits are marked on the map. If you choose a point, this panel queries from it. If omitted,
+        a point that you choose is selected.
     key : str, optional
         Keeps the selection when the cell is run again in the same kernel.
     redactor : Redactor, optional
