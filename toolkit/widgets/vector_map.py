@@ -271,7 +271,7 @@ class VectorMapPanel(FormPanel):
     def choose(self, position: int) -> None:
         """Query from the point at a position of the frame of the projection, as a click on it does.
 
-        Positions begin at 0.
+        Positions begin at 0. If no query panel is linked, the point is selected.
 
         Raises
         ------
