@@ -113,7 +113,13 @@ export default {
         const { tables = {}, summary = "", charts = [] } = model.get("hits");
         const inside = results.querySelector("table:focus-within")?.dataset.table;
         if (!Object.keys(tables).length) {
-          results.replaceChildren(element("div", { class: "tk-empty" }, "No hits yet: fill one of the fields above, then press Ask."));
+          results.replaceChildren(
+            element(
+              "div",
+              { class: "tk-empty" },
+              "No hits yet: fill one of the fields above, then press Ask.",
+            ),
+          );
           return;
         }
         const drawn = Object.entries(tables).map(([name, state]) =>
