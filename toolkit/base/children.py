@@ -117,7 +117,9 @@ def first_line(
     """Return the JSON object on the first line of a child, which is printed once it can be reached."""
     too_slow = threading.Timer(_START, process.kill)
     too_slow.start()
-    line = process.stdout.readline() if process.stdout else b""
+    line = b""
+    if process.stdout:
+        line = process.stdout.readline()
     too_slow.cancel()
     result = None
     with suppress(ValueError):

@@ -128,7 +128,9 @@ def write_file(
     Whatever the system refuses is an `InputError` that names the file; others of `write` are not caught.
     """
     try:
-        before = _granted(path) if shared else None
+        before = None
+        if shared:
+            before = _granted(path)
         draft = path.with_name(f".{secrets.token_hex(8)}.part")
         _check_regular(path)  # a rename would put a file where a device or a pipe was
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

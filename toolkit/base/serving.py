@@ -329,4 +329,6 @@ def _open_files() -> int:
     except ImportError:
         return enough
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return enough if limit == resource.RLIM_INFINITY else limit
+    if limit == resource.RLIM_INFINITY:
+        return enough
+    return limit

@@ -102,7 +102,9 @@ def bound_accounts(
     rotated = len(others) < len(stored)
     added = (*others[1 - _MOST_KEYS :], mine)
     if first or seen.show_same_queue:
-        note = _note_of(seen) if rotated else ""
+        note = ""
+        if rotated:
+            note = _note_of(seen)
         return added, note
     if rebind:
         return (mine,), REBOUND

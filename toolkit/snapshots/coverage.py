@@ -112,7 +112,9 @@ def with_pause(before: tuple[Pause, ...], sync: SyncTimes) -> tuple[Pause, ...]:
 def overdue_note(gap: Gap, began: datetime) -> str:
     """Return the note of the receipt of the sync that found a gap."""
     start, _ = gap.bounds
-    missing = "are missing" if gap.is_certain else "may be missing"
+    missing = "may be missing"
+    if gap.is_certain:
+        missing = "are missing"
     return (
         f"{OVERDUE}{_age(began - start)} ago; entries that expired in between {missing}"
     )

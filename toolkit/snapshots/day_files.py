@@ -201,7 +201,9 @@ class DayWriter:
             chosen = None
             if day in new_days:
                 chosen = self.new.chosen & (days == new_days[day])
-            most_files = MOST_FILES if day == today else 1
+            most_files = 1
+            if day == today:
+                most_files = MOST_FILES
             self._write_day(day, files.get(day, []), chosen, most=most_files)
         if not self.written and not self.kept:
             self._add_empty_file(today)
@@ -229,7 +231,9 @@ class DayWriter:
         receipt = self.receipt
         receipt_dict = receipt.to_dict()
         kept_indexes = self._unchanged_indexes()
-        index = [] if kept_indexes else self._index_parts()
+        index: list[IndexPart] = []
+        if not kept_indexes:
+            index = self._index_parts()
         manifest = self.transaction.commit(
             source=receipt.source,
             scope=receipt.scope,

@@ -57,7 +57,7 @@ from toolkit.snapshots.row_index import (
 )
 from toolkit.snapshots.transaction import Transaction
 from toolkit.tables.freshness import stated_retention
-from toolkit.tables.receipt import Receipt
+from toolkit.tables.receipt import Gap, Receipt
 from toolkit.tables.schemas import (
     FAILURES,
 )
@@ -305,7 +305,9 @@ class RowComparison:
     ) -> tuple[Receipt, Coverage | None]:
         """Return the receipt with the gaps and pauses of the snapshot, and the coverage after this load."""
         before = self._transaction.previous
-        coverage = before.coverage if before else None
+        coverage = None
+        if before:
+            coverage = before.coverage
         pauses = stored_pauses(before.receipts if before else ())
         if receipt.complete:
             sync = self._sync_times(receipt)
@@ -315,7 +317,9 @@ class RowComparison:
                 receipt = replace(
                     receipt, notes=(*receipt.notes, overdue_note(gap, sync.began))
                 )
-        gaps = coverage.gaps if coverage else ()
+        gaps: tuple[Gap, ...] = ()
+        if coverage:
+            gaps = coverage.gaps
         return replace(receipt, gaps=gaps, pauses=pauses), coverage
 
     def _sync_times(self, receipt: Receipt) -> SyncTimes:

@@ -118,7 +118,9 @@ class Snapshot:
         return getattr(self.to_arrow(), name)
 
     def __str__(self) -> str:
-        files = "1 file" if len(self._files) == 1 else f"{len(self._files):,} files"
+        files = "1 file"
+        if len(self._files) != 1:
+            files = f"{len(self._files):,} files"
         return visible(
             f"{self.path}: {self.rows:,} rows in {files}, {self.bytes / 1e6:,.1f} MB"
         )
@@ -301,7 +303,9 @@ class Snapshot:
         schema = self.schema.remove_metadata()
         for file in self._files:
             names = file.metadata.schema.to_arrow_schema().names
-            column = names.index(FAILED_AT) if FAILED_AT in names else None
+            column = None
+            if FAILED_AT in names:
+                column = names.index(FAILED_AT)
             for number in range(file.metadata.num_row_groups):
                 group = file.metadata.row_group(number)
                 earliest, latest = times_of(group, column)
@@ -410,7 +414,9 @@ def facts_of_relation(relation: Any) -> dict[str, Any]:
     if not rows or rows[0][0] is None:
         return {}
     facts = json.loads(rows[0][0])
-    return facts if isinstance(facts, dict) else {}
+    if isinstance(facts, dict):
+        return facts
+    return {}
 
 
 def _needed(module: str, doing: str) -> Any:

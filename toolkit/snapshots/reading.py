@@ -36,7 +36,7 @@ from toolkit.snapshots.sync_times import syncs_of
 from toolkit.snapshots.transaction import unlisted
 from toolkit.tables.frames import to_frame
 from toolkit.tables.freshness import Clock, freshness
-from toolkit.tables.receipt import Receipt, facts_html
+from toolkit.tables.receipt import Gap, Receipt, facts_html
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.signed_rows import SIGNATURE
 
@@ -110,7 +110,9 @@ def read_snapshot(
         tables: list[pa.Table] = []
         schema: pa.Schema | None = None
         size = 0
-        memory_per_byte = _OLDER if manifest.is_older else 1
+        memory_per_byte = 1
+        if manifest.is_older:
+            memory_per_byte = _OLDER
         check_fits(manifest.rows)
         for listed in manifest.files:
             with open_data_file(store, listed, schema) as parquet:
@@ -185,8 +187,12 @@ class Verification:
     @property
     def verdict(self) -> str:
         """Return one sentence with the counts and the remarks."""
-        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
-        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        rows = "1 row"
+        if self.rows != 1:
+            rows = f"{self.rows:,} rows"
+        files = "1 file"
+        if self.files != 1:
+            files = f"{self.files:,} files"
         if self.gone:
             rows += f" ({self.gone:,} gone)"
         parts = [f"whole: {rows} in {files}, {self.bytes / 1e6:,.1f} MB"]
@@ -363,8 +369,12 @@ def stored_receipt(manifest: Manifest) -> Receipt | None:
     """Return the latest receipt, with the gaps and the times of syncs from the manifest."""
     if not manifest.receipts:
         return None
-    gaps = manifest.coverage.gaps if manifest.coverage else ()
-    syncs = None if manifest.kind == "frame" else syncs_of(manifest)
+    gaps: tuple[Gap, ...] = ()
+    if manifest.coverage:
+        gaps = manifest.coverage.gaps
+    syncs = None
+    if manifest.kind != "frame":
+        syncs = syncs_of(manifest)
     pauses = stored_pauses(manifest.receipts)
     return replace(
         Receipt.from_dict(manifest.receipts[-1]), gaps=gaps, pauses=pauses, syncs=syncs

@@ -338,7 +338,9 @@ class SnapshotStore:
             content = file.read(_LONGEST_LOCK)
             process = content.decode("ascii", "replace").strip()
             if not acquired:
-                owner = f"process {process}" if process.isdigit() else "another process"
+                owner = "another process"
+                if process.isdigit():
+                    owner = f"process {process}"
                 raise SnapshotLockedError(
                     f"writing the snapshot {self}",
                     got=f"a lock of {owner}",
@@ -444,11 +446,9 @@ class SnapshotStore:
             next_step = self._next_step_after(error)
             if next_step is _FORBIDDEN and doing != WRITING:
                 next_step = _UNREADABLE
-            file = (
-                f" ({Path(error.filename).name})"
-                if isinstance(error.filename, str)
-                else ""
-            )
+            file = ""
+            if isinstance(error.filename, str):
+                file = f" ({Path(error.filename).name})"
             raise SnapshotError(
                 f"{doing} the snapshot {self}",
                 got=f"{type(error).__name__}: {error.strerror or error}{file}",
@@ -486,5 +486,7 @@ def _state_of(status: os.stat_result) -> FileState:
     changed_at = max(status.st_mtime_ns, status.st_ctime_ns)
     if stat.S_ISREG(status.st_mode):
         return FileState(status.st_size, changed_at)
-    problem = "a link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+    problem = "no regular file"
+    if stat.S_ISLNK(status.st_mode):
+        problem = "a link"
     return FileState(0, changed_at, problem)

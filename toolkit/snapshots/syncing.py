@@ -39,6 +39,7 @@ from toolkit.snapshots.resumable import ResumableLoad
 from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import (
+    Damage,
     Transaction,
     WriteOptions,
     begin,
@@ -311,7 +312,9 @@ def sync_load(
     with begin(store, "failures", WriteOptions(**options)) as transaction:
         transaction.bind(load.plan.source, load.plan.scope)
         before = transaction.previous
-        lost = damages(store, before, every_byte=repair) if before else ()
+        lost: tuple[Damage, ...] = ()
+        if before:
+            lost = damages(store, before, every_byte=repair)
         if before is not None and lost:
             if not repair:
                 raise_for_damage(store, before, lost)

@@ -325,7 +325,9 @@ class Transaction:
         self, receipt: dict[str, Any] | None
     ) -> tuple[dict[str, Any], ...]:
         """Return the receipts of the next manifest."""
-        receipts = self.previous.receipts if self.previous else ()
+        receipts: tuple[dict[str, Any], ...] = ()
+        if self.previous:
+            receipts = self.previous.receipts
         if not receipt:
             return receipts
         return with_receipt(receipts, receipt)
@@ -406,7 +408,9 @@ def begin(
 def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     """Return the files in the store that are not part of the snapshot."""
     checkpoint, _ = read_checkpoint(store)
-    pending = checkpoint.names if checkpoint else ()
+    pending: frozenset[str] = frozenset()
+    if checkpoint:
+        pending = checkpoint.names
     listed = {MANIFEST, LOCK, HEARTBEAT, JUDGED, *_listed(manifest), *pending}
     return tuple(sorted(name for name in store.names() if name not in listed))
 

@@ -135,7 +135,9 @@ def write_snapshot(
     if parts_of_frame is not None:
         rows = parts_of_frame.map(partial(_table_of_part, schema), schema.names)
         tables = chain(tables, rows)
-    source = receipt.source if receipt else ""
+    source = ""
+    if receipt:
+        source = receipt.source
     # frames of different columns may come from one load: explode_headers makes one
     scope = {"columns": schema.names, "load": receipt.scope if receipt else None}
     with begin(open_store(path, filesystem), "frame", WriteOptions()) as transaction:
@@ -158,7 +160,9 @@ def write_snapshot(
                 part = transaction.new_part(table.schema)
             for start in range(0, table.num_rows, _ROWS):
                 part.write(table.slice(start, _ROWS))
-        receipt_dict = receipt.to_dict() if receipt else None
+        receipt_dict = None
+        if receipt:
+            receipt_dict = receipt.to_dict()
         if part is not None:
             parts.append(part.finish(receipt_dict))
         transaction.commit(

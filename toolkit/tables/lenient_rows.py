@@ -54,6 +54,7 @@ _TIME_DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _LENGTH_DIGITS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 REFUSING_HEADER: Final = "nonretryable-error"
 """End of a header's name. It begins with `Upstash-`, `Service-`, or nothing, by the service."""
+_SUCCESSFUL: Final = range(200, 300)
 _NOT_RETRYABLE: Final = 489
 """Status of a destination that asks for no retries."""
 
@@ -141,11 +142,14 @@ def _content(item: Body) -> bytes | str | Mapping[str, Any]:
 
 def _reception(item: Body, row: Row, rejected: Row) -> dict[str, Any]:
     """Return the columns of a callback about how it arrived."""
+    body_truncated = source_body_truncated = None
+    if "body" not in rejected:
+        body_truncated = _is_truncated(row, "body")
+    if "sourceBody" not in rejected:
+        source_body_truncated = _is_truncated(row, "sourceBody")
     return {
-        "body_truncated": None if "body" in rejected else _is_truncated(row, "body"),
-        "source_body_truncated": None
-        if "sourceBody" in rejected
-        else _is_truncated(row, "sourceBody"),
+        "body_truncated": body_truncated,
+        "source_body_truncated": source_body_truncated,
         "received_at": getattr(item, "received_at", None),
         "verified": getattr(item, "verified", None),
     }
@@ -374,10 +378,17 @@ def _outcome(
     most: int | None,
 ) -> dict[str, Any]:
     """Return the kind of a callback, and if the message was delivered, exhausted and put into the DLQ."""
-    is_delivered = None if status is None else 200 <= status < 300  # noqa: PLR2004 - the 2xx statuses
-    is_exhausted = None if retried is None or most is None else retried >= most
+    is_delivered = None
+    if status is not None:
+        is_delivered = status in _SUCCESSFUL
+    is_exhausted = None
+    if retried is not None and most is not None:
+        is_exhausted = retried >= most
+    kind = "callback"
+    if dlq_id:
+        kind = "failure"
     return {
-        "kind": "failure" if dlq_id else "callback",
+        "kind": kind,
         "delivered": is_delivered,
         "exhausted": is_exhausted,
         "in_dlq": _is_in_dlq(

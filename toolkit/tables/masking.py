@@ -184,7 +184,9 @@ class ColumnMasker:
         ]
         suspects = _with_match([table.column(field.name) for field in fields], pattern)
         for field in compress(fields, suspects):
-            mask = self.own_json if field.name in JSON_COLUMNS else self.own
+            mask = self.own
+            if field.name in JSON_COLUMNS:
+                mask = self.own_json
             chunks = [mask(chunk) for chunk in table.column(field.name).chunks]
             position = table.schema.get_field_index(field.name)
             table = table.set_column(
@@ -358,7 +360,9 @@ def _with_match(
     contents: list[memoryview] = []
     ends = np.zeros(len(columns) + 1, np.int64)
     for number, column in enumerate(columns):
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        chunks = [column]
+        if isinstance(column, pa.ChunkedArray):
+            chunks = column.chunks
         column_bytes = list(filter(len, map(_bytes, chunks)))
         contents.extend(column_bytes)
         ends[number + 1] = ends[number] + sum(map(len, column_bytes))

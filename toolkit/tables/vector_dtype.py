@@ -8,7 +8,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, ClassVar, Final, Literal, Self, cast
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +48,7 @@ class Vector(tuple[float, ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        shown = [
-            f"{number:.4g}" if isinstance(number, float) else str(number)
-            for number in self
-        ]
+        shown = list(map(_short_number, self))
         if len(shown) <= _SHOWN + 1:
             return f"[{', '.join(shown)}]"
         return f"[{', '.join(shown[:_SHOWN])}, … {len(shown):,} numbers]"
@@ -71,6 +68,12 @@ class Vector(tuple[float, ...]):
 
 
 sqlite3.register_adapter(Vector, str)
+
+
+def _short_number(number: Any) -> str:
+    if isinstance(number, float):
+        return f"{number:.4g}"
+    return str(number)
 
 
 @register_extension_dtype
@@ -157,9 +160,9 @@ class VectorDtype(ExtensionDtype):
 
     def __from_arrow__(self, array: pa.Array | pa.ChunkedArray) -> VectorArray:
         """Make a column from Arrow lists, for pandas and pyarrow when they read a Parquet file."""
-        return VectorArray(
-            array if array.type == self.arrow_type else array.cast(self.arrow_type)
-        )
+        if array.type != self.arrow_type:
+            array = array.cast(self.arrow_type)
+        return VectorArray(array)
 
     def _get_common_dtype(self, dtypes: list[Any]) -> VectorDtype | None:
         if not all(isinstance(dtype, VectorDtype) for dtype in dtypes):
@@ -186,11 +189,9 @@ class VectorArray(ExtensionArray):
         if not isinstance(data, pa.ChunkedArray):
             whole = pa.chunked_array([data])
         self._dtype = VectorDtype.of(whole.type)
-        self._data = (
-            whole
-            if whole.type == self._dtype.arrow_type
-            else whole.cast(self._dtype.arrow_type)
-        )
+        if whole.type != self._dtype.arrow_type:
+            whole = whole.cast(self._dtype.arrow_type)
+        self._data = whole
 
     @classmethod
     def _from_sequence(
@@ -200,14 +201,16 @@ class VectorArray(ExtensionArray):
         dtype: Any = None,
         copy: bool = False,  # noqa: ARG003 - pandas' signature
     ) -> Self:
-        wanted: Any = (
-            pd.api.types.pandas_dtype(dtype) if isinstance(dtype, str) else dtype
-        )
+        wanted: Any = dtype
+        if isinstance(dtype, str):
+            wanted = pd.api.types.pandas_dtype(dtype)
         if isinstance(scalars, pd.Series | pd.Index):
             scalars = scalars.array
         if isinstance(scalars, VectorArray):
-            return cls(scalars._data if wanted is None else scalars._cast(wanted))
-        rows = [None if missing(value) else list(value) for value in scalars]
+            if wanted is None:
+                return cls(scalars._data)
+            return cls(scalars._cast(wanted))
+        rows = list(map(_numbers_of_cell, scalars))
         if wanted is None:
             wanted = _dtype_of(rows)
         try:
@@ -223,7 +226,7 @@ class VectorArray(ExtensionArray):
         dtype: Any,
         copy: bool = False,  # noqa: ARG003
     ) -> Self:
-        rows = [None if missing(text) else json.loads(text) for text in strings]
+        rows = list(map(_numbers_of_text, strings))
         return cls._from_sequence(rows, dtype=dtype)
 
     @classmethod
@@ -259,7 +262,9 @@ class VectorArray(ExtensionArray):
                 "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
                 "boolean arrays are valid indices"
             )
-        return self.take(np.flatnonzero(item) if item.dtype == bool else item)
+        if item.dtype == bool:
+            item = np.flatnonzero(item)
+        return self.take(item)
 
     def _row(self, index: int) -> Any:
         position = index
@@ -289,27 +294,27 @@ class VectorArray(ExtensionArray):
         single = missing(value) or is_vector(value)
         if not single and isinstance(key, int | np.integer):
             raise ValueError("setting one row with several vectors")
-        new = self._from_sequence([value] if single else value, dtype=self.dtype)
+        vectors = value
+        if single:
+            vectors = [value]
+        new = self._from_sequence(vectors, dtype=self.dtype)
         # The new rows are appended, and `choice` tells which row to take for each position. For example, to
         # replace row 1 of three, rows 0, 3 and 2 of the four are taken.
         choice = np.arange(len(self))
         positions = choice[key]
-        if not single and np.ndim(positions) and len(new) != len(positions):
+        is_one_each = not single and np.ndim(positions) > 0
+        if not is_one_each:
+            choice[key] = len(self)
+        elif len(new) == len(positions):
+            choice[key] = len(self) + np.arange(len(new))
+        else:
             raise ValueError(f"cannot set {len(positions)} rows to {len(new)} vectors")
-        choice[key] = len(self) + (
-            0 if single or not np.ndim(positions) else np.arange(len(new))
-        )
         self._data = self._concat_same_type([self, new])._data.take(pa.array(choice))
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, pd.Series | pd.Index | pd.DataFrame):
             return NotImplemented
-        single = (
-            is_vector(other)
-            or isinstance(other, str | bytes)
-            or not isinstance(other, Iterable)
-        )
-        others = [other] * len(self) if single else list(cast("Iterable[Any]", other))
+        others = _compared_with(other, len(self))
         if len(others) != len(self):
             raise ValueError("Lengths must match to compare")
         return np.array(
@@ -357,11 +362,9 @@ class VectorArray(ExtensionArray):
         else:
             positions = np.where(positions < 0, positions + count, positions)
         if ((positions >= count) | (positions < -int(allow_fill))).any():
-            raise IndexError(
-                "out of bounds value in 'indices'."
-                if count
-                else "cannot do a non-empty take from an empty axes"
-            )
+            if not count:
+                raise IndexError("cannot do a non-empty take from an empty axes")
+            raise IndexError("out of bounds value in 'indices'.")
         return type(self)(whole.take(pa.array(positions, mask=positions < 0)))
 
     def copy(self) -> Self:
@@ -378,9 +381,10 @@ class VectorArray(ExtensionArray):
 
         Equal bytes are equal vectors.
         """
-        encoded = self._bytes().dictionary_encode(
-            "mask" if use_na_sentinel else "encode"
-        )
+        null_encoding = "encode"
+        if use_na_sentinel:
+            null_encoding = "mask"
+        encoded = self._bytes().dictionary_encode(null_encoding)
         codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.intp)
         there = np.flatnonzero(codes >= 0)
         return codes, self.take(there[np.unique(codes[there], return_index=True)[1]])
@@ -427,12 +431,9 @@ class VectorArray(ExtensionArray):
             flat = flat.cast(pa.string()).cast(pa.float64())
         numbers, starts = flat.to_pylist(), positions.tolist()
         objects = np.empty(len(self), dtype=object)
-        for row, missing in enumerate(self.isna().tolist()):
-            objects[row] = (
-                self.dtype.na_value
-                if missing
-                else Vector(numbers[starts[row] : starts[row + 1]])
-            )
+        objects[:] = self.dtype.na_value
+        for row in np.flatnonzero(~self.isna()).tolist():
+            objects[row] = Vector(numbers[starts[row] : starts[row + 1]])
         return objects
 
     def _bytes(self) -> pa.Array:
@@ -467,7 +468,7 @@ class VectorArray(ExtensionArray):
         return pd.array(flat.take(at).to_pandas()), counts.astype(np.uint64)
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: ARG002
-        return lambda value: "NaN" if missing(value) else repr(value)
+        return _cell_text
 
 
 def _without_ellipsis(item: Any) -> Any:
@@ -491,20 +492,47 @@ def missing(value: Any) -> bool:
     )
 
 
+def _numbers_of_cell(value: Any) -> list[Any] | None:
+    if missing(value):
+        return None
+    return list(value)
+
+
+def _numbers_of_text(text: Any) -> list[Any] | None:
+    """Return the numbers of a cell of JSON text, or None for a missing one."""
+    if missing(text):
+        return None
+    numbers: list[Any] = json.loads(text)
+    return numbers
+
+
+def _cell_text(value: Any) -> str:
+    if missing(value):
+        return "NaN"
+    return repr(value)
+
+
+def _compared_with(other: object, rows: int) -> list[Any]:
+    """Return the values that the rows of a column are compared with: one value each, or one for all."""
+    is_text = isinstance(other, str | bytes)
+    if is_text or is_vector(other) or not isinstance(other, Iterable):
+        return [other] * rows
+    return list(other)
+
+
 def is_vector(value: Any) -> bool:
     """Return True for one vector, False for a column of vectors."""
     if isinstance(value, Vector):
         return True
     if isinstance(value, np.ndarray):
         return value.dtype != object and value.ndim == 1
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(
-            isinstance(item, int | float | np.number) and not missing(item)
-            for item in value
-        )
-    )
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(map(_is_number, value))
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, int | float | np.number) and not missing(item)
 
 
 def _comparable(value: Any) -> Any:
