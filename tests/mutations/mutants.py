@@ -238,8 +238,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a response that ends with its connection never counts as truncated",
         "toolkit/base/members.py",
-        "        except ValueError:\n            return True\n    return False\n",
-        "        except ValueError:\n            return False\n    return False\n",
+        "        return end_of(text, 0) >= len(text)\n    except ValueError:\n        return False\n",
+        "        return end_of(text, 0) >= len(text)\n    except ValueError:\n        return True\n",
         (*_TRANSPORT, *_FAULTS),
     ),
     Mutant(

@@ -48,7 +48,7 @@ ENGLISH = (
 
 DENSITY = {
     "toolkit/vectors": 0.30,
-    "toolkit/base": 0.23,
+    "toolkit/base": 0.225,
     "toolkit/cli": 0.19,
     "toolkit/service": 0.20,
     "toolkit/drawing": 0.20,
@@ -63,8 +63,8 @@ DENSITY = {
     "toolkit/secrets": 0.20,
     "toolkit/widgets": 0.33,
     "toolkit/base/serving.py": 0.17,
-    "toolkit/snapshots": 0.26,
-    "toolkit/tables": 0.28,
+    "toolkit/snapshots": 0.22,
+    "toolkit/tables": 0.27,
 }
 """Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for all."""
 
