@@ -368,7 +368,9 @@ class RedrivePanel(FormPanel):
     def _show_result(self, result: RedriveResult) -> None:
         self.result = result
         self.meter = meter_of(result)
-        self.outcome = self._table(result.groups, _RUN)
+        # the verdict also has the last error, and the deadline of open runs
+        verdict = note(self._redactor.text(result.verdict))
+        self.outcome = verdict + self._table(result.groups, _RUN)
         self._show_progress()
 
     def _table(self, groups: pd.DataFrame, columns: list[str]) -> str:
