@@ -65,13 +65,14 @@ def test_notebook_7_draws_a_panel(chromium, lab):
     written = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     nbformat.write(written, lab.folder / "seven.ipynb")
     page = chromium.new_page(viewport={"width": 1200, "height": 1400})
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{lab.url}notebooks/seven.ipynb?token={lab.token}")
     page.locator(".jp-CodeCell .cm-content").first.click()
     # a cell that is run before the kernel is ready is skipped
     ready = page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")
     ready.first.wait_for(state="attached", timeout=60_000)
+    # the page itself misses settings of JupyterLab while it starts
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.keyboard.press("Shift+Enter")
     shown = page.locator(".jp-OutputArea-output .tk-panel").first
     assert choose(page, shown).startswith("tk.FailureFilter(")
