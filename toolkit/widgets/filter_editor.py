@@ -17,10 +17,10 @@ from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.secrets.names import is_secret_name
 from toolkit.secrets.redaction import Redactor, escape_html
 from toolkit.tables.frame_filters import MOST_READ, MetadataField, metadata_fields
-from toolkit.widgets.fields import Changed, TextField
+from toolkit.widgets.fields import Changed, Completion, TextField
 from toolkit.widgets.filter_conditions import FilterGroup, conditions_of
 from toolkit.widgets.form_panel import FormPanel
-from toolkit.widgets.metadata_condition import Completion, completions, typed_value
+from toolkit.widgets.metadata_condition import completions, typed_value
 from toolkit.widgets.page_parts import note
 from toolkit.widgets.panel import table_markup
 
