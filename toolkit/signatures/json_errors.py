@@ -110,18 +110,27 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
     except (ValueError, RecursionError):
         return None
     if isinstance(value, str):
-        inner = read(value)
-        if inner.kind == "empty":
-            return inner
-        return Document("json", inner.facts, inner.messages)
+        return _read_string(value, read)
     found = _find(value, read)
-    if not found.messages and text[-1] not in '}]"':
+    if not found.messages and text[-1] not in _ENDS_OF_VALUES:
         found = _find_cut_message(text, read) or found
     if found.is_empty:
         return Document("json", ("keys", *_keys_of(value)))
     facts = tuple(dict.fromkeys(found.facts))
     messages = tuple(dict.fromkeys(found.messages))
     return Document("json", facts, messages)
+
+
+_ENDS_OF_VALUES: Final = '}]"'
+"""Last signs of JSON that was not cut off."""
+
+
+def _read_string(value: str, read: Callable[[str], Document]) -> Document:
+    """Return the error of a body that is a string in JSON."""
+    inner = read(value)
+    if inner.kind == "empty":
+        return inner
+    return Document("json", inner.facts, inner.messages)
 
 
 def _keys_of(value: Any) -> list[str]:
@@ -140,11 +149,12 @@ def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
     """
     found = _Findings(read)
     found.add(value, LIMITS.depth)
-    if found.is_empty:
-        found.add_fields(value)
-    if found.is_empty:
-        return _find_nested(value, read, LIMITS.nested) or found
-    return found
+    if not found.is_empty:
+        return found
+    found.add_fields(value)
+    if not found.is_empty:
+        return found
+    return _find_nested(value, read, LIMITS.nested) or found
 
 
 def _find_nested(
@@ -188,13 +198,16 @@ def decode_json(text: str) -> Any:
         If it is not JSON, or nested too deeply.
     """
     try:
-        return msgspec.json.decode(text)
+        return _DECODE(text)
     except (msgspec.DecodeError, ValueError):
         pass
     try:
         return json.loads(text)  # reads NaN and lone surrogates, which msgspec refuses
     except ValueError:
-        return msgspec.json.decode(_completed(text))
+        return _DECODE(_completed(text))
+
+
+_DECODE: Final = msgspec.json.Decoder().decode
 
 
 def _completed(text: str, *, keeps_text: bool = False) -> str:
@@ -365,26 +378,23 @@ class _Findings:
         """Add the parts of an object by key: facts, the stack, the message, then the causes."""
         shape = _shape_of(tuple(value)[: LIMITS.members])
         self._add_facts(value, shape)
-        self._add_stack(value, shape)
+        if shape.stacks:
+            self._add_stack([value[key] for key in shape.stacks])
         message = self._add_message(value, shape)
         type_name = None
-        if message is not None:
-            type_name = self._add_type(value, shape)
-        count_before = self._count
+        if message is not None and shape.error is not None:
+            type_name = self._add_type(value[shape.error])
+        count_before = len(self.facts) + len(self.messages)
         for key, has_fields, is_no_text in shape.causes:
             cause = value[key]
-            is_known = cause is None or cause is message or cause is type_name
-            if is_known or (is_no_text and _describes(cause, message)):
+            if cause is None or cause is message or cause is type_name:
                 continue
+            if is_no_text and message is not None and isinstance(cause, str):
+                continue  # a description, such as the details of an error
             self.add(cause, depth - 1, is_by_field=has_fields)
-        has_cause = self._count > count_before
+        has_cause = len(self.facts) + len(self.messages) > count_before
         if is_by_field and message is None and not has_cause:
             self.add_fields(value)
-
-    @property
-    def _count(self) -> int:
-        """The number of facts and messages so far."""
-        return len(self.facts) + len(self.messages)
 
     def _add_facts(self, value: dict[str, Any], shape: _Shape) -> None:
         """Add codes, types, the place in an input and the file, for example "E11000" and "in Checkout"."""
@@ -392,34 +402,26 @@ class _Findings:
             fact = _fact(value[key])
             if fact is not None:
                 self.facts.append(fact)
-        for key in shape.paths:
-            place = _place_in_input(value[key])
-            if place is not None:
-                self.facts.append(place)
+        if shape.paths:
+            places = (_place_in_input(value[key]) for key in shape.paths)
+            self.facts += filter(None, places)
         if shape.file is not None and isinstance(value[shape.file], str):
             # the place of a PHP error, without the folder of the installation and the line
             self.facts.append(f"in {file_stem(value[shape.file])}")
 
-    def _add_type(self, value: dict[str, Any], shape: _Shape) -> str | None:
+    def _add_type(self, name: object) -> str | None:
         """Add the type of an error with a message next to it, as `{"error": "TypeError", …}`. Return it."""
-        if shape.error is None:
+        if not isinstance(name, str) or name in STATUS_PHRASES:
             return None
-        name = value[shape.error]
-        if (
-            not isinstance(name, str)
-            or name in STATUS_PHRASES
-            or not _TYPE_NAME.fullmatch(name)
-        ):
+        if _TYPE_NAME.fullmatch(name) is None:
             return None
         self.facts.append(name)
         return name
 
-    def _add_stack(self, value: dict[str, Any], shape: _Shape) -> None:
-        """Add the facts of a stack trace in a field."""
-        if not shape.stacks:
-            return
-        stack = next((value[key] for key in shape.stacks if value[key]), None)
-        if isinstance(stack, list):  # of lines
+    def _add_stack(self, stacks: list[Any]) -> None:
+        """Add the facts of the first stack trace, which can be a list of lines."""
+        stack = next(filter(None, stacks), None)
+        if isinstance(stack, list):
             stack = "\n".join(map(str, stack))
         if isinstance(stack, str):
             trace = self._read(stack)
@@ -428,9 +430,12 @@ class _Findings:
 
     def _add_message(self, value: dict[str, Any], shape: _Shape) -> object:
         """Add the message of an object, and return it. A validation can have a list of them."""
-        detail = self._add_problem_details(value, shape)
-        if detail is not None:
-            return detail
+        if shape.title is not None and shape.detail is not None:
+            title, detail = value[shape.title], value[shape.detail]
+            if _are_problem_details(title, detail):
+                self._add_text(title)
+                self._add_text(detail)
+                return detail
         for key in shape.messages:
             message = value[key]
             sentences = _sentences_of(message)
@@ -439,22 +444,6 @@ class _Findings:
                     self._add_text(sentence)
                 return message
         return None
-
-    def _add_problem_details(self, value: dict[str, Any], shape: _Shape) -> str | None:
-        """Add title and detail of problem details (RFC 9457), and return the detail; None without them.
-
-        The title names the kind of error, and the detail describes this occurrence.
-        """
-        if shape.title is None or shape.detail is None:
-            return None
-        title, detail = value[shape.title], value[shape.detail]
-        if not isinstance(title, str) or not isinstance(detail, str):
-            return None
-        if not title.strip() or title in STATUS_PHRASES:
-            return None
-        self._add_text(title)
-        self._add_text(detail)
-        return detail
 
     def add_fields(self, value: Any) -> None:
         """Add the names of refused fields and their errors, as in `{"email": ["Enter an address."]}`."""
@@ -469,13 +458,13 @@ class _Findings:
 
     def _add_text(self, text: str) -> None:
         """Add a message, which can be a stack trace, markup or JSON again."""
-        if text.startswith("#<") and (inspected := _INSPECTED.fullmatch(text)):
+        inspected = None
+        if text.startswith("#<"):
+            inspected = _INSPECTED.fullmatch(text)
+        if inspected is not None:
             self.facts.append(inspected[1])
             text = inspected[2] or ""
-        start = text[:1]
-        if start <= " ":
-            start = text.lstrip()[:1]
-        if start not in ("{", "[", "<") and "\n" not in text:
+        if _BEGINS_OTHER_FORM.match(text) is None and "\n" not in text:
             self.messages.append(shortened(text))
             return
         inner = self._read(text)
@@ -483,27 +472,35 @@ class _Findings:
         self.messages += inner.messages
 
 
-def _describes(cause: object, message: object) -> bool:
-    """Return whether a cause is a string next to a message, such as the details of an error."""
-    return isinstance(cause, str) and message is not None
+_BEGINS_OTHER_FORM: Final = re.compile(r"\s*[{\[<]", re.ASCII)
+"""The start of JSON and markup."""
+
+
+def _are_problem_details(title: object, detail: object) -> bool:
+    """Return whether an object has problem details (RFC 9457).
+
+    The title names the kind of error, and the detail describes this occurrence. A title that only repeats
+    the status, such as "Bad Request", adds nothing.
+    """
+    if not isinstance(title, str) or not isinstance(detail, str):
+        return False
+    return title.strip() != "" and title not in STATUS_PHRASES
 
 
 def _sentences_of(message: object) -> list[str]:
     """Return the first sentences of a message, which can be a string or a list of strings; else none."""
     if isinstance(message, str):
-        return list(filter(str.strip, [message]))
-    if not isinstance(message, list):
-        return []
-    if not all(isinstance(item, str) for item in message):
-        return []
-    return message[: LIMITS.items]
+        if message.isspace() or not message:
+            return []
+        return [message]
+    if isinstance(message, list) and all(isinstance(item, str) for item in message):
+        return message[: LIMITS.items]
+    return []
 
 
 def _fact(value: object) -> str | None:
     """Return a code or type as a fact, or None if the value is neither."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not 0 < len(value) < LIMITS.fact:
         return None
@@ -515,14 +512,14 @@ def _fact(value: object) -> str | None:
 
 
 def _place_in_input(path: object) -> str | None:
-    """Return the names of a path, for example "body.items.price"; None if it has none.
+    """Return the names of a path, for example "body.items.price"; None for other values.
 
     Numbers are left out: they are positions in a list.
     """
     if not isinstance(path, list):
         return None
     names = [name for name in path if isinstance(name, str)]
-    if not names or len(names) > LIMITS.fields:
+    if len(names) > LIMITS.fields:
         return None
     return ".".join(names)[: LIMITS.fact]
 

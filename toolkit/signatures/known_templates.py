@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from toolkit.signatures.message_rows import (
     Words,
@@ -34,6 +34,15 @@ class KnownTemplates:
                 self._by_places[sentence.glue][places].setdefault(
                     others, (order, template)
                 )
+
+    def find_all(self, messages: Iterable[str]) -> dict[str, str]:
+        """Return the templates of the messages that a learned template covers."""
+        templates: dict[str, str] = {}
+        for message in messages:
+            template = self.find(message)
+            if template is not None:
+                templates[message] = template
+        return templates
 
     def find(self, message: str) -> str | None:
         """Return the template of a message: an equal one, else the first learned one that covers it."""

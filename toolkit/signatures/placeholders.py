@@ -72,8 +72,8 @@ _MAY_BE_TIME: Final = re.compile(
     re.VERBOSE,
 )
 """A part of each time. It is found much faster than a time, because each case begins with one sign."""
-_NO_VALUES: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}\s]*[.]*")
-"""A message that consists of such words only."""
+_NO_VALUES: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}\s]*+[.]*+")
+"""A message that consists of such words only. `*+` gives up at the first other sign."""
 _DURATION_AFTER: Final = re.compile(
     r"<num> (?:ns|[uµμ]s|ms|msecs?|milliseconds?|s|secs?|seconds?|mins?|minutes?|hours?|days?)\b"
 )
@@ -165,14 +165,20 @@ def _replace_words(words: list[str]) -> list[str]:
     "137" is then restored, because it follows "exit code".
     """
     replaced = list(map(READ_WORDS.__getitem__, words))
-    for position, word in enumerate(replaced):
-        if type(word) is WordInContext and _is_code(word, words, position):
-            replaced[position] = words[position]
-    if replaced[:1] != words[:1] and LEADING_CODE.fullmatch(words[0]):
+    if WordInContext in set(map(type, replaced)):
+        _restore_codes(words, replaced)
+    if replaced[0] != words[0] and LEADING_CODE.fullmatch(words[0]):
         replaced[0] = words[0]
     if not _CONNECTED.isdisjoint(words):
         _name_services(words, replaced)
     return replaced
+
+
+def _restore_codes(words: list[str], replaced: list[str]) -> None:
+    """Replace placeholders by the original words if the words around them show a code, in place."""
+    for position, word in enumerate(replaced):
+        if isinstance(word, WordInContext) and _is_code(word, words, position):
+            replaced[position] = words[position]
 
 
 def _name_services(words: list[str], replaced: list[str]) -> None:

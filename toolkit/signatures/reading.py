@@ -1,7 +1,7 @@
 """Read a response body: find the form, and the parts that identify the failure.
 
-`read_document` tries the forms in the order of the table `_FORMS`. Each form is a function that returns None
-for a body of another form:
+The first sign of a body tells which form it can have (`_FORM_OF_SIGN`). Each form is a function that returns
+None for a body of another form:
 
 | form | module |
 |---|---|
@@ -31,6 +31,7 @@ _JSON_START: Final = re.compile(r'\{\s*+["}]|\{$|\[\s*+["{\[\-\dtfnNI\]]|\[$|"')
 """How JSON begins. A message such as "[worker 3] failed" does not."""
 _EVENT_FIELD: Final = re.compile(r"(?:event|data|id|retry): ?", re.MULTILINE)
 _EVENT_DATA: Final = re.compile(r"^data: ?(.*)$", re.MULTILINE)
+_NO_DATA: Final = ("", "[DONE]")
 
 
 def read_document(text: str | None) -> Document:
@@ -42,11 +43,15 @@ def read_document(text: str | None) -> Document:
     text = plain_text(text or "")
     if not text:
         return Document("empty")
-    for read_form in _FORMS:
+    document = None
+    if text[0] in _FORM_OF_SIGN:
+        read_form = _FORM_OF_SIGN[text[0]]
         document = read_form(text)
-        if document is not None:
-            return document
-    return Document("message", (), (shortened(text),))
+    if document is None and "\n" in text:
+        document = _read_trace(text)
+    if document is None:
+        return Document("message", (), (shortened(text),))
+    return document
 
 
 def plain_text(body: str) -> str:
@@ -77,11 +82,9 @@ def _of_trace(trace: StackTrace) -> Document:
 
 def _read_events(text: str) -> Document | None:
     """Read server-sent events. The last event with data states the error."""
-    if text[0] not in "edir" or not _EVENT_FIELD.match(text):
+    if not _EVENT_FIELD.match(text):
         return None
-    data = [
-        line for line in _EVENT_DATA.findall(text) if line.strip() not in ("", "[DONE]")
-    ]
+    data = [line for line in _EVENT_DATA.findall(text) if line.strip() not in _NO_DATA]
     if not data:
         return None
     return read_document(data[-1])
@@ -94,18 +97,19 @@ def _read_json(text: str) -> Document | None:
 
 
 def _read_markup(text: str) -> Document | None:
-    if text[0] != "<":
-        return None
     return read_markup(text, read_document)
 
 
 def _read_trace(text: str) -> Document | None:
-    if "\n" not in text:
-        return None
     trace = stack_trace(text)
     if trace is None:
         return None
     return _of_trace(trace)
 
 
-_FORMS: Final = (_read_events, _read_json, _read_markup, _read_trace)
+_FORM_OF_SIGN: Final = {
+    **dict.fromkeys("edir", _read_events),
+    **dict.fromkeys('{["', _read_json),
+    "<": _read_markup,
+}
+"""The form that a body with a first sign can have. Every other body is a trace or a message."""

@@ -7,7 +7,7 @@ looking one up takes a tenth of the time of computing it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Final, Generic, TypeVar
 
 _T = TypeVar("_T")
@@ -50,13 +50,11 @@ class Memo(dict[str, _T], Generic[_T]):
 def cached(
     function: Callable[[str], _T], *, longest: int = LONGEST, most: int = MOST
 ) -> Callable[[str], _T]:
-    """Return the function with a memory for short strings, which drops the least recently used ones."""
-    known = lru_cache(maxsize=most)(function)
+    """Return the function with a `Memo` of the results."""
+    result_of = Memo(function, longest=longest, most=most).__getitem__
 
     @wraps(function)
     def call(text: str) -> _T:
-        if len(text) > longest:
-            return function(text)
-        return known(text)
+        return result_of(text)
 
     return call

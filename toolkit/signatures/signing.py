@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -29,7 +31,7 @@ from toolkit.signatures.frame_names import stable_name
 from toolkit.signatures.known_templates import KnownTemplates
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.reading import read_document
-from toolkit.signatures.remembering import Memo, cached
+from toolkit.signatures.remembering import Memo
 from toolkit.signatures.templates import learn
 from toolkit.signatures.trace_templates import (
     join_traces_of_one_place,
@@ -155,44 +157,32 @@ def sign(
     """
     learned, read = learned or Learned(), read or document_of
     documents = {text: read(text) for text in dict.fromkeys(texts)}
-    templates = _templates(documents.values(), learned)
-    templates_of = {
-        text: tuple([templates[message] for message in document.messages])
-        for text, document in documents.items()
-    }
-    traces = {
-        (document.facts, templates_of[text])
-        for text, document in documents.items()
-        if document.kind == "trace"
-    }
-    frames = _frames_by_error(traces) | dict(learned.frames)
+    template_of = _templates(documents.values(), learned).__getitem__
     signatures: dict[str | None, Signature] = {}
     for text, document in documents.items():
-        facts = _with_frame(document.facts, templates_of[text], frames)
-        signatures[text] = Signature(document, facts, templates_of[text])
+        templates = tuple(map(template_of, document.messages))
+        signatures[text] = Signature(document, document.facts, templates)
+    _complete_frames(signatures, learned)
     return signatures
 
 
 def _templates(documents: Collection[Document], learned: Learned) -> dict[str, str]:
     """Return the template of each message of documents: a learned one if it covers the message."""
-    messages: set[str] = set()
-    naming: set[str] = set()
-    for document in documents:
-        messages.update(document.messages)
-        if names_the_fault(document):
-            naming.update(document.messages)
+    traces = [document for document in documents if document.kind == "trace"]
+    messages = _messages_of(documents)
     # the names in these messages are the fault, so that a comparison must not make them values
-    templates = learn(messages - naming) | {message: message for message in naming}
-    templates |= join_traces_of_one_place(documents, templates)
+    naming = _messages_of(filter(names_the_fault, traces))
+    templates = learn(messages - naming)
+    templates.update(zip(naming, naming, strict=True))
+    templates |= join_traces_of_one_place(traces, templates)
     if learned.templates:
         known = KnownTemplates(learned.templates, learned.exceptions)
-        found = {message: known.find(message) for message in messages}
-        templates |= {
-            message: template
-            for message, template in found.items()
-            if template is not None
-        }
+        templates |= known.find_all(messages)
     return templates
+
+
+def _messages_of(documents: Iterable[Document]) -> set[str]:
+    return set(chain.from_iterable(map(attrgetter("messages"), documents)))
 
 
 def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document:
@@ -202,28 +192,27 @@ def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document
     secret is found.
     """
     document = read_document(text)
-    masked_fact = _fact
+    stable_fact = _STABLE_FACTS.__getitem__
     if document.kind == "trace":
-        masked_fact = stable_name
-    return Document(
-        document.kind,
-        tuple(map(masked_fact, map(clean, document.facts))),
-        tuple(
-            map(_MESSAGE_WITH_PLACEHOLDERS.__getitem__, map(clean, document.messages))
-        ),
-    )
+        stable_fact = stable_name
+    facts = tuple(map(stable_fact, map(clean, document.facts)))
+    messages = tuple(map(_STABLE_MESSAGES.__getitem__, map(clean, document.messages)))
+    return Document(document.kind, facts, messages)
 
 
-_MESSAGE_WITH_PLACEHOLDERS: Final = Memo(with_placeholders)
-"""Messages of bodies. Bodies with ids of their own often have the same message."""
+_STABLE_MESSAGES: Final = Memo(with_placeholders)
+"""Messages with placeholders. Bodies with ids of their own often have the same message."""
 
 
-@cached
-def _fact(fact: str) -> str:
+def _stable_fact(fact: str) -> str:
     """Return a fact with placeholders, unless it is a number or a code such as `40P01` or `ORA-00060`."""
     if fact.isdigit() or not any(map(str.isdigit, fact)) or CODE.fullmatch(fact):
         return fact
     return with_placeholders(fact)
+
+
+_STABLE_FACTS: Final = Memo(_stable_fact)
+"""Facts with placeholders."""
 
 
 def _error(facts: tuple[str, ...], messages: tuple[str, ...]) -> tuple[str, ...]:
@@ -242,15 +231,23 @@ def _frames_by_error(
     return {error: found.pop() for error, found in frames.items() if len(found) == 1}
 
 
-def _with_frame(
-    facts: tuple[str, ...],
-    messages: tuple[str, ...],
-    frames: dict[tuple[str, ...], str],
-) -> tuple[str, ...]:
-    """Return the facts of a trace. If the code is minified, a unique frame of the same error is used."""
-    if facts[-1:] != (NO_FRAME,):
-        return facts
-    return (*facts[:-1], frames.get(_error(facts, messages), NO_FRAME))
+def _complete_frames(signatures: dict[str | None, Signature], learned: Learned) -> None:
+    """Give traces of minified code the frame of the same error, if only one frame is known. In place."""
+    incomplete = [
+        text for text, one in signatures.items() if one.facts[-1:] == (NO_FRAME,)
+    ]
+    if not incomplete:
+        return
+    traces = {
+        (one.facts, one.templates)
+        for one in signatures.values()
+        if one.document.kind == "trace"
+    }
+    frames = _frames_by_error(traces) | dict(learned.frames)
+    for text in incomplete:
+        one = signatures[text]
+        frame = frames.get(_error(one.facts, one.templates), NO_FRAME)
+        signatures[text] = one._replace(facts=(*one.facts[:-1], frame))
 
 
 def signature_id(kind: str, facts: tuple[str, ...], templates: tuple[str, ...]) -> str:

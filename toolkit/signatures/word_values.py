@@ -84,7 +84,9 @@ _USUAL_VALUE: Final = re.compile(
         (?P<ip>/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?)
       | (?P<uuid>[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})
       | (?P<num>\d{1,7}(?:\.\d{1,9})?)
-      | (?P<id>[a-z]{2,}_[a-z_\-]*\d[A-Za-z0-9_\-]*)  # order_17, blk_-42
+      | (?P<id>[a-z]{2,}_[a-z_\-]*\d[A-Za-z0-9_\-]*  # order_17, blk_-42
+          | [a-z]*[g-z][a-z]*\d+)  # order17, but not abc17, which can be a hash
+      | (?P<hex>(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{8,})
     )[)\],;]*
     """,
     re.VERBOSE,
@@ -135,6 +137,8 @@ _SHORTEST_PATH: Final = 3
 """Characters of a path. The shorter ones, "/" and "./", are no values."""
 _AROUND_CODES: Final = "#()[],.:;"
 """Signs around a code, which do not belong to it."""
+_LONGEST_CODE: Final = 14
+"""Characters of the longest word that `CODE` matches. Most ids are longer, or begin with a small letter."""
 _PART: Final = re.compile(r"[^.:/]+")
 
 
@@ -155,14 +159,21 @@ def _read_word(word: str) -> str:
     if replaced == word:
         return word
     bare = word.strip(_AROUND_CODES)
-    may_be_code = bool(SHORT_NUMBER.search(word) or CODE.fullmatch(bare))
-    status_phrase = STATUS_PHRASES.get(bare, "")
-    if not may_be_code and not status_phrase:
+    if len(bare) > _LONGEST_CODE or bare[:1].islower():
         return replaced
     in_context = WordInContext(replaced)
-    in_context.may_be_code = may_be_code
-    in_context.status_phrase = status_phrase
-    return in_context
+    in_context.may_be_code = _may_be_code(word, bare)
+    in_context.status_phrase = STATUS_PHRASES.get(bare, "")
+    if in_context.may_be_code or in_context.status_phrase:
+        return in_context
+    return replaced
+
+
+def _may_be_code(word: str, bare: str) -> bool:
+    """Return whether a word without the signs around it has the form of a code, such as "137" or "E11000"."""
+    if SHORT_NUMBER.search(word):
+        return True
+    return CODE.fullmatch(bare) is not None
 
 
 READ_WORDS: Final = Memo(_read_word, most=1 << 16)
@@ -178,6 +189,8 @@ def _masked(word: str) -> str:
         return _replace_values(word)
     kind = usual.lastgroup or ""
     start, end = usual.span(kind)
+    if kind == "id" and is_technical_word(word[start:end]):
+        return word
     return f"{word[:start]}<{kind}>{word[end:]}"
 
 
