@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from toolkit.failures.attribute_values import json_fields
 from toolkit.failures.counts import latest_rows
-from toolkit.failures.selection import NONE, select_timed
+from toolkit.failures.selection import (
+    NONE,
+    sample_failures,
+    sample_of,
+    select_timed,
+)
 from toolkit.failures.sources import SelectedRows, Step, open_rows
 from toolkit.secrets.redaction import Redactor
 
@@ -54,6 +62,39 @@ def test_bodies_are_read_once_for_the_latest_rows(parts: tuple[str, ...]) -> Non
     assert "dlq_id" not in readings[0]
     groups = latest.group_by("signature").aggregate([("dlq_id", "max")])
     assert sorted(groups["dlq_id_max"].to_pylist()) == ["00598", "00599"]
+
+
+@pytest.mark.parametrize("rows_without_time", [0, 3])
+def test_parts_of_files_without_the_latest_rows_are_skipped(
+    tmp_path: Path, rows_without_time: int
+) -> None:
+    """The second reading begins near the latest rows, and returns the same rows as for a table."""
+    table = failures(6_000)
+    failed = table["failed_at"].to_pylist()
+    failed[:rows_without_time] = [None] * rows_without_time
+    times = pa.array(failed, table.schema.field("failed_at").type)
+    table = table.set_column(3, "failed_at", times)
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=1_000)
+    stored = ds.dataset(tmp_path / "rows.parquet")
+    columns = ["dlq_id", "signature", "response_body"]
+    rows = select_timed(stored, columns, doing="testing")
+    recent = rows.skip_before("failed_at", failed[-10])
+    assert recent.table().num_rows == 10 + rows_without_time
+    expected = select_timed(table, columns, doing="testing")
+    assert expected.skip_before("failed_at", failed[-10]) is expected
+    of_file, of_table = (
+        latest_rows(source, ["signature"], most=5).sort_by("dlq_id")
+        for source in (rows, expected)
+    )
+    assert of_file.equals(of_table)
+    assert of_file["dlq_id"].to_pylist()[0] == "05990"
+
+
+def test_a_sample_does_not_count_again() -> None:
+    """With a known number of failures, a sample is the one of `sample_failures`."""
+    table = failures(6_000)
+    sample = sample_of(table, 6_000, 500, None)
+    assert sample.equals(sample_failures(table, most=500))
 
 
 def test_each_text_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -428,3 +428,26 @@ def test_an_exception_that_only_carries_another_does_not_count() -> None:
     assert len(set(error_signatures(ways))) == 1
     own = f"com.acme.OrderException: order 7\n\tat com.acme.Orders.add(Orders.java:1)\nCaused by: {cause}"
     assert len(set(error_signatures([cause, own]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("order17", "<id>"),
+        ("(order17),", "(<id>),"),
+        # hashes are hexadecimal, if they are long
+        ("abcdef12", "<hex>"),
+        ("[0a1b2c3d4e]", "[<hex>]"),
+        ("abc17", "<id>"),
+        # technical words
+        ("sha256", "sha256"),
+        ("utf8,", "utf8,"),
+        ("oauth2", "oauth2"),
+        # words that may be codes, by the words around them
+        ("E11000", "E11000"),
+        ("42P01", "<id>"),
+    ],
+)
+def test_words_of_usual_forms(word: str, expected: str) -> None:
+    """Ids and hashes that are whole words have placeholders, and technical words stay."""
+    assert with_placeholders(f"no stock of {word} today") == f"no stock of {expected} today"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -497,6 +498,10 @@ def latest_rows(
     starts = minutes.to_pandas().fillna({"minute_": -1}).groupby(_KEY)["minute_"].min()
     known, since = pa.array(starts.index, pa.string()), pa.array(starts.astype("int64"))
     # second reading: the rows since then, which are few, sorted exactly
+    first_minute = int(starts.min()) if len(starts) else -1
+    if first_minute >= 0:
+        start = datetime.fromtimestamp(60 * first_minute, UTC)
+        timed = timed.skip_before("failed_at", start)
     latest = timed.then(partial(_since, known, since)).reduce(
         FirstRows(order, most, (_KEY,))
     )

@@ -254,6 +254,7 @@ def next_expiring(
     if not kept.is_known:
         most = 0
     rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
+    rows = rows.skip_before("failed_at", start)
     soonest = FirstRows((("when_", "ascending"), ("dlq_id", "ascending")), most)
     expiries = _expiries(rows.then(partial(_since, start)).reduce(soonest), kept, now)
     return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True)
@@ -451,17 +452,24 @@ def bins_of_failures(failures: AnyFrame, kept: Retention, now: datetime) -> Expi
 
 
 def _hours_left(kept: Retention, now: datetime, table: pa.Table) -> pa.Table:
-    hours = _times_left(table, kept, now)["hours_left"]
-    return pa.table({"hours_left": pa.array(hours, pa.float64())})
+    """Return the column `hours_left`, as in `find_expiring`."""
+    when = table["when_"].cast(TIME, safe=False).cast(pa.timestamp("us", "UTC"))
+    if not kept.is_known:
+        return pa.table({"hours_left": pa.nulls(len(when), pa.float64())})
+    # the differences are whole microseconds
+    passed = pc.subtract(when, pa.scalar(now - kept.length, when.type))
+    seconds = pc.divide(passed.cast(pa.int64()).cast(pa.float64()), 1e6)
+    return pa.table({"hours_left": pc.divide(seconds, 3600)})
 
 
 def _with_quarter(table: pa.Table) -> pa.Table:
     """Add `quarter_`: how many quarters of an hour are left, -1 if the failure is due, null if unknown."""
-    hours = table["hours_left"].cast(pa.float64()).to_numpy()
-    quarters = np.where(hours < 0, -1, hours // _QUARTER)
-    quarter = pa.array(quarters, pa.float64(), from_pandas=True).cast(pa.int64())
-    hours_left = pa.array(hours, from_pandas=True)
-    return pa.table({"quarter_": quarter, "hours_left": hours_left})
+    hours = table["hours_left"].cast(pa.float64())
+    # NaN of a pandas frame is a missing value
+    hours = pc.if_else(pc.is_nan(hours), None, hours)
+    quarters = pc.floor(pc.divide(hours, _QUARTER))
+    quarter = pc.max_element_wise(quarters, -1.0, skip_nulls=False).cast(pa.int64())
+    return pa.table({"quarter_": quarter, "hours_left": hours})
 
 
 def _bins(rows: SelectedRows, now: datetime) -> ExpiryBins:

@@ -522,9 +522,14 @@ def sample_failures(
     (1000, 114)
     """
     most = whole("most", most)
-    total = int(
-        select_timed(failures, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
-    )
+    counted = select_timed(failures, ["dlq_id"], doing=_DOING).count()
+    return sample_of(failures, counted["count_"][0].as_py(), most, columns)
+
+
+def sample_of(
+    failures: AnyFrame, total: int, most: int, columns: Collection[str] | None
+) -> pd.DataFrame:
+    """Return the sample of `sample_failures` of a frame whose number of failures is known."""
     known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
     rows = opened(failures, doing=_DOING)
     kept = dict.fromkeys(

@@ -29,7 +29,7 @@ from toolkit.failures.seen_before import (
 )
 from toolkit.failures.selection import (
     opened,
-    sample_failures,
+    sample_of,
     select_retained,
     select_timed,
     with_time,
@@ -175,7 +175,7 @@ def gather(
         # groups of both frames need the same rules, so that the same error has the same id
         known = group_failures(previous)
         rules, known_groups = known.rules, known.frame
-    sample = sample_failures(failures, most=MOST, columns=_READ)
+    sample = sample_of(failures, total, MOST, _READ)
     signed = _is_signed(sample)
     groups, sample = _grouped(failures, sample, rules, is_whole=total <= len(sample))
     step("comparing with the time before")
@@ -268,10 +268,9 @@ def _is_signed(failures: pd.DataFrame) -> bool:
 
 def _earlier(previous: AnyFrame, groups: FailureGroups) -> tuple[pd.DataFrame, int]:
     """Return the earlier failures (or a sample) with their groups, and the number of all earlier failures."""
-    before = sample_failures(previous, most=MOST, columns=_READ)
-    entries = (
-        select_timed(previous, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
-    )
+    counted_rows = select_timed(previous, ["dlq_id"], doing=_DOING).count()
+    entries = counted_rows["count_"][0].as_py()
+    before = sample_of(previous, entries, MOST, _READ)
     if not _is_signed(before):
         before = groups.assign(before)
     return before, int(entries)
