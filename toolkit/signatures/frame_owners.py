@@ -46,16 +46,19 @@ _TEST_NAMES: Final = re.compile(
     r"|(?:^|[.$])(?:Test(?=[A-Z_\d])\w*|[A-Z]\w*Tests?|TestCase)[.$]|(?:^|\.)test_\w+$"
 )
 """Test runners and tests. They call the code that fails, as a user would."""
+_MAY_BE_TEST: Final = ("est", "junit", "pluggy")
+"""Every name that `_TEST_NAMES` matches contains one of these, and most other names do not."""
 _GUARDS: Final = re.compile(
     r"[.:](?:(?:check|require|verify|validate|ensure|assert)(?:[A-Z]\w*|_\w+)"
     r"|(?:not|no|is)(?:Null|Empty|Blank|True|False|NullOrEmpty)\w*"
     r"|_?(?:throw|raise|report|fail|wrap)(?:[A-Z_]\w*)|\w*(?:Error|Exception))$"
-    r"|(?:^|[.$])[A-Z]\w*(?:Error|Exception)[.$]\w+$"
 )
-"""Functions that throw on behalf of their caller, for example `Preconditions.checkState` or `newError`.
+"""Functions that throw on behalf of their caller, for example `.checkState` or `.newError`.
 
-A plain `check` does work of its own. Functions of an exception make it, for example `ParseException.from`.
+A plain `check` does work of its own.
 """
+_OF_EXCEPTION: Final = re.compile(r"(?:^|[.$])[A-Z]\w*(?:Error|Exception)[.$]\w+$")
+"""Functions of an exception. They make it, for example `ParseException.from`."""
 
 
 class Owner(IntEnum):
@@ -93,16 +96,23 @@ def _owner_of_function(function: str) -> Owner:
     """Return the owner by the name only."""
     if _RUNTIME_NAMES.match(function):
         return Owner.RUNTIME
-    if _TEST_NAMES.search(function):
+    may_be_test = any(map(function.__contains__, _MAY_BE_TEST))
+    if may_be_test and _TEST_NAMES.search(function):
         return Owner.TEST
-    owner = Owner.APPLICATION
-    guard = Owner.APPLICATION_GUARD
+    is_guard = _is_guard(function)
     if _LIBRARY_NAMES.match(function):
-        owner = Owner.LIBRARY
-        guard = Owner.LIBRARY_GUARD
-    if _GUARDS.search(function):
-        return guard
-    return owner
+        return Owner.LIBRARY_GUARD if is_guard else Owner.LIBRARY
+    return Owner.APPLICATION_GUARD if is_guard else Owner.APPLICATION
+
+
+def _is_guard(function: str) -> bool:
+    """Return whether a function throws on behalf of its caller. The last part of the name tells it."""
+    last_sign = max(function.rfind("."), function.rfind(":"))
+    if last_sign >= 0 and _GUARDS.match(function, last_sign):
+        return True
+    if "Error" not in function and "Exception" not in function:
+        return False
+    return _OF_EXCEPTION.search(function) is not None
 
 
 _OWNER_OF_FUNCTION: Final = Memo(_owner_of_function)

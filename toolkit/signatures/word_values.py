@@ -77,6 +77,11 @@ _VALUES: Final = re.compile(
 _VALUES_OF_SIMPLE_WORD: Final = re.compile(f"{_FIXED_IDS}|{_NUMBERED}", re.VERBOSE)
 """The values of a word without `_SIGNS_OF_PLACES`, which no address and no path lacks."""
 _SIGNS_OF_PLACES: Final = re.compile(r"[.:/\\@$]")
+_VALUES_WITHOUT_DIGITS: Final = re.compile(
+    f"{_ADDRESSES_WITH_SIGNS}|{_PLACES}", re.VERBOSE
+)
+"""The values of a word without digits. `_NUMBERED` takes the square of a word's length to find no digit."""
+_DIGIT: Final = re.compile(r"\d")
 
 _USUAL_VALUE: Final = re.compile(
     r"""
@@ -201,6 +206,8 @@ def _replace_values(word: str) -> str:
     values = _VALUES_OF_SIMPLE_WORD
     if _SIGNS_OF_PLACES.search(word):
         values = _VALUES
+        if _DIGIT.search(word) is None:
+            values = _VALUES_WITHOUT_DIGITS
     replaced = values.sub(_placeholder, word)
     if "=" in replaced:
         replaced = _PAIRED.sub(masked_pair, replaced)
