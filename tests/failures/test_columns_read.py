@@ -15,13 +15,14 @@ import pytest
 
 from toolkit.failures.attribute_values import json_fields
 from toolkit.failures.counts import latest_rows
+from toolkit.failures.partitions import Step
 from toolkit.failures.selection import (
     NONE,
     sample_failures,
     sample_of,
     select_timed,
 )
-from toolkit.failures.sources import SelectedRows, Step, open_rows
+from toolkit.failures.sources import SelectedRows, open_rows
 from toolkit.secrets.redaction import Redactor
 
 

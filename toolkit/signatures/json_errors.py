@@ -149,12 +149,11 @@ def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
     """
     found = _Findings(read)
     found.add(value, LIMITS.depth)
-    if not found.is_empty:
-        return found
-    found.add_fields(value)
-    if not found.is_empty:
-        return found
-    return _find_nested(value, read, LIMITS.nested) or found
+    if found.is_empty:
+        found.add_fields(value)
+    if found.is_empty:
+        return _find_nested(value, read, LIMITS.nested) or found
+    return found
 
 
 def _find_nested(

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -44,8 +44,30 @@ _GENERAL: Final = re.compile(
     r"(?:^|\.)(?:Runtime)?(?:Exception|Error)$|(?:^|\.)Throwable$"
 )
 
+_T = TypeVar("_T")
+
 Error = tuple[str, str]
 """The type and the message of an exception."""
+
+
+def error_in(found: re.Match[str]) -> Error:
+    """Return the error of a line, whose pattern has the type and then the message, which can be missing."""
+    message = found[2] or ""
+    return found[1], message.strip()
+
+
+def reader_of(
+    pattern: re.Pattern[str], read: Callable[[re.Match[str]], _T]
+) -> Callable[[str], _T | None]:
+    """Return a function that reads a line if the line begins with a pattern, and returns None otherwise."""
+
+    def read_line(line: str) -> _T | None:
+        found = pattern.match(line)
+        if found is None:
+            return None
+        return read(found)
+
+    return read_line
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -112,10 +134,11 @@ def _first_application(frames: list[Frame], language: str) -> str:
         return nearest_name
     # the nearest function has no name, such as a lambda. Others of the same owner have one
     owner = owner_of(own[0].function, own[0].path)
-    others = (
-        frame for frame in frames if owner_of(frame.function, frame.path) is owner
-    )
-    return next(filter(None, (_named(frame, language) for frame in others)), "")
+    for frame in frames:
+        name = _named(frame, language)
+        if name and owner_of(frame.function, frame.path) is owner:
+            return name
+    return ""
 
 
 def _own(frames: Iterable[Frame]) -> list[Frame]:

@@ -15,10 +15,13 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
+    error_in,
+    reader_of,
     trace_of,
 )
 
 _ARROW: Final = " ---> "
+_MAY_BE_ERROR: Final = re.compile(r"Exception|Error")
 _FRAME: Final = re.compile(r"^\s+at ([^()]+)\((?:.*\)|(?>.*?\) in ).*:line \d+)\s*$")
 _HEAD: Final = re.compile(
     r"^(?:Unhandled exception\.? ?"
@@ -32,7 +35,7 @@ def read_dotnet(lines: list[str]) -> StackTrace:
     errors: list[Error] = []
     frames: list[Frame] = []
     for line, frame in zip(lines, map(_FRAME_OF_LINE.__getitem__, lines), strict=True):
-        if "Exception" in line or "Error" in line:
+        if _MAY_BE_ERROR.search(line):
             errors.extend(_errors(line))
         if frame is not None:
             frames.append(frame)
@@ -41,23 +44,13 @@ def read_dotnet(lines: list[str]) -> StackTrace:
     return trace_of("dotnet", errors, frames)
 
 
-def _frame(line: str) -> Frame | None:
-    found = _FRAME.match(line)
-    if found is None:
-        return None
-    return Frame(found[1])
-
-
-_FRAME_OF_LINE: Final = Memo(_frame)
+_FRAME_OF_LINE: Final = Memo(reader_of(_FRAME, lambda found: Frame(found[1])))
+_error: Final = reader_of(_HEAD, error_in)
 
 
 def _errors(line: str) -> Iterator[Error]:
-    """Yield the type and message of each exception in a line."""
+    """Return the type and message of each exception in a line."""
     parts = [line]
-    if _ARROW in line and not line.lstrip().startswith("--->"):
-        parts = [part.strip() for part in line.split(_ARROW)]
-    for part in parts:
-        found = _HEAD.match(part)
-        if found is not None:
-            message = found[2] or ""
-            yield found[1], message.strip()
+    if not line.lstrip().startswith("--->") and _ARROW in line:
+        parts = list(map(str.strip, line.split(_ARROW)))
+    return filter(None, map(_error, parts))

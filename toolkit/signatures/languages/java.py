@@ -25,6 +25,8 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
+    error_in,
+    reader_of,
     trace_of,
 )
 
@@ -56,8 +58,7 @@ def read_java(lines: list[str]) -> StackTrace:
         if reader.is_complete:
             break
         first_frame = number + 1
-    if reader.head:
-        reader.complete_error()
+    reader.complete_error()
     return trace_of("java", reader.errors, reader.frames)
 
 
@@ -75,25 +76,19 @@ class _JavaReader:
 
     def add_frames(self, frames: Sequence[Frame]) -> None:
         """Add frames, which belong to the error whose head was read before."""
-        if not frames:
-            return
-        if self.head:
+        if frames:
             self.complete_error()
-        self.frames += frames
+            self.frames += frames
 
     def read_other_line(self, line: str) -> None:
         """Read the head of an error, or the number of frames that were left out."""
-        omitted = None
-        if "..." in line:
-            omitted = _OMITTED.match(line)
-        if omitted:
-            if self.head:
-                # all frames of the cause are left out
-                self.complete_error()
+        omitted = _OMITTED.match(line)
+        if omitted is not None:
+            # without frames before it, all frames of the cause are left out
+            self.complete_error()
             self.frames += self._frames_above[-int(omitted[1]) :]
         elif self._is_head(line):
-            if self.head:
-                self.complete_error()
+            self.complete_error()
             self.head = line
         elif line.lstrip().startswith("Suppressed: "):
             # an error while resources were closed, not the cause
@@ -108,7 +103,9 @@ class _JavaReader:
         return _ERROR_OF_LINE[line] is not None
 
     def complete_error(self) -> None:
-        """Add the error that `head` begins, and begin the list of frames."""
+        """Add the error that `head` begins, and begin the list of frames. Without a head, do nothing."""
+        if not self.head:
+            return
         self._frames_above = self.frames
         self.frames = []
         error = _ERROR_OF_LINE[self.head]
@@ -117,21 +114,14 @@ class _JavaReader:
         self.head = ""
 
 
-def _error(line: str) -> Error | None:
-    """Return the type and the message of an error, or None if a line begins no error."""
-    found = _HEAD.match(line)
-    if found is None:
-        return None
-    message = found[2] or ""
-    return plain_name(found[1]), message.strip()
+def _error(head: re.Match[str]) -> Error:
+    kind, message = error_in(head)
+    return plain_name(kind), message
 
 
-def _frame(line: str) -> Frame | None:
-    found = _FRAME.match(line)
-    if found is None:
-        return None
+def _frame(found: re.Match[str]) -> Frame:
     return Frame(found[1] or found[2])
 
 
-_ERROR_OF_LINE: Final = Memo(_error)
-_FRAME_OF_LINE: Final = Memo(_frame)
+_ERROR_OF_LINE: Final = Memo(reader_of(_HEAD, _error))
+_FRAME_OF_LINE: Final = Memo(reader_of(_FRAME, _frame))

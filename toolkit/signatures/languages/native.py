@@ -19,7 +19,13 @@ from itertools import filterfalse
 from typing import Final, NamedTuple
 
 from toolkit.signatures.remembering import Memo, cached
-from toolkit.signatures.trace_frames import MOST_FRAMES, Frame, StackTrace, frequent
+from toolkit.signatures.trace_frames import (
+    MOST_FRAMES,
+    Frame,
+    StackTrace,
+    frequent,
+    reader_of,
+)
 
 _SANITIZER: Final = re.compile(
     r"(?:ERROR|WARNING): (Address|Leak|Memory|Thread|UndefinedBehavior|HWAddress)Sanitizer: (.*)$"
@@ -62,31 +68,51 @@ _RUNTIME_PATH: Final = re.compile(
 
 def read_native(lines: list[str]) -> StackTrace | None:
     """Read the first error of a report, and the stack below it."""
-    kind = ""
-    # the frame nearest to the error first
-    frames: list[Frame] = []
+    reader = _NativeReader()
     for line, numbered in zip(
         lines, map(_FRAME_OF_LINE.__getitem__, lines), strict=True
     ):
-        if numbered is not None and kind:
-            if frames and numbered.number == "0":
-                break  # another stack begins
-            frames.append(numbered.frame)
-        elif not frames:
-            kind = _named_error(line) or kind
-        elif _ends_stack(line):
+        if numbered is not None and reader.kind:
+            reader.read_frame(numbered)
+        else:
+            reader.read_other_line(line)
+        if reader.is_complete:
             break
-    if not kind or not frames:
-        return None
-    function = _function(kind, frames)
-    return StackTrace("native", ((kind, ""),), function, tuple(frames[:MOST_FRAMES]))
+    return reader.trace()
 
 
-def _ends_stack(line: str) -> bool:
-    """Return whether a line that is no frame ends a stack. Lines of valgrind and indented ones do not."""
-    if not line.strip() or not line.startswith(("    ", "==")):
-        return True
-    return _VALGRIND.match(line) is not None
+class _NativeReader:
+    """The kind of an error and the frames below it, while lines are read."""
+
+    def __init__(self) -> None:
+        self.kind = ""
+        self.is_complete = False
+        self._frames: list[Frame] = []
+        """The frame nearest to the error first."""
+
+    def read_frame(self, numbered: _NumberedFrame) -> None:
+        """Add a frame, unless another stack begins."""
+        if self._frames and numbered.number == "0":
+            self.is_complete = True
+        else:
+            self._frames.append(numbered.frame)
+
+    def read_other_line(self, line: str) -> None:
+        """Read the kind of the error, or the end of the stack."""
+        if not self._frames:
+            self.kind = _named_error(line) or self.kind
+            return
+        # lines of valgrind and indented ones belong to a stack
+        is_inner_line = line.startswith(("    ", "==")) and line.strip() != ""
+        self.is_complete = not is_inner_line or _VALGRIND.match(line) is not None
+
+    def trace(self) -> StackTrace | None:
+        """Return the trace; None without a kind of error or without frames."""
+        if not self.kind or not self._frames:
+            return None
+        function = _function(self.kind, self._frames)
+        frames = tuple(self._frames[:MOST_FRAMES])
+        return StackTrace("native", ((self.kind, ""),), function, frames)
 
 
 def _function(kind: str, frames: list[Frame]) -> str:
@@ -107,20 +133,26 @@ class _NumberedFrame(NamedTuple):
 def _numbered_frame(line: str) -> _NumberedFrame | None:
     if " 0x" not in line:
         return None
-    found = _FRAME.match(line)
-    if found is not None:
-        number, function = found.groups()
-        path = ""
-        place = _PATH.search(function)
-        if place is not None:
-            path = place[1]
-            function = function[: place.start()]
-        return _NumberedFrame(number, Frame(_function_name(function), path))
-    by_valgrind = _VALGRIND_FRAME.match(line)
-    if by_valgrind is not None:
-        function = _function_name(by_valgrind[1])
-        return _NumberedFrame("", Frame(function, by_valgrind[2] or ""))
-    return None
+    return _frame_of_sanitizer(line) or _frame_of_valgrind(line)
+
+
+def _sanitizer_frame(found: re.Match[str]) -> _NumberedFrame:
+    number, function = found.groups()
+    path = ""
+    place = _PATH.search(function)
+    if place is not None:
+        path = place[1]
+        function = function[: place.start()]
+    return _NumberedFrame(number, Frame(_function_name(function), path))
+
+
+def _valgrind_frame(found: re.Match[str]) -> _NumberedFrame:
+    function = _function_name(found[1])
+    return _NumberedFrame("", Frame(function, found[2] or ""))
+
+
+_frame_of_sanitizer: Final = reader_of(_FRAME, _sanitizer_frame)
+_frame_of_valgrind: Final = reader_of(_VALGRIND_FRAME, _valgrind_frame)
 
 
 _FRAME_OF_LINE: Final = Memo(_numbered_frame)

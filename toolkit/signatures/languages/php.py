@@ -46,8 +46,7 @@ def read_php(lines: list[str]) -> StackTrace:
 
 
 def _error(line: str) -> Error | None:
-    may_be_error = " in " in line and ("Error" in line or "Exception" in line)
-    if not may_be_error:
+    if " in " not in line:
         return None
     head = _HEAD.search(line)
     if head is None:

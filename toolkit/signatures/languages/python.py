@@ -29,6 +29,8 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
+    error_in,
+    reader_of,
     trace_of,
 )
 
@@ -94,7 +96,7 @@ class _PythonReader:
     def _read_error(self, number: int) -> None:
         """Add the error that ends a trace, with the lines of the message."""
         following = self.lines[number + 1 : number + 1 + _MORE_LINES]
-        error = _error(_message_lines(self.lines[number], following))
+        error = _error(_message_lines(self.lines[number], following).strip())
         if error is not None:
             self._chain.append((error, self._frames[::-1]))
         self.is_in_trace = False
@@ -111,14 +113,11 @@ class _PythonReader:
         return trace_of("python", errors, frames_of_cause)
 
 
-def _frame(line: str) -> Frame | None:
-    found = _FRAME.match(line)
-    if found is None:
-        return None
+def _frame(found: re.Match[str]) -> Frame:
     return Frame(found[2] or "", found[1])
 
 
-_FRAME_OF_LINE: Final = Memo(_frame)
+_FRAME_OF_LINE: Final = Memo(reader_of(_FRAME, _frame))
 
 
 def _repetitions(line: str) -> int:
@@ -148,9 +147,5 @@ def _continues_message(line: str) -> bool:
     return bool(line.strip(" -")) and not line.startswith(_AFTER_MESSAGE)
 
 
-def _error(line: str) -> Error | None:
-    """Return the type and message of ``package.Type: message``."""
-    found = _ERROR.match(line.strip())
-    if found is None:
-        return None
-    return found[1], (found[2] or "").strip()
+_error: Final = reader_of(_ERROR, error_in)
+"""Reads ``package.Type: message``."""

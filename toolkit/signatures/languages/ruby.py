@@ -11,6 +11,7 @@ the error is in the line of the first frame. In a log of Rails, it is in the lin
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from toolkit.signatures.frame_names import plain_name
@@ -18,6 +19,7 @@ from toolkit.signatures.trace_frames import (
     Error,
     Frame,
     StackTrace,
+    reader_of,
     trace_of,
 )
 
@@ -54,10 +56,14 @@ def read_ruby(lines: list[str]) -> StackTrace:
     return trace_of("ruby", errors, frames)
 
 
-def _errors_above(line: str) -> list[Error]:
+def _errors_above(line: str) -> Iterator[Error]:
     """Return the error of the line above the first frame, if it states one."""
-    head = _HEAD.match(line)
-    if head is None:
-        return []
+    return filter(None, [_error(line)])
+
+
+def _error_of(head: re.Match[str]) -> Error:
     message = head[2] or head[3] or ""
-    return [(head[1], message.strip())]
+    return head[1], message.strip()
+
+
+_error: Final = reader_of(_HEAD, _error_of)
