@@ -59,7 +59,7 @@ DENSITY = {
     "toolkit/redrive": 0.20,
     "toolkit/failures": 0.20,
     "toolkit/reports": 0.20,
-    "toolkit/signatures": 0.36,
+    "toolkit/signatures": 0.34,
     "toolkit/secrets": 0.20,
     "toolkit/widgets": 0.33,
     "toolkit/base/serving.py": 0.17,
