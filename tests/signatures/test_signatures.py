@@ -450,4 +450,7 @@ def test_an_exception_that_only_carries_another_does_not_count() -> None:
 )
 def test_words_of_usual_forms(word: str, expected: str) -> None:
     """Ids and hashes that are whole words have placeholders, and technical words stay."""
-    assert with_placeholders(f"no stock of {word} today") == f"no stock of {expected} today"
+    assert (
+        with_placeholders(f"no stock of {word} today")
+        == f"no stock of {expected} today"
+    )
