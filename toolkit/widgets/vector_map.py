@@ -19,7 +19,6 @@ from toolkit.base.python_code import Code, fill, listed
 from toolkit.drawing.wording import counted
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
-from toolkit.vectors.point_plots import MISSING, as_categories, as_numbers
 from toolkit.vectors.projection import MapSource, VectorProjection, project_vectors
 from toolkit.widgets.fields import Dropdown
 from toolkit.widgets.filter_editor import FilterEditor
@@ -27,6 +26,7 @@ from toolkit.widgets.form_panel import FormPanel
 from toolkit.widgets.page_panel import kit_module
 from toolkit.widgets.page_parts import is_count, script, synced
 from toolkit.widgets.panel import Job
+from toolkit.widgets.point_colours import colours_of, of_numbers, one_colour
 from toolkit.widgets.shown_code import named_code
 from toolkit.widgets.similarity_query import QueryPanel
 from toolkit.widgets.similarity_results import hit_rows, scope
@@ -35,11 +35,9 @@ _PLAIN: Final = "one colour"
 _CLUSTER: Final = "cluster (k-means)"
 _SCORE: Final = "score of the query"
 _NO_VALUES: Final = ("id", "x", "y", "data", "metadata")
-_NONE: Final = 255  # the colour of a point without a value
 _CORNERS: Final = 3
 _MOST_CORNERS: Final = 10_000
 _LONGEST: Final = 400  # characters of code that are shown
-_NAME: Final = 40
 _BY_KEYS: Final = (
     "{frame}[[key in {keys} for key in zip({frame}['namespace'], {frame}['id'])]]"
 )
@@ -134,20 +132,22 @@ class VectorMapPanel(FormPanel):
             instance("query", query, QueryPanel, "a QueryPanel")
             redactor = query.redactor if redactor is None else redactor
         instance("redactor", redactor, Redactor, "a Redactor", optional=True)
-        self.projection = (
-            vectors
-            if isinstance(vectors, VectorProjection)
-            else project_vectors(vectors)
-        )
+        self._vectors: object = vectors
+        if isinstance(vectors, VectorProjection):
+            self.projection, self._vectors = vectors, vectors.frame
+        else:
+            self.projection = project_vectors(vectors)
         self._query = query
         frame = self.projection.frame
-        self._vectors = frame if self.projection is vectors else vectors
         self._keys: list[Key] = list(zip(frame["namespace"], frame["id"], strict=True))
         # Vectors are known by namespace and id: the same id in two namespaces is two vectors. If a frame
         # has a vector twice, it has two points.
         self._places: dict[Key, list[int]] = {}
+        self._by_id: dict[str, list[Key]] = {}
         for position, pair in enumerate(self._keys):
             self._places.setdefault(pair, []).append(position)
+        for pair in self._places:
+            self._by_id.setdefault(pair[1], []).append(pair)
         self._scores: dict[int, float] = {}
         self._fields = self.projection.metadata_fields()
         super().__init__("Map of vectors", value=value, key=key, redactor=redactor)
@@ -298,19 +298,20 @@ class VectorMapPanel(FormPanel):
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise wrong("value", value, "several ids, or pairs of namespace and id")
         chosen: set[Key] = set()
-        by_id: dict[str, list[Key]] = {}
         for item in value:
-            if isinstance(item, str) and not by_id:
-                for pair in self._places:
-                    by_id.setdefault(pair[1], []).append(pair)
-            pairs = by_id.get(item, []) if isinstance(item, str) else [item]
-            if not pairs or not all(
-                isinstance(pair, tuple) and pair in self._places for pair in pairs
-            ):
-                advice = nearest(item, by_id) if isinstance(item, str) else None
-                raise wrong("value", item, "the id of a vector on the map", advice)
-            chosen.update(pairs)
+            chosen.update(self._pairs_of(item))
         return tuple(pair for pair in self._places if pair in chosen)
+
+    def _pairs_of(self, item: object) -> list[Key]:
+        """Return the keys of an id, or of a key itself. Raise InputError if they are not on the map."""
+        if isinstance(item, tuple) and item in self._places:
+            return [item]
+        if isinstance(item, str) and item in self._by_id:
+            return self._by_id[item]
+        advice = None
+        if isinstance(item, str):
+            advice = nearest(item, self._by_id)
+        raise wrong("value", item, "the id of a vector on the map", advice)
 
     def _mask(self) -> _Mask:
         mask = np.zeros(len(self._keys), dtype=bool)
@@ -387,11 +388,11 @@ class VectorMapPanel(FormPanel):
         """Return a masked description of a point: the id, the text, and the value that colours it."""
         row = self.projection.frame.iloc[[position]].assign(rank=1, score=0.0)
         (hit,), _ = hit_rows(row, self._redactor)
-        parts = [
-            hit.id
-            + (f" in {row['namespace'].iloc[0]}" if row["namespace"].iloc[0] else "")
-        ]
-        parts += [hit.more] if hit.more else []
+        parts = [hit.id]
+        if namespace := row["namespace"].iloc[0]:
+            parts = [f"{hit.id} in {namespace}"]
+        if hit.more:
+            parts.append(hit.more)
         if position in self._scores:
             parts.append(f"score {self._scores[position]:.4f}")
         if self._values is not None and pd.notna(self._values.iloc[position]):
@@ -419,53 +420,24 @@ class VectorMapPanel(FormPanel):
 
     def _recolour(self) -> None:
         """Send the colours of the points, and the legend that explains them."""
-        name, numbers = self.colour.value, None
-        if name == _PLAIN:
-            values = None
-        elif name == _SCORE:
-            numbers = np.array(
-                [
-                    self._scores.get(position, np.nan)
-                    for position in range(len(self._keys))
-                ]
-            )
-            values = pd.Series(numbers, dtype="float64")
-        else:
-            values = (
-                self.projection.clusters()
-                if name == _CLUSTER
-                else self.projection.values(name)
-            )
-            numbers = as_numbers(values)
-        self._values = values
-        codes: npt.NDArray[Any] = np.full(
-            len(self._keys), 0 if values is None else _NONE
-        )
-        legend: list[str] = []
-        none = -1
-        if numbers is not None and not np.isnan(numbers).all():
-            low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
-            # Scale to 0 to 254, in one byte per point; 255 is a missing value.
-            share = (numbers - low) / ((high - low) or 1.0)
-            codes = np.where(
-                np.isnan(share), _NONE, np.floor(np.nan_to_num(share) * (_NONE - 1))
-            )
-            legend = [f"{name}: {low:,.6g} to {high:,.6g}"]
-        elif values is not None and numbers is None:
-            texts, codes = as_categories(values, self._redactor)
-            counts = np.bincount(codes, minlength=len(texts))
-            pairs = zip(texts, counts, strict=True)
-            legend = [
-                f"{visible(text).strip()[:_NAME] or '(empty)'} ({count:,})"
-                for text, count in pairs
-            ]
-            if MISSING in texts:
-                none = texts.index(MISSING)
-                codes = np.where(codes == none, _NONE, codes)
+        name = self.colour.value
+        self._values, colours = None, one_colour(len(self._keys))
+        if name == _SCORE:
+            scores = pd.Series(self._scores, dtype="float64")
+            self._values = scores.reindex(range(len(self._keys)))
+            colours = of_numbers(name, self._values.to_numpy())
+        elif name != _PLAIN:
+            self._values = self._values_named(name)
+            colours = colours_of(name, self._values, self._redactor)
         with self.hold_sync():
-            self.colours = codes.astype(np.uint8).tobytes()
-            self.legend, self.none = legend, none
-            self.scaled = numbers is not None and bool(legend)
+            self.colours, self.scaled = colours.codes, colours.scaled
+            self.legend, self.none = list(colours.legend), colours.none
+
+    def _values_named(self, name: str) -> pd.Series[Any]:
+        """Return the values of a column, of a metadata field, or the clusters."""
+        if name == _CLUSTER:
+            return self.projection.clusters()
+        return self.projection.values(name)
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         rows = self.selected if self.value else self.projection.frame
@@ -479,9 +451,13 @@ class VectorMapPanel(FormPanel):
 
 
 def _is_path(path: list[Any]) -> bool:
-    return _CORNERS <= len(path) <= _MOST_CORNERS and all(
-        isinstance(corner, list)
-        and len(corner) == 2  # noqa: PLR2004 - across and up
-        and all(isinstance(part, int | float) and np.isfinite(part) for part in corner)
-        for corner in path
-    )
+    if not _CORNERS <= len(path) <= _MOST_CORNERS:
+        return False
+    return all(map(_is_corner, path))
+
+
+def _is_corner(corner: object) -> bool:
+    """Return whether a corner of a lasso is a list of two finite numbers, across and up."""
+    if not isinstance(corner, list) or len(corner) != 2:  # noqa: PLR2004 - across and up
+        return False
+    return all(isinstance(part, int | float) and np.isfinite(part) for part in corner)
