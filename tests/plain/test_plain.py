@@ -61,7 +61,7 @@ DENSITY = {
     "toolkit/reports": 0.20,
     "toolkit/signatures": 0.34,
     "toolkit/secrets": 0.20,
-    "toolkit/widgets": 0.33,
+    "toolkit/widgets": 0.25,
     "toolkit/base/serving.py": 0.17,
     "toolkit/snapshots": 0.22,
     "toolkit/tables": 0.27,
