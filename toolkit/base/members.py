@@ -12,7 +12,6 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -84,11 +83,20 @@ def integer_or_raw(text: str) -> int | RawJson:
 
 def is_deep(text: str) -> bool:
     """Return True if JSON text is nested more than `MOST_DEPTH` levels deep."""
-    opening = text.count("[") + text.count("{")
-    if opening <= MOST_DEPTH:
+    if text.count("[") + text.count("{") <= MOST_DEPTH:
         return False
-    depths = accumulate(map(_change_of_depth, _MARK.finditer(text)))
-    return any(depth > MOST_DEPTH for depth in depths)
+    # without a function per match, because every row of a lenient page is checked
+    depth = 0
+    for match in _MARK.finditer(text):
+        mark = text[match.start()]
+        if mark != '"':
+            size = match.end() - match.start()
+            if mark in "]}":
+                size = -size
+            depth += size
+            if depth > MOST_DEPTH:
+                return True
+    return False
 
 
 def _change_of_depth(mark: re.Match[str]) -> int:
