@@ -25,7 +25,7 @@ from toolkit.cli import main
 TOKEN = "command-line-token-0123456789"
 COMMANDS = (
     "demo", "serve", "snapshot failures", "snapshot vectors", "report", "redrive plan",
-    "redrive run", "redrive status", "replay", "check-fix", "status", "verify", "query",
+    "redrive run", "redrive status", "replay", "check-fix", "watch", "status", "verify", "query",
 )  # fmt: skip
 
 

@@ -285,6 +285,15 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "QueryPanel": lambda w: [
         {"service": w.service, "value": None, "frame": w.vectors, "key": None}
     ],
+    "watch_failures": lambda w: [
+        {
+            "service": w.service,
+            "path": None,
+            "every": "1h",
+            "notify": None,
+            "confirm": None,
+        }
+    ],
     "VectorMapPanel": lambda w: [
         {
             "vectors": w.vectors,
@@ -999,7 +1008,7 @@ def call(name: str, arguments: dict[str, Any]) -> None:
             # listening is tried with odd ports alone, as the end of it takes half a second
             with result:
                 pass
-        if name.endswith("Panel"):
+        if name.endswith("Panel") or name == "watch_failures":
             result.close()
     plt.close("all")
 

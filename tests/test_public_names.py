@@ -125,6 +125,7 @@ NAMES = [
     "upsert_vectors",
     "verify_signature",
     "verify_snapshot",
+    "watch_failures",
     "write_snapshot",
 ]
 

@@ -103,3 +103,4 @@ from toolkit.widgets.metadata_filter import MetadataFilterPanel as MetadataFilte
 from toolkit.widgets.redrive_panel import RedrivePanel as RedrivePanel
 from toolkit.widgets.similarity_query import QueryPanel as QueryPanel
 from toolkit.widgets.vector_map import VectorMapPanel as VectorMapPanel
+from toolkit.widgets.watch_panel import watch_failures as watch_failures

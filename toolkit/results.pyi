@@ -49,3 +49,4 @@ from toolkit.vectors.scores import NormBins as NormBins
 from toolkit.vectors.scores import ScoreBins as ScoreBins
 from toolkit.vectors.scores import ScoreCurve as ScoreCurve
 from toolkit.vectors.vector_changes import VectorChanges as VectorChanges
+from toolkit.widgets.watch_panel import WatchPanel as WatchPanel

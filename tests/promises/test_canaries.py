@@ -26,7 +26,10 @@ import toolkit as tk
 from tests.promises.canaries import KINDS, QUEUE_TOKEN, VECTOR_TOKEN, planted, shown
 from tests.promises.conftest import Planted
 from toolkit.cli import main
+from toolkit.snapshots.manifest import WATCHED
 from toolkit.widgets.failure_detail import detail_markup
+from toolkit.widgets.watch_panel import WatchPanel
+from toolkit.widgets.watching import Watch
 
 pytestmark = pytest.mark.slow
 
@@ -280,6 +283,37 @@ def _browser(_: Planted, frame: pd.DataFrame) -> str:
         browser.show_failure(dlq_id)
         found.append(browser.detail)
     return "\n".join(found)
+
+
+@sink("failures")
+def _fix_check(_: Planted, frame: pd.DataFrame) -> str:
+    found = []
+    for group in tk.group_failures(frame).frame["group"].head(10):
+        check = tk.check_fix(frame, group, "30d")
+        axes = check.plot()
+        found += [text.get_text() for text in axes.figure.findobj(Text)]
+        plt.close(axes.figure)
+        found += [repr(check), check._repr_html_(), json.dumps(check.to_dict())]
+    return "\n".join(found)
+
+
+@sink("failures")
+def _watch(given: Planted, frame: pd.DataFrame) -> str:
+    del frame  # the panel reads the service itself
+    notices: list[str] = []
+
+    def send(notice: str) -> str:
+        notices.append(notice)
+        return ""
+
+    watch = Watch(given.service, given.folder / "watched", send=send)
+    watch.look()
+    every_group = {row["id"]: row["state"] for row in watch.board()}
+    notices.append(watch._notice_text(every_group))
+    panel = WatchPanel(watch, given.service, 3600.0)
+    panel.look()
+    noted = (given.folder / "watched" / WATCHED).read_text()
+    return "\n".join([noted, *notices, repr(panel.last), _state(panel)])
 
 
 @sink("failures")

@@ -88,7 +88,7 @@ class SimulatedQueue:
 
 @contextmanager
 def listening(queue: SimulatedQueue) -> Iterator[None]:
-    """Serve the queue at `queue.url` for a while."""
+    """Serve the queue at `queue.url` for a while; again at the same port if it was served before."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -110,7 +110,8 @@ def listening(queue: SimulatedQueue) -> Iterator[None]:
         def log_message(self, *_: Any) -> None:
             """Log nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    port = urlsplit(queue.url).port or 0
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     queue.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -24,6 +24,7 @@ NAMES = [
     "redrive.js",
     "map.js",
     "query.js",
+    "watch.js",
 ]
 MODULES = [FOLDER / name for name in NAMES]
 NODE = shutil.which("node")

@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "redrive": "act on failures by a plan: plan, run, status",
     "replay": "send failed requests again, or print them as code",
     "check-fix": "whether a group of failures has stopped since a fix",
+    "watch": "follow the queue, and report groups that are new or worse",
     "status": "how old snapshots are, and what their schedules do",
     "verify": "check every file of snapshots",
     "query": "search a vector index by text",

@@ -1,4 +1,4 @@
-"""Draw the failures that were seen since a fix, and those that were expected."""
+"""Draw the failures since a fix, next to the failures that were expected."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _HOURS: Final = 24
 _LEAST_DAYS: Final = 0.9  # with less, the hours of the day cannot be compared
 _SMOOTHING: Final = 2.0  # failures that each hour has in common with all others
 _ROUNDING: Final = 1e-7
-_LONGEST_DAYS: Final = 4000  # as far as the end of a wait is searched for
+_LONGEST_DAYS: Final = 4000  # longer waits are reported as never
 
 Gaps = tuple[tuple[float, float], ...]
 """Spans of time in which failures may be missing, in days."""
@@ -92,7 +92,7 @@ class RunClock:
         return np.asarray(counts, dtype=np.float64)
 
     def ahead(self, end: float, amount: float) -> float:
-        """Return when so many further runs will have ended, if they come as before."""
+        """Return when this number of further runs will have ended, if they come as before."""
         days = max(end - float(self.ended[0]), 1e-9)
         return end + amount * days / len(self.ended)
 
@@ -113,7 +113,7 @@ class EarlierRate:
         return np.asarray(passed * self.per_unit, dtype=np.float64)
 
     def wait(self, end: float, expected: float) -> float | None:
-        """Return the days after `end` in which so many failures are expected; None if it takes for ever."""
+        """Return the days after `end` until this number of failures is expected; None if never."""
         units = expected / self.per_unit if self.per_unit else np.inf
         if not np.isfinite(units) or (
             isinstance(self.clock, DailyClock) and units > _LONGEST_DAYS

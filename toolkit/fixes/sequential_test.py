@@ -73,7 +73,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class PriorCounts:
-    """What is known from before the fix: the number of failures, and the share that begins a burst."""
+    """The knowledge from before the fix: the number of failures, and the share that begins a burst."""
 
     known: float
     burst_share: float
@@ -106,7 +106,7 @@ class PriorCounts:
         inf
         """
         low, high = 0.0, 1.0
-        # The longest wait: a million times what is known is as good as for ever.
+        # The longest wait: a million times the known failures is as good as for ever.
         while self.score(seen, high) + prior > -LIMIT:
             low, high = high, 2 * high
             if high > 1e6 * (1 + self.known):

@@ -30,6 +30,9 @@ CHECKPOINT: Final = "_checkpoint.json"
 HEARTBEAT: Final = "_heartbeat.json"
 """The last action of a schedule, stored next to the snapshot that it syncs; not a part of the snapshot."""
 
+WATCHED: Final = "_watched.json"
+"""States of groups that a watch has reported."""
+
 JUDGED: Final = "_judged.json"
 """The times when reports could judge the snapshot, stored next to it; not a part of the snapshot."""
 

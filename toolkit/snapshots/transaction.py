@@ -49,6 +49,7 @@ from toolkit.snapshots.manifest import (
     MANIFEST,
     PENDING_NAME,
     SCHEMA_VERSION,
+    WATCHED,
     Kind,
     ListedFile,
     Manifest,
@@ -411,7 +412,8 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     pending: frozenset[str] = frozenset()
     if checkpoint:
         pending = checkpoint.names
-    listed = {MANIFEST, LOCK, HEARTBEAT, JUDGED, *_listed(manifest), *pending}
+    listed = {MANIFEST, LOCK, HEARTBEAT, JUDGED, WATCHED, *pending}
+    listed |= {*_listed(manifest)}
     return tuple(sorted(name for name in store.names() if name not in listed))
 
 
@@ -450,7 +452,7 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
 
 def _refuse_others(store: SnapshotStore) -> None:
     """Raise an error if a folder without a manifest contains data files, or files of others."""
-    of_jobs = {LOCK, HEARTBEAT, JUDGED}
+    of_jobs = {LOCK, HEARTBEAT, JUDGED, WATCHED}
     names = [
         name
         for name in store.names()

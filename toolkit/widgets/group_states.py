@@ -95,12 +95,19 @@ def group_states(
         if before[group] and recent[group]:
             gap = int(first_recent[group]) - int(last_before[group])
             silence = timedelta(milliseconds=gap)
-        state = _state(int(recent[group]), int(before[group]), usual, silence)
+        state = state_of(int(recent[group]), int(before[group]), usual, silence)
         states.append(GroupState(state, int(recent[group]), usual))
     return states
 
 
-def _state(recent: int, before: int, usual: float, silence: timedelta) -> State:
+def state_of(recent: int, before: int, usual: float, silence: timedelta) -> State:
+    """Return the state of a group by its failures in the last 24 hours and before.
+
+    `usual` is the usual number per 24 hours, and `silence` the time before the first recent failure.
+
+    >>> state_of(30, 60, 10.0, timedelta()), state_of(0, 60, 10.0, timedelta())
+    ('growing', 'ended')
+    """
     if not recent:
         return "ended"
     if not before:

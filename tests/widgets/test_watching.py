@@ -1,0 +1,192 @@
+"""Watching a queue that changes: counts, marks, notices, and restarts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import toolkit as tk
+from tests.soak.simulated_queue import Failure, SimulatedQueue, listening
+from tests.soak.watching import watched
+from toolkit.cli import main
+from toolkit.errors import InputError, ServiceError
+from toolkit.widgets.group_counts import GroupCount
+from toolkit.widgets.notices import sender_of
+from toolkit.widgets.watch_panel import WatchPanel
+from toolkit.widgets.watching import Watch
+
+NOW = datetime.now(UTC).replace(minute=30, second=0, microsecond=0)
+TOKEN = "token-of-the-watched-queue"
+SECRET = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
+
+
+def failures(count: int, text: str, hours: float, first: int = 0) -> list[Failure]:
+    """Return failures, one per minute from some hours ago on."""
+    begin = NOW - timedelta(hours=hours)
+    return [
+        Failure(first + number, begin + timedelta(minutes=number), text)
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def queue() -> Iterator[SimulatedQueue]:
+    """Serve a queue with one known group."""
+    queue = SimulatedQueue(failures(50, "disk full", 40), time=NOW, token=TOKEN)
+    with listening(queue):
+        yield queue
+
+
+@pytest.fixture
+def service(queue) -> tk.Service:
+    """Connect to the queue, without waiting for retries."""
+    return tk.connect(queue_url=queue.url, queue_token=TOKEN)
+
+
+@pytest.fixture
+def webhook() -> Iterator[tuple[str, list[str]]]:
+    """Run a webhook on this machine: the address, and the texts that arrived."""
+    texts: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            texts.append(json.loads(self.rfile.read(length))["text"])
+            self.send_response(302)
+            self.send_header("Location", "http://127.0.0.1:9/other")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", texts
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_new_groups_are_marked_and_reported_once(service, queue, tmp_path, webhook):
+    """A group that appears is on top with a mark; one notice is sent, also after a restart of the watch."""
+    url, texts = webhook
+    path = tmp_path / "kept"
+    watch = Watch(service, path, send=sender_of(url, None), clock=lambda: NOW)
+    first = watch.look()
+    assert (first.added, first.rows, first.new) == (50, 50, ())
+    queue.failures = [*queue.failures, *failures(3, f"refused: {SECRET}", 1, first=50)]
+    second = watch.look()
+    assert (second.added, second.rows, len(second.new)) == (3, 53, 1)
+    # a redirect is no success, and is not followed
+    assert "status 302" in second.problem
+    board = watch.board()
+    assert [(row["marked"], row["state"], row["count"]) for row in board] == [
+        (True, "new", 3),
+        (False, "ended", 50),
+    ]
+    assert sum(board[0]["bars"]) == 3
+    assert len(texts) == 1
+    assert "refused" in texts[0]
+    assert SECRET not in texts[0] + json.dumps(board)
+    again = Watch(service, path, send=sender_of(url, None), clock=lambda: NOW)
+    assert again.look().new == ()
+    assert len(texts) == 1
+    watch.seen()
+    assert not any(row["marked"] for row in watch.board())
+
+
+def test_a_group_that_appears_while_nobody_watches_is_reported(
+    service, queue, tmp_path
+):
+    """A watch that continues a snapshot marks groups that are not in the notes of the earlier one."""
+    Watch(service, tmp_path / "kept", clock=lambda: NOW).look()
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    found = Watch(service, tmp_path / "kept", clock=lambda: NOW).look()
+    assert len(found.new) == 1
+
+
+def test_no_entry_is_missed_if_the_service_restarts(service, queue, tmp_path):
+    """A look while the token is refused raises an error; the next one has all entries of the meantime."""
+    watch = Watch(service, tmp_path / "kept", clock=lambda: NOW)
+    watch.look()
+    queue.token = "another"
+    queue.failures = [*queue.failures, *failures(7, "disk full", 1, first=50)]
+    with pytest.raises(ServiceError):
+        watch.look()
+    queue.token = TOKEN
+    assert (watch.look().added, watch.board()[0]["count"]) == (7, 57)
+    verified = tk.verify_snapshot(tmp_path / "kept")
+    assert (verified.rows, verified.unlisted) == (57, ())
+
+
+def test_a_panel_shows_the_groups_and_stops(service, queue, tmp_path):
+    """The panel looks on a thread, and after `stop` no more requests are sent."""
+    panel = tk.watch_failures(service, tmp_path / "kept", every="1h")
+    assert panel.running
+    panel.stop()
+    assert not panel.running
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    panel.look()
+    assert panel.frame()["count"].sum() == 53
+    assert panel.state["counts"] == "53 failures in 2 groups"
+    panel.receive({"kind": "press", "name": "Mark as seen"})
+    assert not panel.frame()["marked"].any()
+    assert "watch_failures" in panel.to_code()
+    for message in ({}, {"kind": "press"}, {"kind": "press", "name": 7}, "text"):
+        panel.receive(message)
+    assert isinstance(panel, WatchPanel)
+
+
+@pytest.mark.slow
+def test_a_day_of_traffic_in_short():
+    """In simulated hours with restarts, every failure is counted, and no notice is sent twice."""
+    figures = watched(hours=5, every=1800, per_hour=20)
+    assert figures["failures"] == figures["stored"] == figures["counted"]
+    assert figures["notices"] == 1
+    assert figures["repeated notices"] == []
+
+
+def test_notices_go_only_to_confirmed_hosts(service):
+    """Another machine needs its name, and other addresses are refused before anything is sent."""
+    for notify in (
+        "https://chat.example/hook",
+        "ftp://127.0.0.1/",
+        "http://u:p@127.0.0.1/",
+    ):
+        with pytest.raises(InputError):
+            tk.watch_failures(service, notify=notify)
+    assert sender_of("https://chat.example/hook", "chat.example") is not None
+    assert "did not respond" in sender_of("http://127.0.0.1:9/x", None)("text")
+    with pytest.raises(InputError, match="second"):
+        tk.watch_failures(service, every=timedelta(milliseconds=10))
+
+
+def test_memory_per_group_is_bounded():
+    """A group keeps the counts of a week of hours, whatever the number of failures."""
+    group = GroupCount("disk full")
+    for hour in range(10_000):
+        group.add([hour] * 3)
+        group.forget(hour)
+    assert len(group.hours) <= 24 * 7 + 1
+    assert (group.count, group.state(9_999).state) == (30_000, "steady")
+    group.add([10_100] * 3)
+    assert group.state(10_100).state == "back again"
+    assert group.state(10_200).state == "ended"
+
+
+def test_the_command_looks_once(service, queue, tmp_path, monkeypatch, capsys):
+    """The status is 0 without news, and 4 if a group is new."""
+    monkeypatch.setenv("TOOLKIT_QUEUE_URL", queue.url)
+    monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", TOKEN)
+    command = ["watch", str(tmp_path / "kept"), "--once"]
+    assert main(command) == 0
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    assert main(command) == 4
+    assert "quota exhausted" in capsys.readouterr().out
+    assert main(command) == 0

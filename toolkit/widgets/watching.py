@@ -1,0 +1,230 @@
+"""Follow a dead letter queue: sync a snapshot again and again, and report groups that are new or worse.
+
+Each look is a sync, so no entry is missed if the service or this process restarts: the next sync lists
+everything that the queue contains. Between two looks only counts are kept in memory. The file
+``_watched.json`` of the snapshot lists the notices, so that none is sent twice, even after a restart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, Final
+from weakref import finalize
+
+import msgspec
+import pandas as pd
+
+from toolkit.base.errors import ToolkitError
+from toolkit.drawing.wording import counted
+from toolkit.failures.grouping import group_failures
+from toolkit.failures.selection import select_timed
+from toolkit.secrets.redaction import visible
+from toolkit.service.settings import Service
+from toolkit.snapshots import open_snapshot, sync_failures
+from toolkit.snapshots.manifest import WATCHED
+from toolkit.snapshots.object_store import open_store
+from toolkit.tables.receipt import Receipt
+from toolkit.tables.signed_rows import SIGNATURE
+from toolkit.widgets.group_counts import GroupCount, hour_of, hours_of
+from toolkit.widgets.notices import Sender
+
+_DOING: Final = "watching failures"
+_NOTICED: Final = ("new", "back again", "growing")
+_NAMED: Final = 5  # groups that a notice names
+_MOST_ROWS: Final = 200  # groups that are shown
+
+
+class Noticed(msgspec.Struct):
+    """The state of each group that a notice has reported, or that was there when the watch began."""
+
+    groups: dict[str, list[str]] = {}
+    format: int = 1
+
+
+# created here: the first inspection of a struct is not thread-safe
+_NOTICES: Final = msgspec.json.Decoder(Noticed)
+
+
+@dataclass(frozen=True)
+class Look:
+    """The result of one look at the queue."""
+
+    added: int
+    rows: int
+    receipt: Receipt
+    new: tuple[str, ...]
+    worse: tuple[str, ...]
+    problem: str
+
+    @property
+    def summary(self) -> str:
+        """Return the counts in a few words."""
+        parts = [f"{counted(self.added, 'new failure')}, {counted(self.rows, 'row')}"]
+        if self.new:
+            parts.append(f"{counted(len(self.new), 'new group')}")
+        if self.worse:
+            parts.append(f"{counted(len(self.worse), 'group')} worse")
+        if self.problem:
+            parts.append(self.problem)
+        return "; ".join(parts)
+
+
+class Watch:
+    """A snapshot that is synced again and again, with the counts of the groups."""
+
+    def __init__(
+        self,
+        service: Service,
+        path: str | os.PathLike[str] | None,
+        *,
+        send: Sender | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._service, self._send, self._clock = service, send, clock
+        self._redactor = service.redactor
+        if path is None:
+            path = mkdtemp(prefix="toolkit-watch-")
+            # at the end of the process, too
+            finalize(self, rmtree, path, ignore_errors=True)
+        self.path = str(path)
+        open_store(path, None)  # raises if it is no path
+        self._groups: dict[str, GroupCount] = {}
+        self._marked: dict[str, None] = {}
+        self._noticed: Noticed | None = None
+
+    def look(self) -> Look:
+        """Sync once, count the new failures, and send a notice about groups that are new or worse."""
+        changes = sync_failures(self._service, self.path, progress=False)
+        added = changes.added
+        if self._noticed is None:
+            self._begin()
+        elif len(added):
+            self._add(added)
+        now = hour_of(self._clock())
+        for group in self._groups.values():
+            group.forget(now)
+        found = self._to_notice(now)
+        self._marked |= dict.fromkeys(found)
+        problem = self._notice(found)
+        new = tuple(group for group, state in found.items() if state == "new")
+        worse = tuple(group for group in found if group not in new)
+        return Look(len(added), changes.rows, changes.receipt, new, worse, problem)
+
+    def _begin(self) -> None:
+        """Count the rows of the snapshot. Groups of a new snapshot are no news."""
+        self._count_all()
+        self._noticed = self._read()
+        if self._noticed is None:
+            known = {group: list(_NOTICED) for group in self._groups}
+            self._noticed = Noticed(known)
+            self._write()
+
+    def _count_all(self) -> None:
+        """Count all rows of the snapshot, which has a signature per row."""
+        snapshot = open_snapshot(self.path)
+        frame = group_failures(snapshot).frame
+        titles = dict(zip(frame["group"], frame["title"], strict=True))
+        hours: dict[str, list[int]] = {}
+        for batch in select_timed(snapshot, [SIGNATURE], doing=_DOING).map():
+            rows = batch.select([SIGNATURE, "when_"]).to_pandas()
+            for group, times in rows.groupby(SIGNATURE)["when_"]:
+                hours.setdefault(str(group), []).extend(hours_of(times))
+        self._groups = {}
+        for group, found in hours.items():
+            counts = GroupCount(self._shown(titles.get(group, "")))
+            counts.add(sorted(found))
+            self._groups[group] = counts
+
+    def _add(self, added: pd.DataFrame) -> None:
+        """Count new rows. If a group is not known, all rows are counted again, with titles."""
+        signatures = added[SIGNATURE].astype("str")
+        if not set(signatures) <= set(self._groups):
+            self._count_all()
+            return
+        times = added["failed_at"].fillna(added["created_at"])
+        for group, own in times.groupby(signatures):
+            self._groups[str(group)].add(hours_of(own))
+
+    def _to_notice(self, now: int) -> dict[str, str]:
+        """Return the groups that are new or worse and were not reported as that, with their states."""
+        reported = {} if self._noticed is None else self._noticed.groups
+        found: dict[str, str] = {}
+        for group, counts in self._groups.items():
+            state = counts.state(now).state
+            if state in _NOTICED and state not in reported.get(group, ()):
+                found[group] = state
+        return found
+
+    def _notice(self, found: dict[str, str]) -> str:
+        """Store the groups as reported, then send one notice. Return the problem, if there was one.
+
+        They are stored before, so that an error between the two loses a notice rather than sends it twice.
+        """
+        if not found or self._noticed is None:
+            return ""
+        for group, state in found.items():
+            self._noticed.groups.setdefault(group, []).append(state)
+        self._write()
+        if self._send is None:
+            return ""
+        return self._send(self._notice_text(found))
+
+    def _notice_text(self, found: dict[str, str]) -> str:
+        lines = [
+            f"{state}: {self._groups[group].title} ({self._groups[group].count:,})"
+            for group, state in list(found.items())[:_NAMED]
+        ]
+        if len(found) > _NAMED:
+            lines.append(f"and {counted(len(found) - _NAMED, 'more group')}")
+        return self._redactor.text("\n".join(lines))
+
+    def board(self) -> list[dict[str, Any]]:
+        """Return a row per group for the panel: marked groups first, then by state and size."""
+        now = hour_of(self._clock())
+        ranked = []
+        for group, counts in self._groups.items():
+            found, is_marked = counts.state(now), group in self._marked
+            row = {
+                "id": group,
+                "state": found.state,
+                "title": counts.title,
+                "count": counts.count,
+                "recent": found.recent,
+                "bars": counts.bars(now),
+                "marked": is_marked,
+            }
+            ranked.append(((not is_marked, found.rank, -counts.count, group), row))
+        ranked.sort(key=itemgetter(0))
+        return [row for _, row in ranked[:_MOST_ROWS]]
+
+    def titles(self, groups: Sequence[str]) -> list[str]:
+        """Return the state and title of the first of these groups."""
+        now = hour_of(self._clock())
+        named = [(group, self._groups[group]) for group in groups[:_NAMED]]
+        return [f"{counts.state(now).state}: {counts.title}" for _, counts in named]
+
+    def seen(self) -> None:
+        """Remove the marks of groups that the reader has seen."""
+        self._marked = {}
+
+    def _shown(self, title: str) -> str:
+        return visible(self._redactor.text(title))
+
+    def _read(self) -> Noticed | None:
+        with suppress(OSError, ValueError, ToolkitError):
+            return _NOTICES.decode(open_store(self.path, None).content(WATCHED))
+        return None
+
+    def _write(self) -> None:
+        """Store the notices. An object store has no file for notes: a restart there begins anew."""
+        store = open_store(self.path, None)
+        if store.exclusive:
+            with suppress(OSError, ToolkitError):
+                store.replace(WATCHED, msgspec.json.encode(self._noticed) + b"\n")
