@@ -107,6 +107,7 @@ soak: install ## kill the service 500 times under load; load, crash and race at 
 	  $(BIN)/python tests/soak/redrive.py --ledgers $$ledgers --failures 900 2>&1 | tee -a build/soak.txt || status=1; \
 	done; \
 	$(BIN)/python tests/soak/unattended.py 2>&1 | tee -a build/soak.txt || status=1; \
+	$(BIN)/python tests/soak/watching.py 2>&1 | tee -a build/soak.txt || status=1; \
 	$(BIN)/python tests/soak/service_memory.py 2>&1 | tee -a build/soak.txt || status=1; \
 	exit $$status
 

@@ -146,7 +146,7 @@ def test_a_panel_shows_the_groups_and_stops(service, queue, tmp_path):
 @pytest.mark.slow
 def test_a_day_of_traffic_in_short():
     """In simulated hours with restarts, every failure is counted, and no notice is sent twice."""
-    figures = watched(hours=5, every=1800, per_hour=20)
+    figures = watched(hours=5, every=1200, per_hour=20)
     assert figures["failures"] == figures["stored"] == figures["counted"]
     assert figures["notices"] == 1
     assert figures["repeated notices"] == []
