@@ -485,9 +485,10 @@ def latest_rows(
     if parts:
         counted_columns.append("response_body")
         rows, keys = _divided(rows, parts), (*keys, "contains_")
-    found = rows.computed_elsewhere(FirstRows(order, most, keys))
-    if found is not None:
-        return found.select(list(rows.names))
+    if rows.in_database:
+        found = rows.computed_elsewhere(FirstRows(order, most, keys))
+        if found is not None:
+            return found.select(list(rows.names))
     # first reading: per key, find the earliest minute that is needed for the latest `most` rows
     timed = rows.then(partial(_with_key, keys)).then(with_minute)
     # bodies are by far the largest column, and most are not among the latest

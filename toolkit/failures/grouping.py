@@ -214,23 +214,11 @@ def group_failures(
 def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
     """Group by the signatures that a snapshot has stored; None if they are missing or of older rules."""
     failures = scanned(failures, doing=_DOING)
-    names = opened(failures, doing=_DOING).names
-    if SIGNATURE not in names:
-        return None
-    splits = split_columns(rules, names)
-    parts = [
-        rule.value
-        for rule in rules.rules
-        if rule.action == "split" and rule.column == "body"
-    ]
-    counts = stored_counts(failures, splits, parts, doing=_DOING)
-    if counts is None:
+    stored = stored_rows(failures, rules)
+    if stored is None:
         return None
     rules = with_learned(rules, failures)
-    selected = select_timed(
-        failures, [*grouped_columns(rules, names), SIGNATURE], doing=_DOING
-    )
-    latest = latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
+    counts, latest = stored
     rows = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
     contains = counts["contains_"].combine_chunks().dictionary_encode()
     texts: list[str | None] = contains.dictionary.to_pylist()
@@ -249,6 +237,27 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
     return FailureGroups(
         in_order(_with_counts(groups.frame, counted), rules.rules), groups.rules
     )
+
+
+def stored_rows(
+    failures: AnyFrame, rules: GroupRules
+) -> tuple[pa.Table, pa.Table] | None:
+    """Return the counts and the latest rows by stored signature; None without current signatures."""
+    names = opened(failures, doing=_DOING).names
+    if SIGNATURE not in names:
+        return None
+    splits = split_columns(rules, names)
+    parts = [
+        rule.value
+        for rule in rules.rules
+        if rule.action == "split" and rule.column == "body"
+    ]
+    counts = stored_counts(failures, splits, parts, doing=_DOING)
+    if counts is None:
+        return None
+    columns = [*grouped_columns(with_learned(rules, failures), names), SIGNATURE]
+    selected = select_timed(failures, columns, doing=_DOING)
+    return counts, latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
 
 
 def _with_stored(rows: SignedFailures, ids: pa.ChunkedArray) -> SignedFailures:

@@ -10,7 +10,6 @@ from typing import Any, Final
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from toolkit.base.time_zones import span_of_times, time_text
 from toolkit.base.times import parse_duration
@@ -83,8 +82,6 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     (5000, 0)
     """
     doing = "summing up failures"
-    failures = scanned(failures, doing=doing)
-    is_unique = isinstance(failures, ds.Dataset)  # a snapshot keeps ids unique
     rows = opened(failures, doing=doing)
     timed = select_timed(rows, ["workflow_url", "workflow_run_id"], doing=doing)
     aggregates = {
@@ -99,7 +96,7 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
         (select(rows, ["workflow_url"], doing=doing), Counts(("workflow_url",))),
         (retained, Counts(())),
     ]
-    if "dlq_id" in rows.names and not is_unique:
+    if "dlq_id" in rows.names and not rows.has_unique_ids:
         ids = select(rows, ["dlq_id"], doing=doing)
         requests.append((ids, DistinctValues("dlq_id")))
     totals, runs, by_workflow, still_there, *found_ids = reduce_together(requests)

@@ -12,6 +12,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, islice, zip_longest
@@ -399,6 +400,8 @@ def with_receipt(frame: AnyFrame, receipt: Receipt) -> AnyFrame:
         changed.attrs = facts
         return changed
     metadata = {b"toolkit": json.dumps(facts).encode()}
+    if isinstance(frame, SelectedRows):
+        return replace(frame, schema=frame.schema.with_metadata(metadata))
     if isinstance(frame, pa.Table):
         return frame.replace_schema_metadata(
             {**(frame.schema.metadata or {}), **metadata}
@@ -481,7 +484,7 @@ def _largest_in(values: Sequence[object], counts: NDArray[np.int64]) -> list[obj
     return sorted(large, key=lambda value: (-totals[value], named(value)))
 
 
-_DOING: Final = "sampling failures"
+SAMPLING: Final = "sampling failures"
 _SORTED: Final = ("dlq_id", "failed_at", "created_at")
 
 
@@ -522,7 +525,7 @@ def sample_failures(
     (1000, 114)
     """
     most = whole("most", most)
-    counted = select_timed(failures, ["dlq_id"], doing=_DOING).count()
+    counted = select_timed(failures, ["dlq_id"], doing=SAMPLING).count()
     return sample_of(failures, counted["count_"][0].as_py(), most, columns)
 
 
@@ -531,14 +534,14 @@ def sample_of(
 ) -> pd.DataFrame:
     """Return the sample of `sample_failures` of a frame whose number of failures is known."""
     known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
-    rows = opened(failures, doing=_DOING)
+    rows = opened(failures, doing=SAMPLING)
     kept = dict.fromkeys(
         ["dlq_id", *(name for name in rows.names if name in known), *_SORTED]
     )
     loose = {name for name in kept if KINDS.get(name) == "times"}.difference(_SORTED)
     rows = (
         rows.choose(kept)
-        .then(partial(_typed, _DOING, "failures", loose=loose))
+        .then(partial(_typed, SAMPLING, "failures", loose=loose))
         .then(with_time)
     )
     if total > most:

@@ -70,6 +70,10 @@ class SelectedRows:
     """Computes a result as a query of a database; None if it cannot."""
     dataset: ds.Dataset | None = None
     """The files of the rows. Statistics of a file tell which parts of it need not be read."""
+    in_database: bool = False
+    """Whether the rows are in a database, which can find a few of them in one query."""
+    has_unique_ids: bool = False
+    """Whether no id occurs twice, as in a snapshot."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -232,7 +236,10 @@ def open_rows(frame: Any) -> SelectedRows | None:
         return _pandas(frame)
     if isinstance(frame, ds.Dataset):
         return SelectedRows(
-            frame.schema, partial(_dataset_batches, frame), dataset=frame
+            frame.schema,
+            partial(_dataset_batches, frame),
+            dataset=frame,
+            has_unique_ids=True,
         )
     if isinstance(frame, pa.Table):
         return SelectedRows(frame.schema, partial(_table_batches, frame))
@@ -250,6 +257,7 @@ def open_rows(frame: Any) -> SelectedRows | None:
             schema,
             partial(_duckdb_batches, frame),
             computed=partial(sql_results.result_of, frame),
+            in_database=True,
         )
     return _exported(frame)
 

@@ -38,8 +38,8 @@ from toolkit.secrets.redaction import Redactor
 _TREND: Final = PublicCall("plots.plot_failure_trend", ("by", "top", "markers", "tz"))
 _CALENDAR: Final = PublicCall("plots.plot_failure_calendar", ("tz",))
 _EXPIRY: Final = "tk.plots.plot_expiry(failures, {kept})\n\ntk.analysis.count_expiring(failures, {kept})"
-_ROWS: Final = 8  # workflows and statuses in the matrix
-_COLUMNS: Final = 6
+MATRIX_ROWS: Final = 8  # workflows and statuses in the matrix
+MATRIX_COLUMNS: Final = 6
 _ROW: Final = 0.32  # height of a row of cells, in inches
 _SHARE: Final = ReportColumn("share", "share")
 _WORKFLOW: Final = ReportColumn("workflow", below=True)
@@ -146,7 +146,9 @@ def _expiry(counts: ReportCounts) -> Iterator[Section]:
 def _where(counts: ReportCounts) -> Iterator[Section]:
     """Return the counts of failures by workflow and response status."""
     by = ["workflow_url", "response_status"]
-    matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
+    matrix = count_matrix(
+        counts.shown, *by, top_rows=MATRIX_ROWS, top_columns=MATRIX_COLUMNS
+    )
     code = fill('tk.analysis.count_by(failures, ["workflow_url", "response_status"])')
     # a single failure needs no figure
     if matrix.total > 1:

@@ -41,6 +41,7 @@ from toolkit.reports.page import Report
 from toolkit.reports.periods import DAY
 from toolkit.reports.problems import problems_of, scale_of
 from toolkit.reports.redrive_section import redrive_of, redrive_section
+from toolkit.reports.report_reading import read_for_report
 from toolkit.reports.sections import Notice, Section
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.freshness import Clock, Freshness, stated_retention
@@ -197,6 +198,9 @@ def _report(
 ) -> FailureReport:
     """Make a report. The caller has set the time zone of displayed times."""
     step("counting failures")
+    failures = read_for_report(
+        failures, retention=retention, fresh=fresh, redactor=redactor
+    )
     failures, repeated = without_repeated(failures, doing="making a report")
     if previous is not None:
         previous, _ = without_repeated(

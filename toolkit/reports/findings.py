@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from toolkit.base.progress import silent
 from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
@@ -64,7 +63,7 @@ _LEFT: Final = {
     "within 3 days": "in 1 to 3 days",
 }
 _LONGEST: Final = 500  # longer strings are truncated
-_GROUPS: Final = 5  # workflows that the trend shows by name
+TREND_GROUPS: Final = 5  # workflows that the trend shows by name
 
 
 class Cleaner:
@@ -120,8 +119,7 @@ def without_repeated(
     """
     frame = scanned(frame, doing=doing, name=name)
     rows = opened(frame, doing=doing, name=name)
-    # a dataset is a snapshot
-    if isinstance(frame, ds.Dataset) or "dlq_id" not in rows.names:
+    if rows.has_unique_ids or "dlq_id" not in rows.names:
         return frame, 0
     ids = select(rows, ["dlq_id"], doing=doing, name=name)
     if not repeated_rows(ids.reduce(DistinctValues("dlq_id"))):
@@ -251,7 +249,7 @@ class ReportCounts:
         return failure_trend(
             self.shown,
             by="workflow_url",
-            top=_GROUPS,
+            top=TREND_GROUPS,
             now=self.now,
             markers=self.markers,
             gaps=gaps,

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from toolkit.drawing.wording import counted
 from toolkit.failures.gaps import Spans, bins_in, gaps_of, inside, overlap
+from toolkit.failures.partial_results import Counts
 from toolkit.failures.selection import (
     opened,
     receipt_of,
@@ -31,7 +32,7 @@ from toolkit.failures.selection import (
     select_timed,
     with_minute,
 )
-from toolkit.failures.sources import AnyFrame
+from toolkit.failures.sources import AnyFrame, Request, reduce_together
 from toolkit.failures.usual_rates import dispersion
 from toolkit.tables.freshness import Freshness
 from toolkit.tables.receipt import Receipt, requested_time
@@ -267,11 +268,11 @@ def trend_of(
     period = Period.before(fresh, previous, _slack(receipt), new_since)
     covered = _covered_from(receipt, fresh.end, retention)
     since = period.since
-    recent = _minutes(failures, since, period.end)["count_"]
     past = previous
     if past is None:
         past = failures
-    earlier, gaps = _minutes(past, None, since), gaps_of(past)
+    minutes, earlier = count_minutes(failures, past, since, period.end)
+    recent, gaps = minutes["count_"], gaps_of(past)
     # drop counts in gaps: some failures of that time expired unread
     earlier = earlier[~inside(gaps, earlier["first"])]
     before, length = earlier["count_"], period.length
@@ -320,16 +321,35 @@ def _unknown_trend(end: datetime, *, compared: bool) -> Trend:
     )
 
 
-def _minutes(
-    failures: AnyFrame, after: datetime | None, until: datetime
-) -> pd.DataFrame:
-    """Count failures between two times by minute since 1970. `first` is the first time in each minute."""
+def count_minutes(
+    failures: AnyFrame, past: AnyFrame, since: datetime, until: datetime
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Count the failures of a period, and the failures before it, by minute since 1970.
+
+    `first` is the first time in each minute. If both are of one frame, it is read once.
+    """
+    requests = [
+        _minutes(failures, since, until),
+        _minutes(past, None, since),
+    ]
+    if past is failures:
+        recent, earlier = reduce_together(requests)
+    else:
+        recent, earlier = (reduce_together([request])[0] for request in requests)
+    return _by_minute(recent), _by_minute(earlier)
+
+
+def _minutes(failures: AnyFrame, after: datetime | None, until: datetime) -> Request:
     rows = (
         select_timed(failures, [], doing=_DOING)
         .then(partial(_within, after, until))
         .then(with_minute)
     )
-    counts = rows.count("minute_", first=("when_", "min")).to_pandas()
+    return rows, Counts(("minute_",), (("first", ("when_", "min")),))
+
+
+def _by_minute(table: pa.Table) -> pd.DataFrame:
+    counts = table.to_pandas()
     first = pd.to_datetime(counts["first"], utc=True)
     return pd.DataFrame(counts.assign(first=first).set_index("minute_").sort_index())
 
