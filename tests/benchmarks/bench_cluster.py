@@ -38,6 +38,8 @@ PARTS: dict[str, Callable[[Any], Any]] = {
     "groups": lambda rows: tk.group_failures(rows).frame.to_json(date_format="iso"),
     "counts": lambda rows: tk.analysis.count_by(rows, "workflow_url").to_json(),
     "overview": tk.analysis.failure_overview,
+    "classes": lambda rows: tk.classify_failures(rows).counts.to_json(),
+    "offenders": lambda rows: tk.analysis.repeat_offenders(rows).to_json(),
     "expiry": lambda rows: tk.analysis.count_expiring(rows, "90d", END).to_json(),
 }
 

@@ -41,7 +41,7 @@ _READ_AHEAD: Final = 2
 _AT_ONCE: Final = 8
 """Partitions that workers compute at once, so that only a few results wait in this process."""
 
-Reader = Callable[[Sequence[str], Callable[[pd.DataFrame], Any]], Iterator[Any]]
+Reader = Callable[[Sequence[str], Callable[[Any], Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +56,43 @@ class FrameParts:
 
     empty: pd.DataFrame
     _read: Reader
+    _count: Callable[[], int] | None = None
 
     def map(
         self, function: Callable[[pd.DataFrame], Result], names: Sequence[str]
     ) -> Iterator[Result]:
         """Yield a result per part, in the order of the rows. Only the named columns are read."""
-        return self._read(names, function)
+        return self._read(names, partial(_of_frame, function))
+
+    def tables(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield each part as an Arrow table."""
+        return self._read(names, _as_table)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns and types of the tables."""
+        return _as_table(self.empty).schema
+
+    @property
+    def num_rows(self) -> int:
+        """Return the number of rows. Files state it; of other engines, one column is read."""
+        if self._count is not None:
+            return self._count()
+        return sum(self.map(len, [self.empty.columns[0]]))
+
+
+def _of_frame(function: Callable[[pd.DataFrame], Result], part: Any) -> Result:
+    """Return the result of a part, which is a frame on the workers of Dask, and otherwise a table."""
+    if isinstance(part, pa.Table):
+        part = plain_frame(part)
+    return function(part)
+
+
+def _as_table(part: Any) -> pa.Table:
+    if isinstance(part, pa.Table):
+        return part
+    table = pa.Table.from_pandas(part, preserve_index=False)
+    return with_plain_types(table.replace_schema_metadata(None))
 
 
 def frame_parts(value: Any) -> FrameParts | None:
@@ -100,7 +131,7 @@ def _of_dataset(dataset: ds.Dataset) -> FrameParts:
     empty = plain_frame(dataset.schema.remove_metadata().empty_table())
     metadata = dataset.schema.metadata or {}
     empty.attrs = json.loads(metadata.get(b"toolkit", b"{}"))
-    return FrameParts(empty, partial(_batches_of_dataset, dataset))
+    return FrameParts(empty, partial(_batches_of_dataset, dataset), dataset.count_rows)
 
 
 def _of_relation(relation: Any) -> FrameParts:
@@ -112,7 +143,7 @@ def _of_relation(relation: Any) -> FrameParts:
 def _batches_of_dataset(
     dataset: ds.Dataset,
     names: Sequence[str],
-    function: Callable[[pd.DataFrame], Any],
+    function: Callable[[Any], Any],
 ) -> Iterator[Any]:
     batches = dataset.to_batches(
         columns=list(names),
@@ -125,7 +156,7 @@ def _batches_of_dataset(
 
 
 def _batches_of_relation(
-    relation: Any, names: Sequence[str], function: Callable[[pd.DataFrame], Any]
+    relation: Any, names: Sequence[str], function: Callable[[Any], Any]
 ) -> Iterator[Any]:
     quoted = ", ".join('"{}"'.format(name.replace('"', '""')) for name in names)
     reader = pa.RecordBatchReader.from_stream(relation.project(quoted))
@@ -135,12 +166,12 @@ def _batches_of_relation(
 def _mapped(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
-    function: Callable[[pd.DataFrame], Any],
+    function: Callable[[Any], Any],
 ) -> Iterator[Any]:
     """Yield a result per part of bounded size. Small batches are joined."""
     for waiting in _joined(batches):
         table = pa.Table.from_batches(waiting, schema).replace_schema_metadata(None)
-        yield function(plain_frame(with_plain_types(table)))
+        yield function(with_plain_types(table))
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -184,7 +215,7 @@ class _Part:
 
 
 def _partitions(
-    frame: Any, names: Sequence[str], function: Callable[[pd.DataFrame], Any]
+    frame: Any, names: Sequence[str], function: Callable[[Any], Any]
 ) -> Iterator[Any]:
     """Yield a result per partition, which a worker computes. A few partitions are computed at once."""
     dask: Any = import_module("dask")
@@ -196,7 +227,7 @@ def _partitions(
 
 
 def _packed_result(
-    function: Callable[[pd.DataFrame], Any], part: pd.DataFrame
+    function: Callable[[Any], Any], part: pd.DataFrame
 ) -> tuple[bool, Any]:
     """Return whether the result of a partition is a table, and the result; tables are packed."""
     result = function(part)

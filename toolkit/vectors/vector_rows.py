@@ -19,13 +19,15 @@ import pyarrow.dataset as ds
 
 from toolkit.base.arguments import nearest, shown, wrong
 from toolkit.base.errors import InputError
-from toolkit.failures.selection import scanned, typed_frame
+from toolkit.failures.selection import typed_frame
 from toolkit.snapshots import Snapshot
-from toolkit.tables.arrow_input import ArrowStream, arrow_table
+from toolkit.tables.arrow_input import ArrowStream
+from toolkit.tables.frame_parts import FrameParts
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
 from toolkit.vectors.rounding import SKETCH, Precision, precision_of, sketches
 from toolkit.vectors.similar_texts import TextSample
+from toolkit.vectors.vector_sources import batches_of, opened_vectors
 
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
@@ -83,20 +85,14 @@ class VectorTables:
             self._only_namespace = vectors.namespace
             vectors = vectors.vectors
         given = vectors
-        if isinstance(vectors, str | os.PathLike | Snapshot):
-            vectors = scanned(vectors, doing=doing, name=name)
-        if (
-            not isinstance(vectors, pd.DataFrame)
-            and (table := arrow_table(vectors)) is not None
-        ):
-            vectors = table
+        vectors = opened_vectors(vectors, doing=doing, name=name)
         if isinstance(vectors, pd.DataFrame) and is_matrix(vectors):
             vectors = vectors.to_numpy()
         if isinstance(vectors, np.ndarray):
             vectors = self._table_of_matrix(vectors)
         elif isinstance(vectors, pd.DataFrame):
             vectors = self._table_of_frame(vectors)
-        if not isinstance(vectors, pa.Table | ds.Dataset):
+        if not isinstance(vectors, pa.Table | FrameParts):
             raise self._wrong(
                 shown(vectors), "a frame, an Arrow table, a snapshot or a matrix"
             )
@@ -125,21 +121,11 @@ class VectorTables:
             )
         self._source = vectors
         self.columns = [column for column in _NAMES if column in names]
-        self.rows: int = (
-            vectors.count_rows()
-            if isinstance(vectors, ds.Dataset)
-            else vectors.num_rows
-        )
+        self.rows: int = vectors.num_rows
 
     def __iter__(self) -> Iterator[VectorBatch]:
         start = 0
-        if isinstance(self._source, ds.Dataset):
-            batches = self._source.to_batches(
-                columns=self.columns, batch_size=BATCH, batch_readahead=2
-            )
-        else:
-            batches = self._source.select(self.columns).to_batches(max_chunksize=BATCH)
-        for batch in batches:
+        for batch in batches_of(self._source, self.columns, BATCH):
             if batch.num_rows:
                 yield self._batch(batch, start)
             start += batch.num_rows
@@ -147,10 +133,10 @@ class VectorTables:
     def keys(self) -> pd.DataFrame:
         """Return the namespace and id of each row."""
         names = [name for name in ("namespace", "id") if name in self.columns]
-        if isinstance(self._source, ds.Dataset):
-            table = self._source.to_table(columns=names)
-        else:
-            table = self._source.select(names)
+        table = pa.Table.from_batches(
+            batches_of(self._source, names, BATCH),
+            pa.schema([self._source.schema.field(name) for name in names]),
+        )
         columns = {name: table[name].cast(pa.string()).fill_null("") for name in names}
         columns.setdefault("namespace", pa.array([""] * self.rows, pa.string()))
         if self._only_namespace is not None:

@@ -1,0 +1,75 @@
+"""Audits of vectors have one result for a frame, a snapshot, a DuckDB relation and a Dask frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.tables import frame_parts
+from toolkit.vectors.vector_rows import BATCH, VectorTables
+
+ENGINES: dict[str, Callable[[Any], Any]] = {
+    "snapshot": lambda snapshot: snapshot,
+    "duckdb": lambda snapshot: snapshot.to_duckdb(duckdb.connect()),
+    "dask": lambda snapshot: snapshot.to_dask().repartition(npartitions=3),
+}
+AUDITS: dict[str, Callable[[Any], Any]] = {
+    "audit_vectors": lambda vectors: tk.audit_vectors(vectors).frame,
+    "compare_vectors": lambda vectors: (
+        tk.compare_vectors(_frame(seed=2), vectors).frame
+    ),
+    "project_vectors": lambda vectors: tk.project_vectors(vectors).frame,
+}
+
+
+def _frame(seed: int) -> pd.DataFrame:
+    """Sixty vectors, of which two are equal and one is missing."""
+    random = np.random.default_rng(seed)
+    rows: list[Any] = list(random.normal(size=(60, 3)).astype(np.float32))
+    rows[7], rows[59] = rows[3], None
+    frame = pd.DataFrame(
+        {"namespace": "", "id": [f"v{number}" for number in range(60)]}
+    )
+    frame["vector"] = pd.array(rows, dtype="vector[float32, 3]")
+    frame["metadata"] = [f'{{"n": {number % 4}}}' for number in range(60)]
+    frame["data"] = [f"text {number % 50}" for number in range(60)]
+    return frame
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The vectors as a snapshot."""
+    path = tmp_path_factory.mktemp("vectors") / "index"
+    tk.write_snapshot(_frame(seed=1), path)
+    return tk.open_snapshot(path)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_audits_have_the_result_of_the_frame(
+    engine: str, snapshot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows of the result are equal, in the same order, if vectors are read in parts of 16."""
+    monkeypatch.setattr(frame_parts, "MOST_ROWS", 16)
+    vectors = ENGINES[engine](snapshot)
+    with dask.config.set(scheduler="synchronous"):
+        for audit in AUDITS.values():
+            pd.testing.assert_frame_equal(audit(vectors), audit(_frame(seed=1)))
+
+
+def test_vectors_of_another_engine_are_read_in_batches(
+    snapshot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relation is counted without its vectors, and no batch has more rows than a part."""
+    monkeypatch.setattr(frame_parts, "MOST_ROWS", 16)
+    tables = VectorTables(ENGINES["duckdb"](snapshot), doing="testing")
+    assert tables.rows == 60
+    sizes = [len(batch.ids) for batch in tables]
+    assert sum(sizes) == 60
+    assert max(sizes) <= 16 < BATCH
