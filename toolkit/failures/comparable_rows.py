@@ -60,7 +60,8 @@ def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
     columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
     rows = opened(failures, doing="comparing failures", name=name)
     known = [column for column in columns if column != LABELS or column in rows.names]
-    table = select_timed(rows, known, doing="comparing failures", name=name).table()
+    timed = select_timed(rows, known, doing="comparing failures", name=name)
+    table = timed.whole_table("comparing failures")
     if len(known) < len(columns):
         table = table.append_column(LABELS, pa.nulls(table.num_rows, pa.string()))
     columns += ["failed_at", "created_at"]

@@ -379,7 +379,7 @@ def _read(frame: AnyFrame, weight: str | None, name: str) -> tuple[pa.Table, _Fl
             nearest(weight, known, what="It has"),
         )
     try:
-        table = rows.choose(known).table()
+        table = rows.choose(known).whole_table("explaining a change")
     except InputError as error:
         raise InputError(
             f"reading {name}", got=error.got, expected=error.expected

@@ -59,7 +59,7 @@ class FailureAttributes:
         present = [
             name for name in (*NAMED, "labels", LABEL, *JSON_FIELDS) if name in names
         ]
-        table = select_timed(frame, present, doing=doing).table()
+        table = select_timed(frame, present, doing=doing).whole_table(doing)
         when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
         order = when[dated].sort_values(kind="stable").index.to_numpy()

@@ -238,7 +238,8 @@ def find_expiring(
     >>> find_expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
     [24.0]
     """
-    table = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table()
+    rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
+    table = rows.whole_table(_DOING)
     expiries = _expiries(table, _kept(failures, retention, now), now)
     return expiries.sort_values(
         ["expires_at", "dlq_id"], na_position="last", ignore_index=True

@@ -182,9 +182,8 @@ def find_retry_outcomes(
     select(before, columns, doing=doing, name="before")  # raises if it is not a frame
     names = opened(before, doing=doing, name="before").names
     history = [name for name in _LOOKS if name in names]
-    table = select_timed(
-        before, [*columns, *history], doing=doing, name="before"
-    ).table()
+    rows = select_timed(before, [*columns, *history], doing=doing, name="before")
+    table = rows.whole_table(doing)
     frame = pd.DataFrame(
         {name: table[name].to_pylist() for name in columns}, dtype=object
     )

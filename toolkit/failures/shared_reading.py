@@ -90,6 +90,7 @@ class SharedReading:
             computed=recorder.result,
             batches=_stop,
             workers=None,
+            check=None,
         )
         with suppress(_NotKnownError, ToolkitError):
             analysis(rows)

@@ -107,7 +107,7 @@ def read_rows(
     wanted = list(
         dict.fromkeys(with_labels([*grouped_columns(rules), *columns], names))
     )
-    table = select_timed(failures, wanted, doing=_DOING).table()
+    table = select_timed(failures, wanted, doing=_DOING).whole_table(_DOING)
     reader, learned = BodyReader(Redactor()), known_of(rules)
     signed = sign_rows(table, learned, reader)
     ids = list(dict.fromkeys(document.id for document in signed.documents))

@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 
 from toolkit.base.errors import InputError, SnapshotError, ToolkitError
 from toolkit.failures import partitions, sql_results
+from toolkit.failures.frame_sizes import check_fits
 from toolkit.failures.pandas_columns import pandas_schema, pandas_table
 from toolkit.failures.partial_results import Counts, PartialResult
 from toolkit.failures.partitions import Step, Work, applied
@@ -70,6 +71,8 @@ class SelectedRows:
     """Computes a result as a query of a database; None if it cannot."""
     dataset: ds.Dataset | None = None
     """The files of the rows. Statistics of a file tell which parts of it need not be read."""
+    check: Callable[..., None] | None = None
+    """Raises an error if columns do not fit into memory; None if the frame is in memory."""
     in_database: bool = False
     """Whether the rows are in a database, which can find a few of them in one query."""
     has_unique_ids: bool = False
@@ -112,6 +115,15 @@ class SelectedRows:
         """Return all rows as one Arrow table, which has all columns even if it is empty."""
         tables = [table.replace_schema_metadata(None) for table in self.map()]
         return pa.concat_tables(tables, promote_options="permissive")
+
+    def whole_table(self, doing: str) -> pa.Table:
+        """Return all rows as `table` does, for an analysis that needs them at once.
+
+        Raise NotEnoughMemoryError before rows are read if they would not fit into memory.
+        """
+        if self.check is not None:
+            self.check(self.names, doing=doing)
+        return self.table()
 
     def count(self, *keys: str, **aggregates: tuple[str, str]) -> pa.Table:
         """Count the rows of each combination of values: return the keys and ``count_`` (int64).
@@ -238,6 +250,7 @@ def open_rows(frame: Any) -> SelectedRows | None:
         return SelectedRows(
             frame.schema,
             partial(_dataset_batches, frame),
+            check=partial(check_fits, frame),
             dataset=frame,
             has_unique_ids=True,
         )
@@ -250,6 +263,7 @@ def open_rows(frame: Any) -> SelectedRows | None:
             schema,
             partial(partitions.batches, frame),
             workers=partial(partitions.reduced, frame),
+            check=partial(check_fits, frame),
         )
     if is_relation(frame):
         schema = pa.RecordBatchReader.from_stream(frame.limit(0)).schema
@@ -257,6 +271,7 @@ def open_rows(frame: Any) -> SelectedRows | None:
             schema,
             partial(_duckdb_batches, frame),
             computed=partial(sql_results.result_of, frame),
+            check=partial(check_fits, frame),
             in_database=True,
         )
     return _exported(frame)
