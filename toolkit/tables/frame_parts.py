@@ -176,11 +176,11 @@ def _mapped(
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Yield batches that together are a part."""
-    part = _Part()
+    part = _JoinedBatches()
     for piece in _pieces(batches):
         if part.would_be_too_large(piece):
             yield part.batches
-            part = _Part()
+            part = _JoinedBatches()
         part.add(piece)
     if part.batches:
         yield part.batches
@@ -194,7 +194,7 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @dataclass
-class _Part:
+class _JoinedBatches:
     """Batches that are joined to a part, with the number of rows and bytes."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
