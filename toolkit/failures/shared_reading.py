@@ -91,6 +91,7 @@ class SharedReading:
             batches=_stop,
             workers=None,
             check=None,
+            dataset=None,
         )
         with suppress(_NotKnownError, ToolkitError):
             analysis(rows)

@@ -25,12 +25,7 @@ from toolkit.failures.over_time import failure_trend
 from toolkit.failures.overview import failure_overview, recent_failures
 from toolkit.failures.repeating import failure_functions
 from toolkit.failures.retention import retention_of
-from toolkit.failures.selection import (
-    SAMPLING,
-    sample_failures,
-    scanned,
-    select_timed,
-)
+from toolkit.failures.selection import scanned
 from toolkit.failures.shared_reading import Analysis, SharedReading
 from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.reports.counted_sections import (
@@ -76,7 +71,6 @@ def _analyses(
     yield count_states
     yield partial(count_by, column=_STATUS)
     yield partial(failure_functions, now=fresh.end)
-    yield sample_failures
     yield partial(_minutes, fresh)
     yield _groups
     yield partial(_expiry, retention, fresh)
@@ -89,8 +83,7 @@ def _analyses(
 
 def _groups(failures: SelectedRows) -> object:
     """Ask for the counts and examples of groups, which a report needs if a sample is not everything."""
-    total = select_timed(failures, ["dlq_id"], doing=SAMPLING).count()
-    if failures.in_database or total["count_"][0].as_py() <= MOST:
+    if failures.in_database or failure_overview(failures).count <= MOST:
         return None
     return stored_rows(failures, GroupRules())
 
