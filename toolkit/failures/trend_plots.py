@@ -503,7 +503,7 @@ def _time_label(trend: FailureTrend, outside: int) -> str:
     notes = [f"failed at ({trend.tz}), {_days_of(trend)}; bars of {width_of_bar}"]
     if trend.fell_back:
         notes.append(
-            f"{trend.fell_back:,} of {trend.total:,} have no failure time: placed at creation"
+            f"{trend.fell_back:,} of {trend.total:,} have no failure time: at creation"
         )
     if trend.in_gap.any():
         notes.append(GAP_NOTE)
