@@ -181,6 +181,9 @@ def draw_trend(
     outside = len(trend.markers) - len(lines)
     if layout == "stacked":
         _add_changes(lines, trend, left, width)
+    if axis.inches_high(ax) < axis.LOW:
+        # low Axes have no room for the word
+        lines = [line._replace(name=line.name.removeprefix("rate ")) for line in lines]
     _draw_lines(lines, ax, theme)
     axis.label_axis(ax.xaxis, _time_label(trend, outside), theme)
     finding = _finding(trend, named=layout != "titled")
