@@ -43,7 +43,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 def test_a_wrong_argument_is_refused_before_failures_are_read(
     function: Callable[..., Any], argument: dict[str, Any]
 ) -> None:
-    """The error names the argument, although the frame has no column that is needed."""
+    """Name the argument in the error, although the frame has no column that is needed."""
     with pytest.raises(InputError) as refused:
         function(UNREADABLE, **argument)
     assert next(iter(argument)).replace("_", " ") in str(refused.value).replace(
@@ -53,7 +53,7 @@ def test_a_wrong_argument_is_refused_before_failures_are_read(
 
 @pytest.mark.parametrize("name", ["labels", "queries", "precision", "groups"])
 def test_a_wrong_argument_is_refused_before_the_first_audit(name: str) -> None:
-    """A report on an index shows its first step after all arguments were checked."""
+    """Check all arguments of a report on an index before its first step."""
     steps: list[str] = []
     with pytest.raises(InputError, match=name):
         tk.report_index(
@@ -65,7 +65,7 @@ def test_a_wrong_argument_is_refused_before_the_first_audit(name: str) -> None:
 
 
 def test_a_receipt_is_not_copied_with_each_column() -> None:
-    """An analysis copies the values of `attrs` a few times, not once per column and selection."""
+    """Copy the values of `attrs` a few times, not once per column and selection."""
     copies: list[int] = []
 
     class Counted:

@@ -133,7 +133,7 @@ def report_index(
     precision : float
         Share of matches above the threshold, if `labels` are given.
     groups : str or callable, optional
-        The document of each vector, as for `compare_vectors`.
+        The document of each vector, as for `compare_vectors`; only with `previous`.
     similarity : str, optional
         ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``, for vectors without a service. Default: cosine.
     namespace : str or sequence of str, optional
