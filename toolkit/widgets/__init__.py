@@ -1,5 +1,5 @@
 """Panels for notebooks: every choice is also a value and a line of code.
 
-To add a panel, subclass `toolkit.widgets.panel.Panel`. Text from data is masked by the redactor of the panel
-and escaped before it becomes markup; traits of controls are drawn as text.
+To add a panel, subclass `toolkit.widgets.form_panel.FormPanel`. Text from data is masked by the redactor of
+the panel and escaped before it becomes markup; states of fields are drawn as text.
 """
