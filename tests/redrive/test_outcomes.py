@@ -71,19 +71,19 @@ def test_the_panel_counts_down_and_shows_the_error(
     shop: Shop, ledger: Path, late: pd.DataFrame
 ) -> None:
     """While a canary is retried: elapsed time, time until the deadline, and the last error; then it stops."""
-    plan = tk.plan_redrive(late, deadline=timedelta(seconds=1.5))
+    plan = tk.plan_redrive(late, deadline=timedelta(seconds=4))
     panel = tk.RedrivePanel(shop.service, late, value=plan, ledger=ledger)
     messages = []
-    panel._status.observe(lambda _: messages.append(panel.message), "value")
+    panel.observe(lambda _: messages.append(panel.message), "status")
     write(panel.confirm, plan.confirmation)
-    panel.actions.receive({"press": "Run", "fields": []})
+    panel.receive({"kind": "press", "name": "Run"})
     until(lambda: panel.message.startswith(STOPPED))
     shown = " ".join(messages)
     assert re.search(
         r"running for \d+ s · 1 started, 2 waiting · \d s until the deadline", shown
     )
     assert ERROR in shown
-    assert STOPPED in panel._outcome.value
+    assert STOPPED in panel.outcome
 
 
 def test_a_run_that_is_waited_for_has_a_countdown(shop: Shop, ledger: Path) -> None:
