@@ -59,12 +59,12 @@ class ExitStatus(IntEnum):
     NEW = (
         4,
         "new (with --fail-on)",
-        "With `--fail-on new`: a group of failures was never seen before.",
+        "With `--fail-on new` or `watch --once`: a group of failures was never seen before.",
     )
     WORSE = (
         5,
         "worse (with --fail-on)",
-        "With `--fail-on worse`: failures come at a higher rate than before.",
+        "With `--fail-on worse` or `watch --once`: failures come at a higher rate than before.",
     )
     TOO_OLD = (
         6,

@@ -202,13 +202,14 @@ def check_fix(
 
     Examples
     --------
+    >>> from toolkit import group_failures
     >>> days = pd.date_range("2026-03-01", periods=200, freq="h", tz="UTC")
     >>> frame = pd.DataFrame({"dlq_id": [f"d{number}" for number in range(200)], "workflow_url": "u",
     ...     "response_status": 500, "failed_at": days, "created_at": days, "response_body": "disk full",
     ...     "response_body_base64": None})
-    >>> group = tk.group_failures(frame).frame["group"][0]
+    >>> group = group_failures(frame).frame["group"][0]
     >>> check_fix(frame, group, "2026-03-09T08:00Z", now=pd.Timestamp("2026-03-09T18:00Z"))
-    Stopped: 0 failures since 2026-03-09 08:00 UTC, about 9.9 expected.
+    Stopped: 0 failures since 2026-03-09 08:00 UTC, about 9.6 expected.
     disk full
     """
     group = text("group", group, empty=False)

@@ -44,7 +44,7 @@ class DailyClock:
     """A clock by the hours of a day (UTC): `weights` has the mean 1, and an hour that fails often has more.
 
     >>> noon = DailyClock(np.where(np.arange(24) == 12, 24.0, 0.0))
-    >>> noon.at(np.array([1.0, 1.5, 1.75, 2.0])).tolist()
+    >>> noon.at(np.array([1.0, 1.5, 1.75, 2.0])).round(3).tolist()
     [1.0, 1.0, 2.0, 2.0]
     """
 
