@@ -26,6 +26,7 @@ TOKEN = "command-line-token-0123456789"
 COMMANDS = (
     "demo", "serve", "snapshot failures", "snapshot vectors", "report", "redrive plan",
     "redrive run", "redrive status", "replay", "check-fix", "watch", "status", "verify", "query",
+    "pin-queries",
 )  # fmt: skip
 
 

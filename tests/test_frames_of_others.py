@@ -106,6 +106,8 @@ def written(write: Callable[[Any, Path], object], frame: Any, path: Path) -> Pat
     return path
 
 
+JUDGED = pd.DataFrame({"query": [0, 0], "id": ["v3", "v5"]})
+
 CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
     "FailurePanel": ("failures", lambda frame, _: tk.FailurePanel(frame).found()),
     "FailureFilterPanel": (
@@ -174,6 +176,9 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
         "vectors",
         lambda frame, _: tk.collect_metadata(frame, fields=["data"]),
     ),
+    "compare_hits": ("hits", lambda frame, _: tk.compare_hits(frame, frame, JUDGED)),
+    "group_hits": ("hits", lambda frame, _: tk.group_hits(frame, "id")),
+    "score_hits": ("hits", lambda frame, _: tk.score_hits(frame, JUDGED)),
     "explode_metadata": ("vectors", lambda frame, _: tk.explode_metadata(frame)),
     "explode_steps": ("failures", lambda frame, _: tk.explode_steps(frame)),
     "report_failures": (

@@ -119,6 +119,7 @@ class World:
         self.plan = tk.plan_redrive(self.failures, actions="leave")
         self.vectors = tk.load_vectors(service, namespace="", progress=False)
         self.hits = tk.query(service, id=["v1", "v2"], include_metadata=True)
+        self.judged = pd.DataFrame({"query": [0], "id": ["v2"]})
         claims = {
             "iss": "Upstash",
             "sub": "https://app.example/done",
@@ -487,8 +488,24 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "depth": 10,
             "namespace": "",
             "seed": 0,
+            "progress": False,
         }
         for judgements in (None, pd.DataFrame({"query": [0], "id": ["h1"]}))
+    ],
+    "group_hits": lambda w: [{"hits": w.hits, "by": "id"}],
+    "score_hits": lambda w: [
+        {"hits": w.hits, "judgements": w.judged, "by": by, "k": 3}
+        for by in (None, "id")
+    ],
+    "compare_hits": lambda w: [
+        {
+            "before": w.hits,
+            "after": w.hits,
+            "judgements": w.judged,
+            "by": None,
+            "k": 3,
+            "seed": 0,
+        }
     ],
     "connect": lambda _: [
         CONNECT,
@@ -564,6 +581,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "previous": None,
             "labels": None,
             "queries": None,
+            "pinned": None,
             "k": 2,
             "precision": 0.9,
             "groups": None,
@@ -756,6 +774,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "namespace": "",
             "sample": None,
             "seed": 0,
+            "progress": False,
         }
         for method in ("pca", "tsne")
     ],

@@ -85,6 +85,9 @@ from toolkit.vectors.answers import pin_queries as pin_queries
 from toolkit.vectors.calibration import calibrate_threshold as calibrate_threshold
 from toolkit.vectors.fusion import compare_fusion as compare_fusion
 from toolkit.vectors.health import audit_vectors as audit_vectors
+from toolkit.vectors.judged_hits import compare_hits as compare_hits
+from toolkit.vectors.judged_hits import group_hits as group_hits
+from toolkit.vectors.judged_hits import score_hits as score_hits
 from toolkit.vectors.projection import project_vectors as project_vectors
 from toolkit.vectors.recall_audit import audit_recall as audit_recall
 from toolkit.vectors.removals import delete_namespace as delete_namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 from pandas.tests.extension import base
@@ -116,3 +117,12 @@ class TestExtension(
     test_getitem_series_integer_with_missing_raises = test_diff = None
     # compares a transposed row with a column of the tuple's numbers
     test_transpose_frame = test_transpose = None
+
+
+def test_cells_are_stacked_with_the_type_of_the_column():
+    """Numpy reads a cell of float32 as float32, and each other cell as before."""
+    single = pd.Series([[0.1, 0.2], [0.3, 0.4]], dtype="vector[float32, 2]")
+    assert np.stack(single).dtype == np.array(single.iloc[0]).dtype == np.float32
+    assert np.asarray(single.iloc[0], dtype=float).dtype == np.float64
+    assert np.stack(single.astype("vector[float64, 2]")).dtype == np.float64
+    assert isinstance(single.iloc[0], tuple)

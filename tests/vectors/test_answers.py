@@ -134,6 +134,39 @@ def test_judgements_give_paired_differences(pinned: Any, matrix: Any) -> None:
     assert (other["high"] < 0).all()
 
 
+def test_a_report_has_a_section_of_pinned_queries(pinned: Any, matrix: Any) -> None:
+    """The queries are asked again. Changed answers are a step, and without a service there is a reason."""
+    service, path = pinned
+    vectors = tk.load_vectors(service, progress=False)
+    same = tk.report_index(service, vectors, pinned=path, sample=5)
+    sections = {section.name: section for section in same.sections}
+    assert "are the same" in sections["answers"].sentence
+    store(service, matrix[::-1])
+    changed = tk.report_index(service, vectors, pinned=path, sample=5)
+    assert changed.values["healthy"] is False  # noqa: PD011 - of a report
+    assert "changed" in changed.verdict
+    offline = tk.report_index(vectors, pinned=path)
+    assert "pinned queries" in offline.values["not_checked"]  # noqa: PD011
+
+
+def test_the_command_pins_queries_of_a_file(
+    pinned: Any,
+    tmp_path: Any,
+    local: LocalService,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without queries, or for a file that cannot be read, the status is 1 and no file is written."""
+    monkeypatch.setenv("TOOLKIT_VECTOR_URL", local.vector_urls["docs"])
+    monkeypatch.setenv("TOOLKIT_VECTOR_TOKEN", local.token)
+    target = tmp_path / "new.parquet"
+    assert main(["pin-queries", str(target)]) == 1
+    missing = str(tmp_path / "missing.txt")
+    assert main(["pin-queries", str(target), "--queries", missing]) == 1
+    assert not target.exists()
+    assert "one query per line" in capsys.readouterr().err
+
+
 def test_the_command_ends_with_a_status(
     pinned: Any,
     matrix: Any,

@@ -32,8 +32,34 @@ def test_a_planted_defect_is_found_with_its_ids(defect: str):
     frame, planted = ill_frame(800, seed=9, defects={defect: 6})
     (finding,) = tk.audit_vectors(frame).frame.to_dict("records")
     assert (finding["finding"], finding["count"]) == (defect, 6)
-    if defect != "field missing":  # rows without it are not listed
-        assert set(finding["ids"]) == planted[defect]
+    assert set(finding["ids"]) == planted[defect]
+    assert finding["call"].startswith("tk.")
+    # the planted rows of these defects are pairs
+    if "duplicate" in defect or "other" in defect or "equal" in defect:
+        assert sorted(map(len, finding["groups"])) == [2, 2, 2]
+        assert {key for group in finding["groups"] for key in group} == planted[defect]
+
+
+def test_the_call_of_duplicates_keeps_one_of_each_group(local_indexes):
+    """The code of a finding runs as it is shown: it counts, and with confirm=True it deletes."""
+    service = local_indexes["dense"]
+    rows = [
+        {"id": f"{name}{copy}", "vector": [number, 1], "data": name}
+        for number, name in enumerate("abc")
+        for copy in range(number + 1)
+    ]
+    tk.upsert_vectors(service, rows, namespace="copies", progress=False)
+    loaded = tk.load_vectors(service, namespace="copies", progress=False)
+    audit = tk.audit_vectors(loaded)
+    (finding,) = audit.frame[audit.frame["finding"] == "duplicate"].to_dict("records")
+    assert finding["groups"] == (("b0", "b1"), ("c0", "c1", "c2"))
+    assert audit.surplus_ids("copies") == ["b1", "c1", "c2"]
+    names = {"tk": tk, "service": service, "audit": audit}
+    with pytest.raises(InputError, match="deleting 3 vectors"):
+        eval(finding["call"], names)  # noqa: S307 - the code that the toolkit shows
+    confirmed = finding["call"].removesuffix(")") + ", confirm=True)"
+    assert eval(confirmed, names) == 3  # noqa: S307
+    assert tk.delete_namespace(service, "copies", confirm=True) == 3
 
 
 @pytest.mark.slow

@@ -259,3 +259,16 @@ def test_the_result_speaks_for_itself(frame):
         == "2 vectors, by PCA: the two axes keep 100 % of the variance."
     )
     assert "&lt;b&gt;" in projection._repr_html_()
+
+
+def test_steps_of_a_projection_are_reported():
+    """A callable is told each step when it begins, also the one that takes longest."""
+    told = []
+    tk.project_vectors(
+        np.random.default_rng(0).normal(size=(40, 8)),
+        "tsne",
+        progress=lambda *step: told.append(step),
+    )
+    names = [name for _, _, name in told if name]
+    assert "projecting by t-SNE" in names
+    assert [(done, total) for done, total, _ in told][:3] == [(0, 3), (1, 3), (2, 3)]

@@ -137,6 +137,11 @@ def test_a_query_with_several_filters_is_one_query():
         ([1.0, 0.8, 1.0], [100, 100, 100], False),
         ([1.0, 1.0, 0.9], [200, 200, 4], True),
         ([1.0, 1.0, 0.0], [200, 200, 20], False),
+        # all is found, but the interval of so few queries is wide
+        ([1.0], [40], None),
+        ([0.97], [60], None),
+        ([1.0], [60], True),
+        ([0.93], [40], False),
     ],
 )
 def test_small_groups_alarm_only_if_they_must_be_bad(shares, counts, trusted):
@@ -162,7 +167,8 @@ def test_small_groups_alarm_only_if_they_must_be_bad(shares, counts, trusted):
         by=by, overall=overall, stored=True, changed=0, unknown=0, k=10,
     )  # fmt: skip
     assert audit.trusted is trusted
-    assert ("can be trusted" in audit.verdict) is trusted
+    assert ("can be trusted" in audit.verdict) is (trusted is True)
+    assert ("so few queries" in audit.verdict) is (trusted is None)
 
 
 def test_queries_of_ones_own_and_a_snapshot(services, tmp_path):

@@ -198,3 +198,14 @@ def test_one_namespace_is_compared_with_another(tmp_path, as_snapshot):
     assert found[before[topic[0]]["id"]] == "text only"
     assert (found[gone["id"]], found["new"]) == ("vanished", "appeared")
     assert set(changes.frame["namespace"]) == {"new model"}
+
+
+def test_states_without_a_common_namespace_are_named():
+    """Several namespaces with other names in each state are not compared, and the verdict gives the names."""
+    frame = to_frame(healthy_rows(40, seed=3))
+    before = frame.assign(namespace=["a", "b"] * 20)
+    after = frame.assign(namespace=["c", "d"] * 20)
+    verdict = tk.compare_vectors(before, after).verdict
+    assert "no namespace is in both states (a, b before, c, d after)" in verdict.lower()
+    shared = tk.compare_vectors(before, after.replace({"namespace": {"c": "a"}}))
+    assert "both states" not in shared.verdict

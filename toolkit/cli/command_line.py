@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "status": "how old snapshots are, and what their schedules do",
     "verify": "check every file of snapshots",
     "query": "search a vector index by text",
+    "pin-queries": "store queries with their answers, to check them later",
     "check-queries": "ask pinned queries again, and compare the answers",
     "completion": "print a script that completes commands in bash, zsh or fish",
 }

@@ -100,6 +100,8 @@ def add(commands: Any, summary: str) -> None:
     )
     what = "how long the service keeps failures (default: of the last sync, TOOLKIT_RETENTION, or 7d)"
     add_option("--retention", what)
+    what = "with --vectors: file of pin-queries, to ask the queries again"
+    add_option("--pinned", what, metavar="FILE")
     add_option("--title", "title of the report")
     what = "time zone in which times are shown and days are cut, such as Europe/Berlin (TOOLKIT_TZ, or UTC)"
     add_option("--tz", what, metavar="ZONE")
@@ -133,13 +135,14 @@ def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
     )
     if given.vectors:
         return _report_vectors(given, selects=selects)
-    if given.namespace is not None:
-        raise InputError(
-            "reporting on failures",
-            got="--namespace without --vectors",
-            expected="both, or neither",
-            next_step="Add --vectors to report on the vector index.",
-        )
+    for option in ("namespace", "pinned"):
+        if getattr(given, option) is not None:
+            raise InputError(
+                "reporting on failures",
+                got=f"--{option} without --vectors",
+                expected="both, or neither",
+                next_step="Add --vectors to report on the vector index.",
+            )
     return _report_failures(given, chosen, selects=selects)
 
 
@@ -266,7 +269,8 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
             next_step="Export the namespace: toolkit snapshot vectors --namespace NAME.",
         )
     namespaces = "all" if given.namespace is None else given.namespace
-    options = {"previous": given.previous, "title": given.title}
+    named = ("previous", "title", "pinned")
+    options = {name: getattr(given, name) for name in named}
     if given.snapshot is not None:
         report = tk.report_index(given.snapshot, **options)
         _show(report, given, "index-report.html")

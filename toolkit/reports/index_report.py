@@ -6,12 +6,20 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.base.arguments import choice, instance, positive, text, whole
+from toolkit.base.arguments import (
+    choice,
+    file_path,
+    instance,
+    positive,
+    text,
+    whole,
+)
 from toolkit.base.errors import InputError
 from toolkit.base.progress import ProgressSteps, StepOption, rows_of
 from toolkit.base.python_code import Code, PublicCall, fill, joined, variable
@@ -26,6 +34,7 @@ from toolkit.reports.index_sections import (
     LISTED,
     NAMESPACE,
     Mask,
+    answer_parts,
     drift_parts,
     health_parts,
     index_section,
@@ -48,6 +57,7 @@ from toolkit.service.vectors import IndexInfo, describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.receipt import Receipt
+from toolkit.vectors.answers import AnswerChanges, check_queries
 from toolkit.vectors.calibration import Calibration, calibrate_threshold
 from toolkit.vectors.documents import Groups
 from toolkit.vectors.exact_comparison import SIMILARITIES
@@ -89,9 +99,10 @@ class _Audits:
     recall: RecallAudit | str
     scores: Calibration | str
     drift: VectorChanges | str
+    answers: AnswerChanges | str | None = None  # None without pinned queries
 
 
-_STEPS: Final = 5  # number of audits that `_audited` runs
+_STEPS: Final = 5  # number of audits that `_audited` runs without pinned queries
 
 
 def report_index(
@@ -101,6 +112,7 @@ def report_index(
     previous: VectorSource | None = None,
     labels: FrameLike | None = None,
     queries: npt.ArrayLike | FrameLike | None = None,
+    pinned: str | os.PathLike[str] | None = None,
     k: int = 10,
     precision: float = 0.9,
     groups: Groups = None,
@@ -127,7 +139,10 @@ def report_index(
     labels : pandas.DataFrame, optional
         Judged scores (`score`, `match`), as for `calibrate_threshold`.
     queries : matrix or frame, optional
-        Your own queries to measure recall with, as for `audit_recall`. Default: stored vectors.
+        Your own queries to measure recall with, as for `audit_recall`, and to compute the scores of random
+        pairs with, as for `calibrate_threshold`. Default: stored vectors.
+    pinned : path, optional
+        A file of `pin_queries`: the report asks the queries again, and shows which answers changed.
     k : int
         Number of neighbours per query when recall is measured.
     precision : float
@@ -209,11 +224,15 @@ def report_index(
     VectorTables(source, doing=_DOING, name=name)
     if previous is not None:
         VectorTables(previous, doing=_DOING, name="previous")
+    answers = None if pinned is None else file_path("pinned", pinned)
     with ProgressSteps(
-        progress, title="index report", total=_STEPS, rows=rows_of(source)
+        progress,
+        title="index report",
+        total=_STEPS + int(pinned is not None),
+        rows=rows_of(source),
     ) as step:
         audits = _audited(
-            service, source, previous, labels, info,
+            service, source, previous, labels, info, answers,
             options=options, precision=precision, scale=scale, groups=groups, step=step,
         )  # fmt: skip
     steps = list(_steps(audits))
@@ -223,6 +242,7 @@ def report_index(
         "labels": labels,
         "queries": queries,
         "groups": groups,
+        "pinned": pinned,
     }
     lines = [_loading(service is not None, passed, source)]
     lines += [
@@ -279,6 +299,7 @@ def _audited(
     previous: VectorSource | None,
     labels: FrameLike | None,
     info: IndexInfo | None,
+    pinned: Path | None,
     *,
     options: Mapping[str, Any],
     precision: float,
@@ -309,13 +330,29 @@ def _audited(
     step("calibrating scores")
     if not mixed:
         scores = calibrate_threshold(
-            source, labels, precision=precision, similarity=scale, seed=seed
+            source,
+            labels,
+            queries=options.get("queries"),
+            precision=precision,
+            similarity=scale,
+            seed=seed,
         )
     step("comparing with the earlier state")
     if previous is not None:
         drift = compare_vectors(previous, source, groups=groups, seed=seed)
+    answers: AnswerChanges | str | None = None
+    if pinned is not None:
+        step("asking pinned queries")
+        answers = "Pinned queries were not asked: that takes a service to query."
+        if service is not None:
+            answers = check_queries(service, pinned, seed=seed)
     return _Audits(
-        health=health, map=projected, recall=recall, scores=scores, drift=drift
+        health=health,
+        map=projected,
+        recall=recall,
+        scores=scores,
+        drift=drift,
+        answers=answers,
     )
 
 
@@ -329,6 +366,9 @@ def _steps(audits: _Audits) -> Iterator[_Step]:
     if isinstance(audits.recall, RecallAudit) and audits.recall.trusted is False:
         advice = "Let each search look at more vectors, or rebuild the index."
         yield advice, audits.recall.verdict, "(all)", None, ""
+    if isinstance(audits.answers, AnswerChanges) and not audits.answers.passes():
+        advice = "Look at the queries whose answers changed."
+        yield advice, audits.answers.verdict, "(all)", None, ""
     findings = audits.health.frame
     for severity in ("error", "stale", "warning"):
         if severity == "stale" and isinstance(audits.drift, VectorChanges):
@@ -369,6 +409,8 @@ def _audit_sections(
     """Yield one section per audit, with the verdict and parts, or with the reason why it is missing."""
     for part, heading, make in _AUDITED:
         result = getattr(audits, part)
+        if result is None:
+            continue
         if isinstance(result, str):
             yield Section(part, heading, result)
         else:
@@ -381,6 +423,8 @@ def _verdict(audits: _Audits, steps: list[_Step]) -> str:
     verdict = audits.health.verdict
     if isinstance(audits.recall, RecallAudit):
         verdict += f" {audits.recall.verdict}"
+    if isinstance(audits.answers, AnswerChanges):
+        verdict += f" {audits.answers.verdict}"
     not_checked = _not_checked(audits)
     if not_checked:
         verdict += f" Not checked: {', '.join(not_checked)}."
@@ -403,6 +447,8 @@ def _not_checked(audits: _Audits) -> list[str]:
         parts.append("recall")
     if health.sparse:
         parts.append("search by sparse vectors")
+    if isinstance(audits.answers, str):
+        parts.append("pinned queries")
     return [*parts, *health.not_checked]
 
 
@@ -487,6 +533,8 @@ def _codes(
         labels.append(variable("labels"))
     # callers may pass any kind of number, for example a Decimal, but shown code only has literals
     scored: dict[str, object] = {"precision": float(precision), "seed": seed}
+    if "queries" in measured:
+        scored["queries"] = measured["queries"]
     if scale is not None:
         scored["similarity"] = scale
     compared: dict[str, object] = {"seed": seed}
@@ -509,14 +557,21 @@ def _codes(
             "changes = {call}\nchanges.plot()\nchanges.counts",
             call=_COMPARE.write(variable("previous"), vectors, **compared),
         ),
+        "answers": fill(
+            "answers = {call}\nanswers.frame",
+            call=_CHECK.write(variable("service"), variable("pinned"), seed=seed),
+        ),
     }
 
 
 _LOAD: Final = PublicCall("load_vectors", ("namespace",))
 _PROJECT: Final = PublicCall("project_vectors", ("sample", "seed"))
 _RECALL: Final = PublicCall("audit_recall", ("k", "sample", "seed", "queries"))
-_SCORE: Final = PublicCall("calibrate_threshold", ("precision", "similarity", "seed"))
+_SCORE: Final = PublicCall(
+    "calibrate_threshold", ("queries", "precision", "similarity", "seed")
+)
 _COMPARE: Final = PublicCall("compare_vectors", ("groups", "seed"))
+_CHECK: Final = PublicCall("check_queries", ("seed",))
 
 
 def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
@@ -556,5 +611,6 @@ _AUDITED: Final[
     ("recall", "Recall", recall_parts),
     ("scores", "What scores mean here", score_parts),
     ("drift", "What changed", drift_parts),
+    ("answers", "Pinned queries", answer_parts),
 )
 """Sections of the audits, in the order of the page: field of `_Audits`, heading, and function."""

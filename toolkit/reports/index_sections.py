@@ -21,6 +21,7 @@ from toolkit.reports.sections import (
     table,
 )
 from toolkit.service.vectors import IndexInfo
+from toolkit.vectors.answers import AnswerChanges
 from toolkit.vectors.calibration import Calibration
 from toolkit.vectors.health import VectorAudit
 from toolkit.vectors.projection import VectorProjection
@@ -244,3 +245,19 @@ def _table(
 
 def _name(theme: Theme) -> Any:
     return next(name for name, candidate in THEMES.items() if candidate is theme)
+
+
+def answer_parts(answers: AnswerChanges, code: Code, _mask: Mask) -> Iterator[Part]:
+    """Return the pinned queries whose answers changed most."""
+    changed = answers.changed.head(LISTED)
+    if len(changed):
+        names = ("lost", "gained", "deleted")
+        listed = {name: changed[name].map(_first_ids) for name in names}
+        columns = ["query", "#overlap", "#order", *names]
+        shown = changed[["asked", "overlap", "order"]].assign(**listed)
+        yield _table("Queries whose answers changed", columns, shown)
+    yield ReportCode(code)
+
+
+def _first_ids(keys: tuple[str, ...]) -> str:
+    return ", ".join(keys[:LISTED])

@@ -67,7 +67,27 @@ class Vector(tuple[float, ...]):
     __sub__ = __rsub__ = __truediv__ = __rtruediv__ = _no_arithmetic
 
 
+class Float32Vector(Vector):
+    """A vector of a float32 column: numpy makes an array of float32 of it, as of the column.
+
+    Examples
+    --------
+    >>> np.stack([Float32Vector([0.1, 0.2]), Float32Vector([0.3, 0.4])]).dtype
+    dtype('float32')
+    """
+
+    __slots__ = ()
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("numpy cannot share the memory of a cell of vectors")
+        return np.array(tuple(self), dtype=np.float32 if dtype is None else dtype)
+
+
 sqlite3.register_adapter(Vector, str)
+sqlite3.register_adapter(Float32Vector, str)
 
 
 def _short_number(number: Any) -> str:
@@ -426,14 +446,16 @@ class VectorArray(ExtensionArray):
     def _objects(self) -> npt.NDArray[np.object_]:
         """Return one `Vector` per row, NaN for missing rows."""
         flat, positions = self._parts()
+        vector_type: type[Vector] = Vector
         if pa.types.is_float32(flat.type):
+            vector_type = Float32Vector
             # the fewest digits that read back to the same float32
             flat = flat.cast(pa.string()).cast(pa.float64())
         numbers, starts = flat.to_pylist(), positions.tolist()
         objects = np.empty(len(self), dtype=object)
         objects[:] = self.dtype.na_value
         for row in np.flatnonzero(~self.isna()).tolist():
-            objects[row] = Vector(numbers[starts[row] : starts[row + 1]])
+            objects[row] = vector_type(numbers[starts[row] : starts[row + 1]])
         return objects
 
     def _bytes(self) -> pa.Array:

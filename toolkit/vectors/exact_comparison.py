@@ -189,6 +189,7 @@ class Neighbourhoods:
     pairs: _Floats  # similarities of random pairs
     nearest: _Floats  # similarities of rows and their nearest neighbours
     near_duplicates: Positions  # rows with a near duplicate
+    near_groups: Positions  # per near duplicate: a number, equal for rows that are near each other
     outliers: Positions
     hubs: Positions  # rows that are among the neighbours of far too many others
     hub_share: float  # share of queries with the largest hub among their neighbours
@@ -215,7 +216,7 @@ def neighbourhoods(
     if rows < 3:  # noqa: PLR2004 - no neighbourhood to speak of
         none = np.zeros(0, dtype=np.intp)
         return Neighbourhoods(
-            pairs, pairs, none, none, none, 0.0, _effective_rank(unit, rng)
+            pairs, pairs, none, none, none, none, 0.0, _effective_rank(unit, rng)
         )
     queries = np.sort(rng.choice(rows, min(_QUERIES, rows), replace=False))
     similarities, nearest = _nearest(
@@ -224,11 +225,13 @@ def neighbourhoods(
     counts = np.bincount(nearest.ravel(), minlength=rows)
     # in at least 5 % of the lists of neighbours, and 20 times as many as expected by chance
     by_chance = nearest.size / rows
+    near_duplicates, near_groups = _near_duplicates(unit, distinct, rng)
     hubs = np.flatnonzero(counts >= max(0.05 * len(queries), 20 * by_chance, 20))
     return Neighbourhoods(
         pairs=pairs,
         nearest=similarities[:, -1].astype(np.float64),
-        near_duplicates=_near_duplicates(unit, distinct, rng),
+        near_duplicates=near_duplicates,
+        near_groups=near_groups,
         outliers=_outliers(unit, distinct, rng),
         hubs=hubs,
         hub_share=float(counts.max()) / len(queries),
@@ -253,8 +256,8 @@ def _some(unit: Matrix, rng: np.random.Generator) -> Matrix:
 
 def _near_duplicates(
     unit: Matrix, kept: Positions, rng: np.random.Generator
-) -> Positions:
-    """Return the kept rows that have another kept row at a cosine of at least `NEAR`.
+) -> tuple[Positions, Positions]:
+    """Return the kept rows that have another kept row at a cosine of at least `NEAR`, and their groups.
 
     Most pairs are excluded by an upper bound of the cosine (Cauchy-Schwarz): the product of the projections
     on 32 axes, plus the product of the lengths of the remainders. Only pairs whose bound reaches `NEAR` are
@@ -270,6 +273,7 @@ def _near_duplicates(
     rest = np.sqrt(np.clip(1 - (projected**2).sum(axis=1, keepdims=True), 0, None))
     short = np.hstack([projected, rest]).astype(np.float32)
     has_near, pairs = np.zeros(len(distinct), dtype=bool), 0
+    near_pairs: list[tuple[Positions, Positions]] = []
     for start in range(0, len(short), block := max(1, _CELLS // max(1, len(short)))):
         # A block is compared with itself and with the rows after it: earlier blocks did the other pairs. The
         # margin covers the rounding of float32.
@@ -280,10 +284,28 @@ def _near_duplicates(
         first, second = some[first] + start, second + start
         near = _dots(distinct, first, second) >= NEAR
         has_near[first[near]] = has_near[second[near]] = True
+        near_pairs.append((first[near], second[near]))
         pairs += len(first)
         if pairs > _MOST_PAIRS:
             break
-    return kept[has_near]
+    return kept[has_near], _groups(len(distinct), near_pairs)[has_near]
+
+
+def _groups(rows: int, pairs: list[tuple[Positions, Positions]]) -> Positions:
+    """Return the smallest position among the rows that pairs connect to each row.
+
+    For example, the pairs (0, 3) and (2, 3) give the groups 0, 1, 0, 0.
+    """
+    group = np.arange(rows)
+    if not pairs:
+        return group
+    first, second = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    while True:
+        smallest = np.minimum(group[first], group[second])
+        if (group[first] == smallest).all() and (group[second] == smallest).all():
+            return group
+        np.minimum.at(group, first, smallest)
+        np.minimum.at(group, second, smallest)
 
 
 def _axes(unit: Matrix, rng: np.random.Generator, count: int) -> Matrix:

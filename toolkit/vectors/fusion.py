@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 from toolkit.base.arguments import shown, text, unmasked, whole, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
+from toolkit.base.progress import ProgressSteps, StepOption
 from toolkit.base.visible_text import visible
 from toolkit.drawing.result_bars import draw_differences
 from toolkit.drawing.style import ThemeName
@@ -174,6 +175,7 @@ def compare_fusion(
     depth: int = 1000,
     namespace: str = "",
     seed: int = 0,
+    progress: StepOption = None,
 ) -> FusionComparison:
     """Compare dense and sparse search with both fusions of them, on a hybrid index.
 
@@ -195,6 +197,9 @@ def compare_fusion(
         Namespace for queries that are text; a VectorQuery has a namespace.
     seed : int
         Seed for the intervals.
+    progress : bool or callable, optional
+        A callable is called with (steps done, number of steps, name of the step that begins). By default, a
+        notebook or terminal shows a bar if it takes long.
 
     Returns
     -------
@@ -238,12 +243,12 @@ def compare_fusion(
             next_step="An index of another kind has nothing to fuse.",
         )
     mistakes: dict[str, None] = {}
-    rankings = {
-        system: _rankings(
-            service, [_of_system(item, system, k, depth) for item in wanted], mistakes
-        )
-        for system in _SYSTEMS
-    }
+    rankings: dict[str, list[_Ranking]] = {}
+    with ProgressSteps(progress, title="fusions", total=len(_SYSTEMS)) as step:
+        for system in _SYSTEMS:
+            step(f"searching: {system}")
+            asked = [_of_system(item, system, k, depth) for item in wanted]
+            rankings[system] = _rankings(service, asked, mistakes)
     for message in mistakes:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     by = _by(rankings, relevance, k)

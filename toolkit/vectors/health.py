@@ -16,7 +16,6 @@ from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.vectors.exact_comparison import (
-    NEAR,
     Neighbourhoods,
     neighbourhoods,
     unit_rows,
@@ -24,6 +23,12 @@ from toolkit.vectors.exact_comparison import (
 from toolkit.vectors.rounding import sketch_distances
 from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.similar_texts import text_agreement
+from toolkit.vectors.vector_findings import (
+    Finding,
+    findings_frame,
+    of_rows,
+    with_rows_that_lack_fields,
+)
 from toolkit.vectors.vector_rows import (
     IDS,
     FieldCounts,
@@ -50,121 +55,6 @@ _FEW: Final = 10  # with fewer rows, dimensions and fields are not judged
 _RANK_ROWS: Final = 200
 
 
-FINDINGS: Final = {
-    "several dimensions": (
-        "error",
-        "Vectors of another dimension came from another model: they cannot be compared with the rest.",
-        "Embed their texts again with the model of the rest.",
-    ),
-    "not finite": (
-        "error",
-        "NaN and infinity are not scores: these rows are never found, or always.",
-        "Embed their texts again; look for empty or very long texts.",
-    ),
-    "zero vector": (
-        "error",
-        "A vector of length 0 has no direction: its cosine score is the same for every query.",
-        "Embed their texts again; look for empty texts.",
-    ),
-    "without vector": (
-        "warning",
-        "Rows without a vector are never found.",
-        "Embed and upsert them again.",
-    ),
-    "without text": (
-        "warning",
-        "A hit among these rows has nothing to show.",
-        "Upsert them with their text as data.",
-    ),
-    "not normalised": (
-        "warning",
-        "Most vectors have length 1: with a dot product, longer vectors win and shorter ones lose.",
-        "Divide each by its length before upserting.",
-    ),
-    "lengths differ": (
-        "info",
-        "With a dot product, long vectors win; with cosine nothing changes.",
-        "Normalise them, unless the length has a meaning.",
-    ),
-    "dead dimension": (
-        "warning",
-        "The dimension is always zero: it takes memory and carries no information.",
-        "Check how the vectors are made.",
-    ),
-    "constant dimension": (
-        "warning",
-        "All rows have one value: it raises every score equally and separates nothing.",
-        "Check how the vectors are made; subtract the mean.",
-    ),
-    "duplicate": (
-        "warning",
-        "Equal vectors with equal text, or without text, take several places among the hits.",
-        "Keep one of each; make ids from the content.",
-    ),
-    "same vector, other text": (
-        "error",
-        "Different texts have the same dense vector: a search cannot tell them apart.",
-        "Embed them again; look for truncated texts or a default vector.",
-    ),
-    "same text, other vector": (
-        "warning",
-        "One text has several vectors: from several models or versions, or from chunks with one text.",
-        "Embed the older ones again.",
-    ),
-    "several models": (
-        "error",
-        "Rows with almost equal text have unrelated vectors: of several models, or not made from the text.",
-        "Embed all rows again with one model; compare with an earlier snapshot to see which changed.",
-    ),
-    "near duplicate": (
-        "info",
-        f"Another vector is within a cosine of {NEAR}: hits repeat the content of others.",
-        "Remove repeated boilerplate before embedding, or merge the hits.",
-    ),
-    "outlier": (
-        "warning",
-        "The vector is far from all others: the only one on a subject, or from damaged text or noise.",
-        "Read the text. If it is damaged, embed it again.",
-    ),
-    "hub": (
-        "warning",
-        "The vector is among the nearest neighbours of far too many others: it crowds out better hits.",
-        "Read the text: is it empty, boilerplate or a mean vector?",
-    ),
-    "few directions": (
-        "warning",
-        "The vectors use very few directions: scores are close to each other and small errors decide.",
-        "Check the model; subtract the mean.",
-    ),
-    "id almost equal": (
-        "warning",
-        "Ids that differ only by case or space are often the same document twice.",
-        "Keep one; make ids in one way.",
-    ),
-    "without metadata": (
-        "warning",
-        "A filter never matches these rows, as others have metadata.",
-        "Upsert their metadata.",
-    ),
-    "field missing": (
-        "warning",
-        "A filter on the field never matches these rows; nearly all others have the field.",
-        "Fill the field.",
-    ),
-    "field of several types": (
-        "warning",
-        "A comparison matches one type only: rows of the other are left out without an error.",
-        "Write one type.",
-    ),
-    "field rare and alike": (
-        "warning",
-        "Few rows have the field, and its name is almost that of a usual one: likely misspelt.",
-        "Rename it.",
-    ),
-}
-"""Per kind of finding: the severity, the effect on search, and advice."""
-
-_SEVERITIES: Final = ("error", "warning", "info")
 _NAMED_KINDS: Final = 3  # kinds of defects in the verdict; further ones are counted
 
 
@@ -176,8 +66,9 @@ class VectorAudit:
     ----------
     frame : pandas.DataFrame
         One row per finding, the worst first: `namespace`, `finding`, `severity` (``error``, ``warning`` or
-        ``info``), `count` (Int64, rows, or dimensions), `ids` (tuple, at most 10,000 ids), `detail`, `effect`
-        (on search), `advice`.
+        ``info``), `count` (Int64, rows, or dimensions), `ids` (tuple, at most 10,000 ids), `groups` (tuple of
+        tuples: the ids that are alike, for example copies of one row), `detail`, `effect` (on search),
+        `advice`, `call` (the code that acts on the rows, or fetches them; `audit` is this result).
     facts : pandas.DataFrame
         One row per namespace: `namespace`, `rows`, `usable` (rows with a finite vector that is not zero),
         `dimension`, `compared` (vectors whose neighbours were compared; all Int64), `effective_rank`,
@@ -224,6 +115,18 @@ class VectorAudit:
             named.append(f"{len(kinds) - _NAMED_KINDS} more")
         return f"{counted(len(kinds), 'kind')} of defect in {rows}: {'; '.join(named)}."
 
+    def surplus_ids(self, namespace: str = "") -> list[str]:
+        """Return all but the first id of each group of duplicates, to delete them and keep one of each."""
+        is_duplicate = (self.frame["finding"] == "duplicate") & (
+            self.frame["namespace"] == namespace
+        )
+        return [
+            key
+            for groups in self.frame.loc[is_duplicate, "groups"]
+            for group in groups
+            for key in group[1:]
+        ]
+
     def _basis(self) -> str:
         """Return what was compared, if not all dense vectors were."""
         if not self.dense:
@@ -246,7 +149,7 @@ class VectorAudit:
         )
 
     def _repr_html_(self) -> str:
-        findings = self.frame.assign(
+        findings = self.frame.drop(columns="groups").assign(
             ids=[", ".join(ids[:3]) for ids in self.frame["ids"]]
         )
         html = ""
@@ -313,7 +216,8 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     1  lengths differ     info    499
     """
     size = _SAMPLE if sample is None else whole("sample", sample)
-    index = read_rows(VectorTables(vectors, doing="auditing vectors"), sample=size)
+    tables = VectorTables(vectors, doing="auditing vectors")
+    index = read_rows(tables, sample=size)
     unrounded = _without_rounding(index)
     vectors_of_rows = index.rows["vector"].to_numpy()
     compared: _Compared = {}
@@ -326,12 +230,13 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
             )
             compared[name] = positions, neighbourhoods(matrix, distinct)
     findings = [
-        (name, *finding)
+        (name, finding)
         for name in index.rows["namespace"].cat.categories
         for finding in _of_namespace(name, index, unrounded, compared)
     ]
+    findings = with_rows_that_lack_fields(findings, tables)
     return VectorAudit(
-        _frame(findings),
+        findings_frame(findings),
         _facts(index, compared),
         _similarities(compared),
         sum(len(positions) for positions, _ in compared.values())
@@ -344,25 +249,24 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
 
 
 _Compared: TypeAlias = dict[str, tuple[Positions, Neighbourhoods]]
-_Finding = tuple[str, int, list[str], str]
 
 
 def _of_namespace(
     name: str, index: IndexRows, unrounded: pd.Series[Any], compared: _Compared
-) -> Iterator[_Finding]:
+) -> Iterator[Finding]:
     rows = index.rows[index.rows["namespace"] == name]
     ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
     has_any = has_vector | (rows["sparse"] != 0)
     usual = index.usual.get(name, 0)
     other = has_vector & (rows["dimension"] != usual)
     sizes = ", ".join(map(str, sorted(set(rows["dimension"][other]))))
-    yield from _of_rows("several dimensions", ids[other], f"{sizes} next to {usual}")
-    yield from _of_rows("not finite", ids[has_vector & ~rows["finite"]])
-    yield from _of_rows("zero vector", ids[rows["finite"] & (rows["norm"] == 0)])
+    yield from of_rows("several dimensions", ids[other], f"{sizes} next to {usual}")
+    yield from of_rows("not finite", ids[has_vector & ~rows["finite"]])
+    yield from of_rows("zero vector", ids[rows["finite"] & (rows["norm"] == 0)])
     if index.has_vectors:
-        yield from _of_rows("without vector", ids[~has_any])
+        yield from of_rows("without vector", ids[~has_any])
     if has_text.mean() >= _HALF:
-        yield from _of_rows("without text", ids[has_any & ~has_text])
+        yield from of_rows("without text", ids[has_any & ~has_text])
     usable = rows[rows["usable"]]
     yield from _lengths(usable)
     yield from _dimensions(index.constant.get(name, {}), usual, len(usable))
@@ -375,10 +279,10 @@ def _of_namespace(
         # letters, or composed and decomposed accents.
         plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
         alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
-        yield from _of_rows("id almost equal", ids[alike])
+        yield from of_rows("id almost equal", ids[alike], groups=plain[alike])
     has_metadata = rows["metadata"] != 0
     if has_metadata.mean() >= _HALF:
-        yield from _of_rows("without metadata", ids[~has_metadata])
+        yield from of_rows("without metadata", ids[~has_metadata])
     yield from _metadata(index.fields.get(name, {}), int(has_metadata.sum()))
 
 
@@ -420,12 +324,7 @@ def _without_rounding(index: IndexRows) -> pd.Series[Any]:
     return hashes
 
 
-def _of_rows(finding: str, ids: pd.Series[str], detail: str = "") -> Iterator[_Finding]:
-    if len(ids):
-        yield finding, len(ids), ids.head(IDS).tolist(), detail
-
-
-def _models(index: IndexRows, name: str) -> Iterator[_Finding]:
+def _models(index: IndexRows, name: str) -> Iterator[Finding]:
     """Yield the rows of another model, or if the vectors cannot be told apart, the rows that show it."""
     positions, matrix = index.sampled[name]
     texts = index.texts.of(name)
@@ -442,21 +341,21 @@ def _models(index: IndexRows, name: str) -> Iterator[_Finding]:
         )
         if len(rows) < len(positions):
             detail += f", among {len(rows):,} rows drawn at random"
-        yield from _of_rows("several models", ids.iloc[rows[found.smaller]], detail)
+        yield from of_rows("several models", ids.iloc[rows[found.smaller]], detail)
     else:
-        yield from _of_rows("several models", ids.iloc[rows[found.unrelated]], pairs)
+        yield from of_rows("several models", ids.iloc[rows[found.unrelated]], pairs)
 
 
-def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
+def _lengths(usable: pd.DataFrame) -> Iterator[Finding]:
     norms = usable["norm"]
     is_other = (norms - 1).abs() > _UNIT
     if (~is_other).mean() >= _MOSTLY:
         others = norms[is_other]
         detail = f"lengths {others.min():.3g} to {others.max():.3g}"
-        yield from _of_rows("not normalised", usable["id"][is_other], detail)
+        yield from of_rows("not normalised", usable["id"][is_other], detail)
     elif norms.std() > 0.01 * norms.mean():
         low, high = norms.quantile([0.05, 0.95])
-        yield from _of_rows(
+        yield from of_rows(
             "lengths differ",
             usable["id"],
             f"nine in ten are {low:.3g} to {high:.3g} long",
@@ -465,7 +364,7 @@ def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
 
 def _dimensions(
     constant: dict[int, float], usual: int, usable: int
-) -> Iterator[_Finding]:
+) -> Iterator[Finding]:
     if usable < _FEW or len(constant) == usual:
         # few rows, or copies of one row, show nothing
         return
@@ -483,22 +382,19 @@ def _dimensions(
             listed = list(map(str, chosen[:_LISTED]))
             if len(chosen) > _LISTED:
                 listed.append("…")
-            yield (
-                finding,
-                len(chosen),
-                [],
-                f"of {usual}, counted from 0: {', '.join(listed)}",
-            )
+            detail = f"of {usual}, counted from 0: {', '.join(listed)}"
+            yield Finding(finding, len(chosen), [], detail)
 
 
-def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
+def _duplicates(usable: pd.DataFrame) -> Iterator[Finding]:
     with_text = usable[usable["text"] != 0]
     # In these rows, numbers stand for vectors and data: equal numbers are equal values.
     texts = with_text.groupby("vector")["text"].transform("nunique")
     mixed = (texts > 1).reindex(usable.index, fill_value=False)
     equal = usable[usable.duplicated(["vector", "sparse"], keep=False) & ~mixed]
     detail = f"{counted(equal['vector'].nunique(), 'vector')} in {len(equal):,} rows"
-    yield from _of_rows("duplicate", equal["id"], detail)
+    copies = equal.groupby(["vector", "sparse"], sort=False).ngroup()
+    yield from of_rows("duplicate", equal["id"], detail, groups=copies)
     sizes = usable["vector"][mixed].value_counts()
     alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
     alike = alike.sort_values(
@@ -507,34 +403,33 @@ def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
     detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
     if len(alike.drop_duplicates(["vector", "sparse"])) > len(sizes):
         detail += "; sparse vectors differ"
-    yield from _of_rows("same vector, other text", alike["id"], detail)
+    yield from of_rows(
+        "same vector, other text", alike["id"], detail, groups=alike["vector"]
+    )
     pairs = with_text.drop_duplicates(["text", "vector", "sparse"])[
         "text"
     ].value_counts()
-    yield from _of_rows(
-        "same text, other vector", with_text["id"][with_text["text"].map(pairs) > 1]
-    )
+    several = with_text[with_text["text"].map(pairs) > 1]
+    yield from of_rows("same text, other vector", several["id"], groups=several["text"])
 
 
 def _neighbours(
     ids: pd.Series[str], positions: Positions, nearest: Neighbourhoods, dimension: int
-) -> Iterator[_Finding]:
-    yield from _of_rows("near duplicate", ids.iloc[positions[nearest.near_duplicates]])
-    yield from _of_rows("outlier", ids.iloc[positions[nearest.outliers]])
+) -> Iterator[Finding]:
+    near = ids.iloc[positions[nearest.near_duplicates]]
+    groups = pd.Series(nearest.near_groups, index=near.index)
+    yield from of_rows("near duplicate", near, groups=groups)
+    yield from of_rows("outlier", ids.iloc[positions[nearest.outliers]])
     detail = (
         f"the largest hub is a neighbour of {percent(nearest.hub_share)} of the vectors"
     )
-    yield from _of_rows("hub", ids.iloc[positions[nearest.hubs]], detail)
+    yield from of_rows("hub", ids.iloc[positions[nearest.hubs]], detail)
     if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
-        yield (
-            "few directions",
-            len(positions),
-            [],
-            f"about {nearest.effective_rank:.1f} of {dimension}",
-        )
+        detail = f"about {nearest.effective_rank:.1f} of {dimension}"
+        yield Finding("few directions", len(positions), [], detail)
 
 
-def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
+def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[Finding]:
     if rows < _FEW:
         return
     redactor = Redactor()
@@ -542,7 +437,7 @@ def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
     for name, item in sorted(fields.items()):
         shown, total = visible(redactor.text(name))[:80], totals[name]
         if _FIELD_USUAL * rows <= total < rows:
-            yield "field missing", rows - total, [], shown
+            yield Finding("field missing", rows - total, [], shown, field=name)
         # The most frequent type counts as the intended one.
         if len(item.counts) > 1:
             *rare, common = sorted(
@@ -550,38 +445,17 @@ def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
             )
             ids = [key for kind in rare for key in item.ids[kind]]
             detail = f"{shown}: {', '.join(rare)} next to {common}"
-            yield (
-                "field of several types",
-                total - item.counts[common],
-                ids[:IDS],
-                detail,
+            count = total - item.counts[common]
+            yield Finding(
+                "field of several types", count, ids[:IDS], detail, field=name
             )
         usual = [
             other for other, times in totals.items() if times >= _USUAL_TIMES * total
         ]
         if alike := get_close_matches(name, usual, n=1, cutoff=0.8):
             ids = [key for kind in item.counts for key in item.ids[kind]]
-            yield (
-                "field rare and alike",
-                total,
-                ids[:IDS],
-                f"{shown} next to {visible(alike[0])[:80]}",
-            )
-
-
-def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame:
-    order = {finding: number for number, finding in enumerate(FINDINGS)}
-    rows = []
-    for namespace, finding, count, ids, detail in findings:
-        severity, effect, advice = FINDINGS[finding]
-        rows.append(
-            (namespace, finding, severity, count, tuple(ids), detail, effect, advice)
-        )
-    rows.sort(key=lambda row: (_SEVERITIES.index(row[2]), order[row[1]], row[0]))
-    return typed_tuples(
-        rows, namespace="str", finding="str", severity="str", count="Int64", ids="object", detail="str",
-        effect="str", advice="str",
-    )  # fmt: skip
+            detail = f"{shown} next to {visible(alike[0])[:80]}"
+            yield Finding("field rare and alike", total, ids[:IDS], detail, field=name)
 
 
 def _similarities(compared: _Compared) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 
 from toolkit.base.arguments import choice, nearest, text, whole, wrong
 from toolkit.base.errors import InputError, SettingsError
+from toolkit.base.progress import ProgressSteps, StepOption
 from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.tables.explode import explode_metadata
@@ -31,6 +32,9 @@ _KEPT: Final = 50  # principal components for t-SNE, UMAP and clusters
 # trustworthiness needs memory for the square of this number
 _TRUSTED_ROWS: Final = 2_000
 _NEIGHBOURS: Final = 10
+_SLOWER: Final = (
+    2  # time per vector of t-SNE, compared with that of an analysis of rows
+)
 _FEWEST: Final = 5  # fewer rows have no neighbourhoods
 _EQUAL: Final = 1e-6  # with a smaller spread, all vectors have one direction
 _TEXTS: Final = ("namespace", "id", "data", "metadata")
@@ -212,6 +216,7 @@ def project_vectors(
     namespace: str | None = None,
     sample: int | None = None,
     seed: int = 0,
+    progress: StepOption = None,
 ) -> VectorProjection:
     """Project vectors to two dimensions, and measure whether the projection can be trusted.
 
@@ -232,6 +237,9 @@ def project_vectors(
         Number of vectors at most, drawn at random. If omitted, 50,000 (20,000 for UMAP, 5,000 for t-SNE).
     seed : int
         Seed for the sample and the method: the same seed gives the same coordinates.
+    progress : bool or callable, optional
+        A callable is called with (steps done, number of steps, name of the step that begins). By default, a
+        notebook or terminal shows a bar if it takes long.
 
     Returns
     -------
@@ -267,12 +275,35 @@ def project_vectors(
         namespace = text("namespace", namespace)
     reduce = _reducer(method, seed)
     tables = VectorTables(vectors, doing=_DOING)
+    rows = tables.rows
+    if method != "pca":
+        # a few thousand vectors take as long as many rows of other analyses
+        rows *= _SLOWER
+    with ProgressSteps(progress, title="map", total=3, rows=rows) as step:
+        return _projection(
+            vectors, tables, method, reduce, limit, seed, namespace, step
+        )
+
+
+def _projection(
+    vectors: VectorSource,
+    tables: VectorTables,
+    method: Method,
+    reduce: Callable[[Matrix], Any],
+    limit: int,
+    seed: int,
+    namespace: str | None,
+    step: Callable[[str], None],
+) -> VectorProjection:
+    """Read the vectors, project them and measure the projection."""
+    step("reading vectors")
     matrix, frame, usable, left_out = _drawn(tables, namespace, limit, seed)
     # huge lengths would overflow
     unit = matrix / np.abs(matrix).max(axis=1, keepdims=True, initial=0)
     unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     components, explained = _principal_components(unit)
     points = np.zeros((len(unit), 2))
+    step(f"projecting by {_NAMED[method]}")
     if method == "pca" or len(unit) < _FEWEST or not components.std(axis=0)[0] > _EQUAL:
         points[:, : components.shape[1]] = components[:, :2]
     else:
@@ -285,6 +316,7 @@ def project_vectors(
         for name in given.columns:
             if isinstance(name, str) and name not in _NOT_CARRIED:
                 frame[name] = given[name].iloc[frame.index].array
+    step("measuring what the map keeps")
     return VectorProjection(
         frame.reset_index(drop=True),
         method,

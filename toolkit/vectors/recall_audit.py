@@ -40,7 +40,10 @@ from toolkit.vectors.vector_rows import (
 _DOING: Final = "auditing recall"
 _GOOD: Final = 0.95
 _ERROR: Final = 0.05  # chance of a wrong claim that some group misses neighbours
+# If fewer queries have a good mean, the interval is wide. For example, 40 with full recall have [0.94, 1].
+_ENOUGH: Final = 100
 _FEW: Final = 20  # with fewer queries, the mean of a group varies too much to blame it
+_TOO_FEW: Final = "cannot be judged by so few queries"
 _SHOWN: Final = 60  # characters of a filter in the verdict
 _AT_ONCE: Final = 100  # queries per request
 _MISSED: Final = 10
@@ -84,7 +87,7 @@ class RecallAudit:
     --------
     >>> found = audit_recall(service, tk.load_vectors(service, namespace="runbooks"), sample=20)
     >>> found.verdict.partition(" of the")[0]
-    'Search may miss neighbours: it returns 100.0 % [88.4, 100.0]'
+    'Search cannot be judged by so few queries: it returns 100.0 % [88.4, 100.0]'
     """
 
     frame: pd.DataFrame
@@ -106,8 +109,11 @@ class RecallAudit:
 
     @property
     def trusted(self) -> bool | None:
-        """Return whether the overall recall is high and no group is known to be worse; None if unknown."""
-        if self.worst_group is None:
+        """Return whether the overall recall is high and no group is known to be worse.
+
+        None means that it is not known, for example because the sample is too small.
+        """
+        if self.worst_group is None or self._judged == _TOO_FEW:
             return None
         return self._judged == "can be trusted"
 
@@ -146,9 +152,14 @@ class RecallAudit:
         judged = set(self.by["judged"])
         if "misses" in judged or _is_surely_low(self.overall, _ERROR):
             return "misses neighbours"
-        if "may miss" in judged or self.overall.low < _GOOD:
+        if "may miss" in judged:
             return "may miss neighbours"
-        return "can be trusted"
+        if self.overall.low >= _GOOD:
+            return "can be trusted"
+        if self.overall.mean >= _GOOD and _known(self.overall) < _ENOUGH:
+            # the interval is wide because of the sample, not because of the search
+            return _TOO_FEW
+        return "may miss neighbours"
 
     def _doubts(self, groups: int) -> str:
         doubts = ""

@@ -180,11 +180,29 @@ class VectorChanges:
         return _sentence([*before, *parts, *self._rounded(), *unseen])
 
     def _compared_namespaces(self) -> list[str]:
-        """Return the statement that one namespace was compared with another."""
+        """Return which namespaces were compared, if their names differ between the states."""
         if self.namespaces is None:
-            return []
+            return self._namespaces_of_one_state()
         first, second = (name or "(default)" for name in self.namespaces)
         return [f"the namespace {second} compared with {first}"]
+
+    def _namespaces_of_one_state(self) -> list[str]:
+        """Return the statement that no namespace is in both states, so that no vectors were compared."""
+        names = {
+            change: part["namespace"].replace("", "(default)").unique().tolist()
+            for change, part in self.frame.groupby("change")
+        }
+        are_all = len(self.frame) == self.rows and set(names) == {
+            "appeared",
+            "vanished",
+        }
+        if not are_all or set(names["appeared"]) & set(names["vanished"]):
+            return []
+        old, new = (_listed(names[change]) for change in ("vanished", "appeared"))
+        states = f"{old} before, {new} after"
+        return [
+            f"no namespace is in both states ({states}): to compare two, pass the rows of one per state"
+        ]
 
     def _rounded(self) -> list[str]:
         """Return the statement about vectors that differ by rounding alone."""
@@ -242,6 +260,14 @@ class VectorChanges:
         return draw_similarities(
             moved, title, label, what="vectors", empty=empty, ax=ax, theme=theme
         )
+
+
+def _listed(namespaces: list[str]) -> str:
+    """Return at most three names."""
+    listed = namespaces[:3]
+    if len(namespaces) > len(listed):
+        listed.append(f"{len(namespaces) - len(listed):,} more")
+    return ", ".join(listed)
 
 
 def compare_vectors(

@@ -480,6 +480,16 @@ def _decoded(metadata: list[str | None]) -> tuple[list[Any], list[str]]:
     return values, spellings
 
 
+def metadata_fields(text: str | None) -> set[str] | None:
+    """Return the names of the fields that have a value; None without metadata, or if it is no object."""
+    if not text:
+        return None
+    (value,), _ = _decoded([text])
+    if not isinstance(value, dict):
+        return set()
+    return {name for name, item in value.items() if item is not None}
+
+
 def _count_fields(
     batch: VectorBatch, values: list[Any], fields: dict[str, dict[str, FieldCounts]]
 ) -> None:
