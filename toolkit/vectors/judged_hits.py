@@ -60,17 +60,21 @@ def group_hits(hits: FrameLike, by: By = "document") -> pd.DataFrame:
         name = text("by", by, empty=False)
     elif not callable(by):
         raise wrong("by", by, "a column, a field of the metadata, or a function")
+    frame = frame.reset_index(drop=True)
     frame = frame.assign(**{name: _documents(frame, by)})
+    frame = frame.sort_values("rank", kind="stable", ignore_index=True)
     # a hit without a document is the only one of its document
-    alone = pd.Series([f"\0{row}" for row in range(len(frame))], index=frame.index)
+    alone = pd.Series([f"\0{row}" for row in range(len(frame))])
     keys = [frame[name].astype("object").where(frame[name].notna(), alone)]
     if "query" in frame:
         keys.insert(0, frame["query"])
-    ordered = frame.sort_values("rank", kind="stable")
-    groups = ordered.groupby([key[ordered.index] for key in keys], sort=False)
-    best = ordered.loc[[rows[0] for rows in groups.groups.values()]].assign(
-        hits=pd.array([len(rows) for rows in groups.groups.values()], "Int64"),
-        ids=[tuple(ordered.loc[rows, "id"]) for rows in groups.groups.values()],
+    rows_of: dict[int, list[int]] = {}
+    for row, group in enumerate(frame.groupby(keys, sort=False).ngroup()):
+        rows_of.setdefault(group, []).append(row)
+    ids = frame["id"].tolist()
+    best = frame.iloc[[rows[0] for rows in rows_of.values()]].assign(
+        hits=pd.array([len(rows) for rows in rows_of.values()], "Int64"),
+        ids=[tuple(ids[row] for row in rows) for rows in rows_of.values()],
     )
     if "query" not in best:
         best = best.sort_values("rank", kind="stable", ignore_index=True)
