@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy.typing as npt
@@ -206,7 +205,7 @@ def report_index(
             redactor = service.redactor
     clean = Cleaner(instance("redactor", redactor, Redactor, "a Redactor"))
     precision = positive("precision", precision)
-    _check_optional(labels, queries, groups, previous)
+    _check_optional(labels, queries, groups, previous, pinned)
     scale = similarity
     if service is not None:
         info = describe_index(service)
@@ -224,7 +223,6 @@ def report_index(
     VectorTables(source, doing=_DOING, name=name)
     if previous is not None:
         VectorTables(previous, doing=_DOING, name="previous")
-    answers = None if pinned is None else file_path("pinned", pinned)
     with ProgressSteps(
         progress,
         title="index report",
@@ -232,7 +230,7 @@ def report_index(
         rows=rows_of(source),
     ) as step:
         audits = _audited(
-            service, source, previous, labels, info, answers,
+            service, source, previous, labels, info, pinned,
             options=options, precision=precision, scale=scale, groups=groups, step=step,
         )  # fmt: skip
     steps = list(_steps(audits))
@@ -279,12 +277,15 @@ def _check_optional(
     queries: FrameLike | npt.ArrayLike | None,
     groups: Groups,
     previous: VectorSource | None,
+    pinned: str | os.PathLike[str] | None,
 ) -> None:
     """Raise InputError for wrong values before the first audit, which takes long."""
     if labels is not None:
         checked_frame("labels", labels, "score", "match")
     if queries is not None:
         query_vectors(queries)
+    if pinned is not None:
+        file_path("pinned", pinned)
     if groups is not None and previous is None:
         raise InputError(
             "reading groups",
@@ -299,7 +300,7 @@ def _audited(
     previous: VectorSource | None,
     labels: FrameLike | None,
     info: IndexInfo | None,
-    pinned: Path | None,
+    pinned: str | os.PathLike[str] | None,
     *,
     options: Mapping[str, Any],
     precision: float,
