@@ -9,6 +9,7 @@ import toolkit as tk
 from tests.accuracy.healthy_shapes import SHAPES, healthy_matrix
 from tests.accuracy.ill_indexes import DEFECTS, healthy_rows, ill_frame, to_frame
 from toolkit.errors import InputError
+from toolkit.vectors.exact_comparison import strangeness, unit_rows
 
 
 def test_a_healthy_index_has_no_findings():
@@ -38,6 +39,19 @@ def test_a_planted_defect_is_found_with_its_ids(defect: str):
     if "duplicate" in defect or "other" in defect or "equal" in defect:
         assert sorted(map(len, finding["groups"])) == [2, 2, 2]
         assert {key for group in finding["groups"] for key in group} == planted[defect]
+
+
+def test_only_an_unusual_direction_is_strange():
+    """A row alone on a subject varies as other rows do; a random direction does not."""
+    rng = np.random.default_rng(12)
+    subjects = rng.normal(size=(12, 64))
+    strengths = rng.standard_t(4, size=(600, 12))
+    matrix = 3 + strengths @ subjects + 0.4 * rng.normal(size=(600, 64))
+    matrix[0] = 3 + 9 * subjects[0]
+    matrix[1] = 3 + 35 * rng.normal(size=64)
+    unit = unit_rows(matrix.astype(np.float32))
+    alone, noise = strangeness(unit, np.arange(600), np.array([0, 1]))
+    assert alone < 1 < 2.75 < noise
 
 
 def test_the_call_of_duplicates_keeps_one_of_each_group(local_indexes):

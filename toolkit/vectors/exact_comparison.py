@@ -341,7 +341,7 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
     least = max(usual + expected, _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1])
     far = np.flatnonzero((isolation > least) & (alone > np.quantile(wide, 0.75)))
     # A row on a separate subject is isolated as well, but in directions in which other rows vary.
-    strange = _strangeness(unit, references, far) > _OUTLIER_STRANGENESS
+    strange = strangeness(unit, references, far) > _OUTLIER_STRANGENESS
     far = far[strange | (isolation[far] > usual + _OUTLIER_MULTIPLE * expected)]
     if len(far) and len(references) < rows:
         # a small group may have no reference nearby
@@ -355,7 +355,7 @@ def _distances(similarities: Matrix) -> _Floats:
     return np.maximum(1 - similarities.astype(np.float64), 1e-6)
 
 
-def _strangeness(unit: Matrix, references: Positions, rows: Positions) -> _Floats:
+def strangeness(unit: Matrix, references: Positions, rows: Positions) -> _Floats:
     """Return how unusual the directions of rows are, in standard deviations of the references.
 
     This is the logarithm of the squared Mahalanobis distance. Vectors of one model differ in few directions,

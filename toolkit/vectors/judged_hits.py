@@ -72,9 +72,10 @@ def group_hits(hits: FrameLike, by: By = "document") -> pd.DataFrame:
     for row, group in enumerate(frame.groupby(keys, sort=False).ngroup()):
         rows_of.setdefault(group, []).append(row)
     ids = frame["id"].tolist()
+    ids_of: Any = [tuple(ids[row] for row in rows) for rows in rows_of.values()]
     best = frame.iloc[[rows[0] for rows in rows_of.values()]].assign(
         hits=pd.array([len(rows) for rows in rows_of.values()], "Int64"),
-        ids=[tuple(ids[row] for row in rows) for rows in rows_of.values()],
+        ids=ids_of,
     )
     if "query" not in best:
         best = best.sort_values("rank", kind="stable", ignore_index=True)
@@ -127,9 +128,10 @@ def score_hits(
     judged = _judgements(judgements, name)
     if "query" not in frame:
         frame = frame.assign(query=0)
+    groups: Any = frame.groupby("query")
     ranked = {
         int(number): part.sort_values("rank")[name].astype("str").tolist()
-        for number, part in frame.groupby("query")
+        for number, part in groups
     }
     rows = []
     for number, relevance in sorted(judged.items()):
