@@ -91,5 +91,5 @@ def test_a_relevance_that_is_no_number_is_named(value):
     judged = pd.DataFrame({"query": [0], "id": ["a#1"], "relevance": [value]})
     with pytest.raises(InputError, match="row 0"):
         tk.score_hits(_hits(), judged)
-    with pytest.raises(InputError, match="metadata field 'page'"):
+    with pytest.raises(InputError, match="page"):
         tk.group_hits(_hits(), "page")

@@ -188,7 +188,11 @@ def compare_hits(
     2           recall    1.00    1.0
     """
     seed = whole("seed", seed, least=0)
-    old, new = (score_hits(side, judgements, by=by, k=k) for side in (before, after))
+    sides = [
+        checked_frame(name, hits, "id", "rank", distinct=True)
+        for name, hits in (("before", before), ("after", after))
+    ]
+    old, new = (score_hits(side, judgements, by=by, k=k) for side in sides)
     rows = []
     for measure in _MEASURES:
         first, second = old[measure].to_numpy(), new[measure].to_numpy()
@@ -202,19 +206,31 @@ def compare_hits(
 def _documents(frame: pd.DataFrame, by: By) -> pd.Series[Any]:
     """Return the document of each hit."""
     if not isinstance(by, str):
-        return frame["id"].map(by)
+        try:
+            documents = [_name(by(key)) for key in frame["id"]]
+        except Exception as error:  # noqa: BLE001 - the function is of the caller
+            raise wrong(
+                "by", by, f"a function of the id, which raised {type(error).__name__}"
+            ) from None
+        return pd.Series(documents, index=frame.index, dtype="object")
     if by in frame:
         return frame[by]
     if "metadata" in frame:
         fields = explode_metadata(frame[["id", "metadata"]])
         if by in fields:
             return pd.Series(fields[by].array, index=frame.index)
-    raise InputError(
-        "grouping hits",
-        got=f"no column and no metadata field {by!r}",
-        expected="a column of the hits, or a field of their metadata",
-        next_step="Query with include_metadata=True, or pass a function of the id.",
+    raise wrong(
+        "by",
+        by,
+        "a column of the hits, a field of their metadata, or a function of the id",
+        "Query with include_metadata=True to have their metadata.",
     )
+
+
+def _name(document: object) -> str | None:
+    if document is None:
+        return None
+    return str(document)
 
 
 def _judgements(judgements: FrameLike, name: str) -> dict[int, dict[str, float]]:
