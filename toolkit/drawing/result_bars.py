@@ -87,12 +87,14 @@ def draw_classes(
     """Draw one bar per row (`class`, `count`); the class `unknown` has the colour of merged rows."""
     names = classes["class"].tolist()
     counts = classes["count"].astype(int).tolist()
-    heading(ax, with_finding("Classes of failures", _first_shares(classes)), theme)
+    title = "Classes of failures"
     if not names:
-        return show_sentence(ax, "No failures", theme)
+        return show_sentence(ax, "No failures", theme, title)
     draw_rows(
         ax, names, counts, theme, [_MERGED if name == unknown else 0 for name in names]
     )
+    # after the names of rows, which take a part of the width
+    heading(ax, with_finding(title, _first_shares(classes)), theme)
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
     return ax
 

@@ -78,15 +78,15 @@ def plot_callback_states(
         known = [state if isinstance(state, str) else NONE for state in states["state"]]
         names = [SHORT_STATES.get(state, state) for state in known]
         counts = states["count"].tolist()
-        axis.heading(
-            axes, axis.with_finding(title, _most_frequent(names, counts)), colours
-        )
         draw_rows(
             axes,
             names,
             counts,
             colours,
             [_SIGNS.get(state, _MERGED) for state in known],
+        )
+        axis.heading(
+            axes, axis.with_finding(title, _most_frequent(names, counts)), colours
         )
         axis.label_axis(
             axes.xaxis,
