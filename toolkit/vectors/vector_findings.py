@@ -164,7 +164,7 @@ class Finding(NamedTuple):
     """A defect of some rows of a namespace. `groups` are the ids of rows that are alike."""
 
     kind: str
-    count: int
+    rows: int
     ids: list[str]
     detail: str
     groups: tuple[tuple[str, ...], ...] = ()
@@ -237,7 +237,7 @@ def findings_frame(findings: list[tuple[str, Finding]]) -> pd.DataFrame:
             call = fill(_CALLS[finding.kind], namespace=namespace, row=row)
         rows.append(
             (
-                namespace, finding.kind, severity, finding.count, tuple(finding.ids), finding.groups,
+                namespace, finding.kind, severity, finding.rows, tuple(finding.ids), finding.groups,
                 finding.detail, effect, advice, str(call),
             )
         )  # fmt: skip
