@@ -228,7 +228,9 @@ def plot_success_rates(
         axis.time_axis(axes, first, last + width, taken=right_inches, tz=zone)
         label = f"start of the run ({zone}), in bins of {span(step)}"
         if len(sizes) > len(shown):
-            label += f"\n{counted(len(sizes) - len(shown), 'workflow')} with fewer runs not shown"
+            # in low Axes, a line more would be cut
+            end = "; " if axis.inches_high(axes) < axis.LOW else "\n"
+            label += f"{end}{counted(len(sizes) - len(shown), 'workflow')} with fewer runs not shown"
         axis.label_axis(axes.xaxis, label, colours)
         title = axis.with_finding(title, _lowest(rates, list(shown.index), names))
         axis.heading(axes, title, colours, prefix=prefix, above=above)
