@@ -377,6 +377,9 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "until": None,
         },
     ],
+    "erase_failures": lambda _: [
+        {"path": "kept", "dlq_ids": ["a"], "confirm": True, "filesystem": None}
+    ],
     "explain_spike": lambda w: [
         {
             "failures": w.failures,
@@ -965,6 +968,7 @@ def files(world, tmp_path_factory) -> Path:
     """A folder with a snapshot and the ledger of a redrive, which each test copies."""
     folder: Path = tmp_path_factory.mktemp("files")
     tk.write_snapshot(world.vectors, folder / "written")
+    tk.sync_failures(world.service, folder / "kept", progress=False)
     tk.run_redrive(
         world.service,
         world.plan,

@@ -64,6 +64,7 @@ NAMES = [
     "delete_namespace",
     "delete_vectors",
     "describe_index",
+    "erase_failures",
     "errors",
     "explain_spike",
     "explode_headers",

@@ -63,6 +63,7 @@ from toolkit.service.signatures import ReplayGuard as ReplayGuard
 from toolkit.service.signatures import verify_signature as verify_signature
 from toolkit.service.vectors import describe_index as describe_index
 from toolkit.service.vectors import list_namespaces as list_namespaces
+from toolkit.snapshots import erase_failures as erase_failures
 from toolkit.snapshots import export_vectors as export_vectors
 from toolkit.snapshots import open_snapshot as open_snapshot
 from toolkit.snapshots import read_snapshot as read_snapshot

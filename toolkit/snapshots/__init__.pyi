@@ -1,5 +1,6 @@
 # The public names and where they are defined: the one list, for type checkers and for __init__.py.
 
+from toolkit.snapshots.erasing import erase_failures as erase_failures
 from toolkit.snapshots.opening import Snapshot as Snapshot
 from toolkit.snapshots.opening import facts_of_relation as facts_of_relation
 from toolkit.snapshots.opening import open_snapshot as open_snapshot

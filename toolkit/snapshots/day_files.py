@@ -221,7 +221,9 @@ class DayWriter:
         """Keep or begin a file without rows, so that any reader can open the folder."""
         if self.before and not self.older:
             self.kept += [
-                _StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]
+                _StoredFile(listed, slice(0, 0))
+                for listed in self.before.files[:1]
+                if not listed.rows
             ]
         if not self.kept:
             self._new_part(today)

@@ -1,0 +1,165 @@
+"""Run the Python of documentation pages, and compare or renew the outputs that they show.
+
+``python docs/run_pages.py PAGE …`` compares, and ends with 1 if a page is out of date. With ``--write``, outputs are
+replaced. ``make doc-outputs`` renews all pages on an embedded service with the sample.
+
+A page is run from top to bottom, as a reader runs it in a new kernel. A block of Python that is followed by a block
+``output`` must print exactly that text; the value of the last expression is printed as a notebook prints it.
+A comment ``<!-- before … -->`` contains code that prepares the page and that readers do not see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import difflib
+import io
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+import toolkit as tk
+from toolkit_service.demo.local_service import LocalService
+from toolkit_service.demo.run import environment_for
+
+BLOCK = re.compile(
+    r"^```(?P<language>python|output)\n(?P<text>.*?)^```\n"
+    r"|^<!-- before\n(?P<before>.*?)^-->\n",
+    re.DOTALL | re.MULTILINE,
+)
+
+TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?|\b\d\d:\d\d\b")
+
+
+@dataclass
+class Block:
+    """A block of a page: its language, its text, and the place of the text in the page."""
+
+    language: str
+    text: str
+    start: int
+    end: int
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Return the blocks of Python and the outputs of a page, in their order.
+
+    >>> [block.language for block in blocks_of("```python\\n1 + 1\\n```\\n\\n```output\\n2\\n```\\n")]
+    ['python', 'output']
+    """
+    blocks = []
+    for match in BLOCK.finditer(page):
+        group = "text" if match["language"] else "before"
+        language = match["language"] or "before"
+        blocks.append(Block(language, match[group], *match.span(group)))
+    return blocks
+
+
+def run(code: str, names: dict[str, object]) -> str:
+    """Run a block as a cell of a notebook, and return everything that it prints."""
+    # readers start the embedded service; here it runs already, and the environment names it
+    tree = ast.parse(code.replace('tk.connect("local")', "tk.connect()"))
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = ast.Expression(tree.body.pop().value)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(tree, "<page>", "exec"), names)
+        if last is not None:
+            value = eval(compile(last, "<page>", "eval"), names)
+            if value is not None:
+                print(value if isinstance(value, str) else repr(value))
+    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def without_times(output: str) -> str:
+    """Return an output in which all times are equal: the sample ends now, so its times change.
+
+    >>> without_times("since 2026-11-14 06:27 UTC")
+    'since <time> UTC'
+    """
+    return TIME.sub("<time>", output)
+
+
+def with_outputs(page: str) -> str:
+    """Run the blocks of a page, and return the page with the outputs of this run.
+
+    An output that differs by times alone stays as it is.
+    """
+    names: dict[str, object] = {"__name__": "__main__"}
+    parts = []
+    copied = 0
+    printed = ""
+    for block in blocks_of(page):
+        if block.language == "output":
+            if without_times(printed) != without_times(block.text):
+                parts += [page[copied : block.start], printed]
+                copied = block.end
+        else:
+            printed = run(block.text, names)
+    return "".join([*parts, page[copied:]])
+
+
+def run_page(path: Path, *, write: bool) -> int:
+    """Run one page in this process. Return 1 if the outputs of the page are not those of this run."""
+    pd.set_option("display.width", 100)
+    pd.set_option("display.max_columns", 12)
+    page = path.read_text("utf-8")
+    renewed = with_outputs(page)
+    if renewed == page:
+        return 0
+    if write:
+        path.write_text(renewed, "utf-8")
+        return 0
+    lines = difflib.unified_diff(
+        page.splitlines(), renewed.splitlines(), path.name, "this run", lineterm="", n=2
+    )
+    print(*lines, sep="\n")
+    print(f"{path.name}: outputs differ; `make doc-outputs` renews them")
+    return 1
+
+
+def environment_of(local: LocalService) -> dict[str, str]:
+    """Return the variables of a running embedded service, for the processes of pages."""
+    service = tk.connect(
+        queue_url=local.url,
+        queue_token=local.token,
+        vector_url=next(iter(local.vector_urls.values())),
+        vector_token=local.token,
+    )
+    return {**environment_for(service), "MPLBACKEND": "agg"}
+
+
+def main() -> int:
+    """Run each page in a process and a folder of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--write", action="store_true", help="replace the outputs")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.here:
+        return run_page(options.pages[0], write=options.write)
+    status = 0
+    more = ["--write"] if options.write else []
+    with LocalService(sample=True) as local:
+        for page in options.pages:
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    [sys.executable, __file__, "--here", *more, str(page.resolve())],
+                    cwd=folder,
+                    env=environment_of(local),
+                    check=False,
+                )
+            status = max(status, done.returncode)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
