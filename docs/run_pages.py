@@ -1,11 +1,12 @@
 """Run the Python of documentation pages, and compare or renew the outputs that they show.
 
-``python docs/run_pages.py PAGE …`` compares, and ends with 1 if a page is out of date. With ``--write``, outputs are
-replaced. ``make doc-outputs`` renews all pages on an embedded service with the sample.
+``python docs/run_pages.py PAGE …`` compares, and ends with 1 if a page is out of date. With ``--write``,
+outputs are replaced. ``make doc-outputs`` renews all pages, on an embedded service with the sample.
 
-A page is run from top to bottom, as a reader runs it in a new kernel. A block of Python that is followed by a block
-``output`` must print exactly that text; the value of the last expression is printed as a notebook prints it.
-A comment ``<!-- before … -->`` contains code that prepares the page and that readers do not see.
+A page is run from top to bottom, as a reader runs it in a new kernel. A block of Python that is followed by a
+block ``output`` must print exactly that text, except for numbers; the value of the last expression is printed as
+a notebook prints it. A comment ``<!-- before … -->`` contains code that prepares the page and that readers do
+not see.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
-TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?|\b\d\d:\d\d\b")
+NUMBER = re.compile(r"\d[\d,.:TZ-]*")
 
 
 @dataclass
@@ -48,9 +49,9 @@ class Block:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """Return the blocks of Python and the outputs of a page, in their order.
+    r"""Return the blocks of Python and the outputs of a page, in their order.
 
-    >>> [block.language for block in blocks_of("```python\\n1 + 1\\n```\\n\\n```output\\n2\\n```\\n")]
+    >>> [block.language for block in blocks_of("```python\n1 + 1\n```\n\n```output\n2\n```\n")]
     ['python', 'output']
     """
     blocks = []
@@ -79,19 +80,21 @@ def run(code: str, names: dict[str, object]) -> str:
     return "\n".join(lines).strip("\n") + "\n"
 
 
-def without_times(output: str) -> str:
-    """Return an output in which all times are equal: the sample ends now, so its times change.
+def without_numbers(output: str) -> str:
+    """Return an output in which all numbers and times are equal, and so are widths of columns.
 
-    >>> without_times("since 2026-11-14 06:27 UTC")
-    'since <time> UTC'
+    The sample ends now, so that times, and counts of the last day, differ between runs.
+
+    >>> without_numbers("0  150 since 2026-11-14 06:27")
+    '# # since # #'
     """
-    return TIME.sub("<time>", output)
+    return " ".join(NUMBER.sub("#", output).split())
 
 
 def with_outputs(page: str) -> str:
     """Run the blocks of a page, and return the page with the outputs of this run.
 
-    An output that differs by times alone stays as it is.
+    An output that differs by numbers alone stays as it is.
     """
     names: dict[str, object] = {"__name__": "__main__"}
     parts = []
@@ -99,7 +102,7 @@ def with_outputs(page: str) -> str:
     printed = ""
     for block in blocks_of(page):
         if block.language == "output":
-            if without_times(printed) != without_times(block.text):
+            if without_numbers(printed) != without_numbers(block.text):
                 parts += [page[copied : block.start], printed]
                 copied = block.end
         else:

@@ -63,7 +63,7 @@ def test_all_rows_can_be_erased(
 def test_the_other_facts_of_the_snapshot_stay(
     sync: Sync, store: SnapshotStore, made: SimpleNamespace
 ) -> None:
-    """The time of the last complete sync and the usual interval do not change; the receipt names the erasure."""
+    """The time of the last complete sync does not change, and the receipt names the erasure."""
     sync(made.entries("a", "b"))
     before = tk.get_receipt(read_snapshot(store.path))
     tk.erase_failures(store.path, "a", confirm=True)
