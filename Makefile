@@ -18,7 +18,7 @@ DEMO := $(VENV)-demo
 # Tests that share a page stay together, in their order. They wait for processes and pages half the time: three for two cores.
 PARALLEL := -n 3 --dist loadgroup
 
-.PHONY: help demo test test-all test-quick test-newer test-lowest lint collect format lab serve bench soak fuzz accuracy wheels docs pictures browser node_modules install install-newer clean
+.PHONY: help demo test test-all test-quick test-newer test-lowest lint collect format lab serve bench soak fuzz accuracy wheels docs doc-outputs pictures browser node_modules install install-newer clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -135,6 +135,9 @@ docs: install ## build the documentation into out/docs, with the plots as pictur
 	@$(BIN)/python docs/pictures/drawings.py docs/generated/pictures
 	@$(BIN)/sphinx-build -W --keep-going -q docs $(OUT)/docs
 	@echo "built: $(OUT)/docs/index.html"
+
+doc-outputs: install ## run the Python of all pages, and renew the outputs that they show
+	@$(BIN)/python docs/run_pages.py --write $$(grep -l '^```python' docs/*.md)
 
 pictures: install browser ## take pictures of everything into build/pictures, and renew those that the docs show
 	@$(BIN)/python docs/pictures/take.py build/pictures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 import toolkit
@@ -12,11 +13,18 @@ project = html_title = "Workflow and vector toolkit"
 copyright = project  # noqa: A001 - Sphinx's name
 version = release = toolkit.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_nb"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_nb",
+    "sphinx_copybutton",
+]
 exclude_patterns = ["pictures"]
 
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's sections say the types in words
+default_role = "py:obj"  # a name in backticks is a link, if it is public
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = True
 numpydoc_show_inherited_class_members = False
@@ -25,6 +33,9 @@ numpydoc_show_inherited_class_members = False
 nb_execution_mode = "off"
 myst_heading_anchors = 4
 myst_enable_extensions = []  # a dollar is a dollar
+
+# pages of the repository are read by contributors: they must not come before the answers of users
+UNINDEXED = ("decisions/", "project/", "benchmarks", "dependencies")
 
 html_theme = "furo"
 html_copy_source = False
@@ -66,6 +77,14 @@ def add_picture(
         ]
 
 
+def leave_out_of_search(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Mark the pages that the search of the site leaves out."""
+    if page.startswith(UNINDEXED):
+        source[0] = f"---\nnosearch: true\n---\n\n{source[0]}"
+
+
 def setup(app: Sphinx) -> None:
-    """After numpydoc, which rewrites the description."""
+    """Add pictures after numpydoc, which rewrites the description."""
+    app.add_lexer("output", TextLexer)
+    app.connect("source-read", leave_out_of_search)
     app.connect("autodoc-process-docstring", add_picture, priority=900)

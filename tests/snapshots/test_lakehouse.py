@@ -25,8 +25,8 @@ def test_a_snapshot_becomes_a_version_of_a_table(
     deltalake: Any = pytest.importorskip("deltalake")
     (recipe,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text("utf-8"), re.DOTALL)
     table = tmp_path / "lake"
-    recipe = recipe.replace("s3://bucket/failures", str(store.path))
-    recipe = recipe.replace("s3://lake/failures", str(table))
+    recipe = recipe.replace("snapshots/failures", str(store.path), 1)
+    recipe = recipe.replace("lake/failures", str(table))
     first = made.entries("a", "b")
     for day, rows in enumerate((first, [*first, *made.entries("c")])):
         clock = made.clock(made.start + timedelta(days=day))

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import toolkit as tk
+from toolkit.tables import schemas
 from toolkit_service.demo.local_service import LocalService
 from toolkit_service.demo.run import environment_for
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 DRAWINGS = DOCS / "pictures" / "drawings.py"
-GUIDE = sorted(DOCS.glob("guide/*.md"))
+RUN = sorted(page for page in DOCS.glob("*.md") if "```python" in page.read_text())
 
 
 def test_the_reference_names_every_public_name_once():
@@ -45,20 +46,42 @@ def environment():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
-def test_the_code_of_a_page_of_the_guide_runs(page, environment, tmp_path):
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, environment, tmp_path):
     """Block after block, as its reader would, on a service with the sample history."""
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    code = "\n".join(blocks).replace('tk.connect("local")', "tk.connect()")
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, DOCS / "run_pages.py", "--here", page],
         env=environment,
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_there_are_few_pages():
+    """A reader can look at all titles: at most 25 pages, without those that contributors read."""
+    pages = {page.name for page in DOCS.glob("*.md")}
+    assert len(pages - {"benchmarks.md", "dependencies.md"}) <= 25
+
+
+def test_every_column_of_failures_has_a_row_in_the_table():
+    """A column that was added without its place in the page is noticed here."""
+    page = (DOCS / "columns.md").read_text()
+    table = page[page.index("## Failures") : page.index("## Runs")]
+    named = set(
+        re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.M)))
+    )
+    assert {*schemas.FAILURES.names, schemas.ERROR} <= named
+
+
+def test_every_error_has_a_row_in_the_table():
+    """A class of errors that was added without advice is noticed here."""
+    page = (DOCS / "errors.md").read_text()
+    errors = {name for name in tk.errors.__all__ if name.endswith(("Error", "Warning"))}
+    bases = {"ToolkitError", "ServiceError", "ProtocolError", "SnapshotError"}
+    assert {name for name in errors - bases if f"`{name}`" not in page} == set()
 
 
 def test_every_plot_of_the_reference_is_drawn():
