@@ -4,9 +4,9 @@
 outputs are replaced. ``make doc-outputs`` renews all pages, on an embedded service with the sample.
 
 A page is run from top to bottom, as a reader runs it in a new kernel. A block of Python that is followed by a
-block ``output`` must print exactly that text, except for numbers; the value of the last expression is printed as
-a notebook prints it. A comment ``<!-- before … -->`` contains code that prepares the page and that readers do
-not see.
+block ``output`` must print exactly that text, except for numbers; the value of the last expression is printed
+as a notebook prints it. A comment ``<!-- before … -->`` contains code that prepares the page and that readers
+do not see.
 """
 
 from __future__ import annotations

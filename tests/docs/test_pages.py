@@ -71,7 +71,9 @@ def test_every_column_of_failures_has_a_row_in_the_table():
     page = (DOCS / "columns.md").read_text()
     table = page[page.index("## Failures") : page.index("## Runs")]
     named = set(
-        re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.M)))
+        re.findall(
+            r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))
+        )
     )
     assert {*schemas.FAILURES.names, schemas.ERROR} <= named
 
