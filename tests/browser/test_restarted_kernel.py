@@ -20,9 +20,6 @@ ICONS = """(e) => [...e.querySelectorAll('.jupyter-widgets-disconnected')]
 SAID = "(e) => getComputedStyle(e, '::before').content"
 
 
-@pytest.mark.xfail(
-    reason="a panel that is one widget is not marked after a restart", strict=False
-)
 def test_a_panel_without_a_kernel_says_so(chromium, lab):
     """It is dimmed, says what to do, takes no clicks and keeps its form; run again, it works."""
     with lab.open(chromium, "restarted", CELLS) as notebook:

@@ -331,7 +331,8 @@ def _hits(
 ) -> pd.DataFrame:
     frame, mistakes = run_queries(service, queries, namespaces)
     for message in mistakes:
-        warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
+        # the caller of `query`, which accepts former arguments by a wrapper
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=4)
     return frame
 
 

@@ -32,7 +32,7 @@ def group_hits(hits: FrameLike, by: By = "document") -> pd.DataFrame:
         a field.
     by : str or callable
         The document of a hit: a column of `hits`, a field of the metadata, or a function of the id, for
-        example ``lambda key: key.partition("#")[0]``.
+        example one that returns the part before ``#``.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def group_hits(hits: FrameLike, by: By = "document") -> pd.DataFrame:
     Examples
     --------
     >>> hits = pd.DataFrame({"rank": [1, 2, 3], "id": ["a#1", "a#2", "b#1"], "score": [0.9, 0.8, 0.7]})
-    >>> group_hits(hits, lambda key: key.partition("#")[0])[["rank", "document", "hits"]]
+    >>> group_hits(hits, lambda key: key.split("#")[0])[["rank", "document", "hits"]]
        rank document  hits
     0     1        a     2
     1     2        b     1

@@ -133,10 +133,15 @@ class VectorTables:
     def keys(self) -> pd.DataFrame:
         """Return the namespace and id of each row."""
         names = [name for name in ("namespace", "id") if name in self.columns]
-        table = pa.Table.from_batches(
-            batches_of(self._source, names, BATCH),
-            pa.schema([self._source.schema.field(name) for name in names]),
+        schema = pa.schema(
+            [pa.field(name, self._source.schema.field(name).type) for name in names]
         )
+        # batches of a dataset can be nullable where its schema is not
+        parts = [
+            pa.Table.from_batches([batch]).cast(schema)
+            for batch in batches_of(self._source, names, BATCH)
+        ]
+        table = pa.concat_tables(parts) if parts else schema.empty_table()
         columns = {name: table[name].cast(pa.string()).fill_null("") for name in names}
         columns.setdefault("namespace", pa.array([""] * self.rows, pa.string()))
         if self._only_namespace is not None:

@@ -1,11 +1,11 @@
 // The failure panel: groups by state, a trend, a table, what a group shares, and one failure in full.
 import {
+  beginPanel,
   brush,
   button,
   codeBox,
   copied,
   element,
-  keepKeys,
   longList,
   placeAfter,
   smallBars,
@@ -350,10 +350,7 @@ export default {
       search.commit();
       send({ kind: "press", name });
     };
-    el.classList.add("tk-kit");
-    el.setAttribute("role", "group");
-    el.setAttribute("aria-label", model.get("title"));
-    keepKeys(el);
+    beginPanel(model, el);
 
     search = textField("Search", {
       hint: "words that are all in it, such as orders/fulfil 500",

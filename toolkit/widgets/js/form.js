@@ -1,6 +1,6 @@
 // Fields of a panel: text with completions, lists to choose from, buttons; and the frame around them. The kernel keeps
 // the state of each field. A part draws one state, and sends the changes of a person as messages with a number.
-import { button, codeBox, copied, element, keepKeys, uniqueId } from "./kit.js";
+import { beginPanel, button, codeBox, copied, element, uniqueId } from "./kit.js";
 
 const PAUSE = 60; // ms after the last letter, until it is sent
 const ROOM = 190; // pixels below a field that the list of completions needs
@@ -497,10 +497,7 @@ export const formPanel = (model, el, body) => {
     fields.commit(); // a press uses the texts that are seen
     send({ kind: "press", name });
   };
-  el.classList.add("tk-kit");
-  el.setAttribute("role", "group");
-  el.setAttribute("aria-label", model.get("title"));
-  keepKeys(el);
+  beginPanel(model, el);
   const actions = element("div", { class: "tk-buttons tk-actions-bar" });
   const drawButtons = () => {
     const made = model.get("buttons").map(({ name, main }) => {

@@ -106,6 +106,17 @@ export const keepKeys = (root) =>
     if (!passes(event)) event.stopPropagation();
   });
 
+/** Prepare the element of a panel: its class, its name for readers of screens, and its keys. */
+export const beginPanel = (model, el) => {
+  el.classList.add("tk-kit");
+  el.setAttribute("role", "group");
+  el.setAttribute("aria-label", model.get("title"));
+  keepKeys(el);
+  // JupyterLab marks widgets of a lost kernel, but anywidget removes the listener that does it. The event comes only
+  // when a kernel is lost: a cell that is run again makes a new panel.
+  model.on("comm_live_update", () => el.classList.add("jupyter-widgets-disconnected"));
+};
+
 /** Put a text into the clipboard. Returns false if the page may not do that. */
 export const copied = async (root, text) => {
   try {

@@ -1,5 +1,5 @@
 // The watch panel: groups of failures, new ones on top with a mark, brought up to date by the kernel.
-import { button, codeBox, copied, element, keepKeys, longList, placeAfter, smallBars } from "./kit.js";
+import { beginPanel, button, codeBox, copied, element, longList, placeAfter, smallBars } from "./kit.js";
 
 const KINDS = { new: "new", "back again": "growing", growing: "growing" };
 const WATCH_WORDS = {
@@ -21,10 +21,7 @@ export const newsOf = (groups) => {
 export default {
   render({ model, el }) {
     const press = (name) => model.send({ kind: "press", name });
-    el.classList.add("tk-kit");
-    el.setAttribute("role", "group");
-    el.setAttribute("aria-label", model.get("title"));
-    keepKeys(el);
+    beginPanel(model, el);
     let groups = [];
     const list = longList({
       label: "Groups",
