@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pygments.lexers.special import TextLexer
@@ -20,7 +21,7 @@ extensions = [
     "myst_nb",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["pictures"]
+exclude_patterns = ["pictures", "site"]
 
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's sections say the types in words
@@ -39,6 +40,7 @@ UNINDEXED = ("decisions/", "project/", "benchmarks", "dependencies")
 
 html_theme = "furo"
 html_copy_source = False
+html_search_scorer = str(Path(__file__).parent / "site" / "scorer.js")
 
 PICTURES = Path(__file__).parent / "generated" / "pictures"
 PANELS = {
@@ -77,6 +79,24 @@ def add_picture(
         ]
 
 
+KEYWORDS = re.compile(
+    r"\A---\n(?:.*\n)*? +keywords: (?P<words>.*)\n(?:.*\n)*?---\n"
+)
+
+
+def index_keywords(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Make the keywords of a page entries of the index, because the search reads these first.
+
+    Numbers, for example 401, are found only as entries of the index.
+    """
+    front = KEYWORDS.match(source[0])
+    if front:
+        entries = ", ".join(f"! {word.strip()}" for word in front["words"].split(","))
+        end = front.end()
+        block = f"\n```{{index}} {entries}\n```\n"
+        source[0] = source[0][:end] + block + source[0][end:]
+
+
 def leave_out_of_search(_app: Sphinx, page: str, source: list[str]) -> None:
     """Mark the pages that the search of the site leaves out."""
     if page.startswith(UNINDEXED):
@@ -86,5 +106,6 @@ def leave_out_of_search(_app: Sphinx, page: str, source: list[str]) -> None:
 def setup(app: Sphinx) -> None:
     """Add pictures after numpydoc, which rewrites the description."""
     app.add_lexer("output", TextLexer)
+    app.connect("source-read", index_keywords)
     app.connect("source-read", leave_out_of_search)
     app.connect("autodoc-process-docstring", add_picture, priority=900)

@@ -1,0 +1,84 @@
+"""The search of the built site finds the page that answers a question of a user first."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import quote
+
+import pytest
+import yaml
+from playwright.sync_api import sync_playwright
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs"
+QUESTIONS = yaml.safe_load((HERE / "questions.yaml").read_text("utf-8"))
+WITHOUT_DOCSTRINGS = (
+    *("-D", "autosummary_generate=0"),
+    *("-D", "exclude_patterns=pictures,site,generated,notebooks,project,decisions"),
+)
+"""Options for a quick build: the site without the reference of each name, which takes two minutes."""
+FIRST = 0.9
+"""The share of questions whose page must be the first result."""
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Print nothing per request."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The address of the site, built without notebooks and pictures, on loopback."""
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", *WITHOUT_DOCSTRINGS, DOCS, folder],
+        check=True,
+        capture_output=True,
+    )
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(_QuietHandler, directory=folder)
+    )
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def first_page(browser_page, site: str, words: str) -> str:
+    """Return the page that the search of the site shows first, or an empty string."""
+    browser_page.goto(f"{site}/search.html?q={quote(words)}")
+    browser_page.wait_for_selector("#search-results .search-summary")
+    # the summary counts pages when all results are there
+    browser_page.wait_for_function(
+        "/found|did not match/.test(document.querySelector('#search-results .search-summary').textContent)"
+    )
+    links = browser_page.locator("#search-results ul.search li a")
+    if not links.count():
+        return ""
+    address = links.first.get_attribute("href") or ""
+    return re.sub(r"\.html.*$", "", address)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_search_finds_the_page_that_answers(site):
+    """For nine of ten questions, the first result is the page with the answer."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        page = browser.new_page()
+        found = [first_page(page, site, one["search"]) for one in QUESTIONS]
+        browser.close()
+    wrong = [
+        f"{one['search']}: {first or 'nothing'}, not {one['page']}"
+        for one, first in zip(QUESTIONS, found, strict=True)
+        if first != one["page"]
+    ]
+    assert len(wrong) <= (1 - FIRST) * len(QUESTIONS), "\n".join(wrong)
