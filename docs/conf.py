@@ -79,9 +79,7 @@ def add_picture(
         ]
 
 
-KEYWORDS = re.compile(
-    r"\A---\n(?:.*\n)*? +keywords: (?P<words>.*)\n(?:.*\n)*?---\n"
-)
+KEYWORDS = re.compile(r"\A---\n(?:.*\n)*? +keywords: (?P<words>.*)\n(?:.*\n)*?---\n")
 
 
 def index_keywords(_app: Sphinx, _page: str, source: list[str]) -> None:
@@ -105,7 +103,8 @@ def leave_out_of_search(_app: Sphinx, page: str, source: list[str]) -> None:
 
 def setup(app: Sphinx) -> None:
     """Add pictures after numpydoc, which rewrites the description."""
-    app.add_lexer("output", TextLexer)
+    for plain in ("output", "cron"):
+        app.add_lexer(plain, TextLexer)
     app.connect("source-read", index_keywords)
     app.connect("source-read", leave_out_of_search)
     app.connect("autodoc-process-docstring", add_picture, priority=900)
