@@ -425,7 +425,7 @@ class VectorMapPanel(FormPanel):
         if name == _SCORE:
             scores = pd.Series(self._scores, dtype="float64")
             self._values = scores.reindex(range(len(self._keys)))
-            numbers = self._values.to_numpy(dtype=np.float64)
+            numbers = np.asarray(self._values, dtype=np.float64)
             colours = of_numbers(name, numbers)
         elif name != _PLAIN:
             self._values = self._values_named(name)
