@@ -15,7 +15,8 @@ QUESTIONS = yaml.safe_load((HERE / "questions.yaml").read_text("utf-8"))
 @pytest.mark.parametrize("one", QUESTIONS, ids=lambda one: one["search"])
 def test_the_page_has_the_answer(one):
     """The words of the answer are on the page."""
-    text = (DOCS / f"{one['page']}.md").read_text("utf-8")
+    page = (DOCS / f"{one['page']}.md").read_text("utf-8")
+    _, _, text = page.partition("\n# ")  # the keywords of the head are no answer
     assert " ".join(one["answer"].split()) in " ".join(text.split())
 
 

@@ -30,7 +30,7 @@ def test_a_new_figure_follows_the_notebook():
     """The picture is light, has a description, and is inverted on pages that are marked as dark."""
     markup = html_of()
     assert re.search(r'\[data-jp-theme-light="false"\] \.tk-plot.*invert', markup)
-    assert 'alt="Retries allowed to failures"' in markup
+    assert 'alt="Retries allowed to failures' in markup
     content = base64.b64decode(re.search(r"base64,([^\"]+)", markup)[1])
     pixels = image.imread(io.BytesIO(content))
     assert pixels[0, 0, :3].tolist() == [1, 1, 1]
