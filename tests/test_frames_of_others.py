@@ -367,7 +367,7 @@ def test_other_frames_have_the_same_result(name, frames, tmp_path) -> None:
 def test_what_is_not_converted_names_the_conversion(value, way) -> None:
     """Paths, datasets and streams that can be read once are errors with the call that makes a frame."""
     with pytest.raises(InputError) as caught:
-        tk.explode_labels(value)
+        tk.explode_steps(value)
     assert way in str(caught.value)
 
 

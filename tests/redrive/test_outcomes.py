@@ -71,7 +71,7 @@ def test_the_panel_counts_down_and_shows_the_error(
     shop: Shop, ledger: Path, late: pd.DataFrame
 ) -> None:
     """While a canary is retried: elapsed time, time until the deadline, and the last error; then it stops."""
-    plan = tk.plan_redrive(late, deadline=timedelta(seconds=4))
+    plan = tk.plan_redrive(late, deadline=timedelta(seconds=2))
     panel = tk.RedrivePanel(shop.service, late, value=plan, ledger=ledger)
     messages = []
     panel.observe(lambda _: messages.append(panel.message), "status")

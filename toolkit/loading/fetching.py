@@ -81,6 +81,7 @@ def fetch_vectors(
 
     Examples
     --------
+    >>> from toolkit import load_vectors
     >>> some = load_vectors(service, namespace="runbooks", limit=2)["id"].tolist()
     >>> fetched = fetch_vectors(service, [some[1], "nope", *some], namespace="runbooks")
     >>> fetched["id"].tolist() == [some[1], "nope", *some]

@@ -45,6 +45,7 @@ class Dialect:
 
     Examples
     --------
+    >>> from toolkit import connect
     >>> connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine").queue.dialect.name
     'service'
     """
@@ -83,6 +84,7 @@ class Endpoint:
 
     Examples
     --------
+    >>> from toolkit import connect
     >>> service = connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")
     >>> service.queue.url, service.queue.source, service.vector is None
     ('http://127.0.0.1:8080', 'arguments', True)
@@ -128,6 +130,7 @@ class Service:
 
     Examples
     --------
+    >>> from toolkit import connect
     >>> connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")
     Service(queue='http://127.0.0.1:8080' from arguments)
     """

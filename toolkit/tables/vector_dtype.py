@@ -78,12 +78,16 @@ class Float32Vector(Vector):
 
     __slots__ = ()
 
-    def __array__(
-        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
-    ) -> npt.NDArray[Any]:
-        if copy is False:
-            raise ValueError("numpy cannot share the memory of a cell of vectors")
-        return np.array(tuple(self), dtype=np.float32 if dtype is None else dtype)
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        # A method `__array__` would do the same for numpy, but `pandas.isna` would then return an array.
+        numbers = np.array(tuple(self), dtype="<f4")
+        return {
+            "version": 3,
+            "shape": numbers.shape,
+            "typestr": "<f4",
+            "data": numbers.tobytes(),
+        }
 
 
 sqlite3.register_adapter(Vector, str)
