@@ -24,7 +24,7 @@ ERROR = "late has no stock"
 @pytest.fixture
 def late(shop: Shop) -> pd.DataFrame:
     """Failures whose deliveries fail at once and are retried after the deadline of the tests' plans."""
-    return shop.fail("late", 3, Retries="1", **{"Retry-Delay": "2000"})
+    return shop.fail("late", 3, Retries="1", **{"Retry-Delay": "30000"})
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_the_panel_counts_down_and_shows_the_error(
     shop: Shop, ledger: Path, late: pd.DataFrame
 ) -> None:
     """While a canary is retried: elapsed time, time until the deadline, and the last error; then it stops."""
-    plan = tk.plan_redrive(late, deadline=timedelta(seconds=2))
+    plan = tk.plan_redrive(late, deadline=timedelta(seconds=3))
     panel = tk.RedrivePanel(shop.service, late, value=plan, ledger=ledger)
     messages = []
     panel.observe(lambda _: messages.append(panel.message), "status")
