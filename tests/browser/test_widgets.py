@@ -181,6 +181,8 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
 def test_a_press_takes_the_values_it_was_made_on(notebook):
     """Text and ticks of a moment in which the kernel is busy are part of what the press of Load loads."""
     shown = notebook.panel(MOUSE)
+    # a press while a request is running is refused
+    notebook.until("by_mouse._job is None")
     notebook.do("by_mouse.clear(); by_mouse._kept.origin = tk.FailureFilter()")
     labels = control(notebook, "Label", MOUSE)
     # until the page has the order of the cleared filter, a click could hit the label next to this one
