@@ -63,4 +63,6 @@ def _first_rows(frame: Any, names: Sequence[str]) -> pa.Table:
     parts = frame_parts(frame.limit(_FIRST))
     if parts is None:
         return pa.table({})
-    return pa.concat_tables(parts.tables(columns))
+    tables = list(parts.tables(columns))
+    # a relation without rows has no parts
+    return pa.concat_tables(tables) if tables else pa.table({})
