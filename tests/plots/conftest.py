@@ -233,7 +233,7 @@ def _pairs(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
     pairs = pd.DataFrame(
         {"pair": [names[row % len(names)] for row in range(count)], "score": scores}
     )
-    title = "Cosines of random pairs and of nearest neighbours"
+    title = "Cosines of nearest and of random pairs"
     return draw_similarities(
         pairs, title, "cosine distance between old and new vector", **more
     )
