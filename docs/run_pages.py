@@ -25,9 +25,8 @@ from pathlib import Path
 
 import pandas as pd
 
-import toolkit as tk
 from toolkit_service.demo.local_service import LocalService
-from toolkit_service.demo.run import environment_for
+from toolkit_service.demo.run import connected, environment_for
 
 BLOCK = re.compile(
     r"^```(?P<language>python|output)\n(?P<text>.*?)^```\n"
@@ -131,12 +130,7 @@ def run_page(path: Path, *, write: bool) -> int:
 
 def environment_of(local: LocalService) -> dict[str, str]:
     """Return the variables of a running embedded service, for the processes of pages."""
-    service = tk.connect(
-        queue_url=local.url,
-        queue_token=local.token,
-        vector_url=next(iter(local.vector_urls.values())),
-        vector_token=local.token,
-    )
+    service = connected(local)
     return {**environment_for(service), "MPLBACKEND": "agg"}
 
 

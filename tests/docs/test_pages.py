@@ -14,7 +14,7 @@ import pytest
 import toolkit as tk
 from toolkit.tables import schemas
 from toolkit_service.demo.local_service import LocalService
-from toolkit_service.demo.run import environment_for
+from toolkit_service.demo.run import connected, environment_for
 
 DOCS = Path(__file__).parents[2] / "docs"
 DRAWINGS = DOCS / "pictures" / "drawings.py"
@@ -36,12 +36,7 @@ def test_the_reference_names_every_public_name_once():
 def environment():
     """The variables of an embedded service with the sample history."""
     with LocalService(sample=True) as local:
-        service = tk.connect(
-            queue_url=local.url,
-            queue_token=local.token,
-            vector_url=next(iter(local.vector_urls.values())),
-            vector_token=local.token,
-        )
+        service = connected(local)
         yield {**environment_for(service), "MPLBACKEND": "agg"}
 
 

@@ -14,7 +14,7 @@ from packaging.metadata import Metadata
 
 import toolkit as tk
 from toolkit_service.demo.local_service import LocalService
-from toolkit_service.demo.run import environment_for
+from toolkit_service.demo.run import connected, environment_for
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -130,12 +130,7 @@ def test_the_wheel_does_the_whole_reading_job_with_core_dependencies(built, tmp_
     work = tmp_path / "work"
     work.mkdir()
     with LocalService(sample=True) as local:
-        service = tk.connect(
-            queue_url=local.url,
-            queue_token=local.token,
-            vector_url=next(iter(local.vector_urls.values())),
-            vector_token=local.token,
-        )
+        service = connected(local)
         variables = os.environ | environment_for(service)
         variables.pop("PYTHONPATH", None)
         done = subprocess.run(

@@ -69,7 +69,7 @@ def test_the_other_facts_of_the_snapshot_stay(
     tk.erase_failures(store.path, "a", confirm=True)
     after = tk.get_receipt(read_snapshot(store.path))
     assert (after.started_at, after.complete) == (before.started_at, before.complete)
-    assert "erased: 1 rows, by request" in after.notes
+    assert "erased by request: 1 of 2 rows" in after.notes
 
 
 @pytest.mark.parametrize(

@@ -97,3 +97,11 @@ def test_a_missing_column_is_named_before_rows_are_read(stored: Path) -> None:
     with pytest.raises(InputError) as caught:
         tk.explode_labels(without)
     assert "labels" in str(caught.value)
+
+
+def test_columns_of_other_lists_stay(tmp_path: Path) -> None:
+    """A dataset may have lists of text next to the columns that a function reads."""
+    rows = pa.table({"dlq_id": ["a"], "labels": ['["x"]'], "tags": [["u", "v"]]})
+    assert tk.explode_labels(ds.dataset(rows))["label"].tolist() == ["x"]
+    tk.export_csv(ds.dataset(rows), tmp_path / "a.csv")
+    assert "tags" in pd.read_csv(tmp_path / "a.csv")

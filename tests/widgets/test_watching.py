@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -15,6 +17,8 @@ from tests.soak.simulated_queue import Failure, SimulatedQueue, listening
 from tests.soak.watching import watched
 from toolkit.cli import main
 from toolkit.errors import InputError, ServiceError
+from toolkit.snapshots.manifest import WATCHED
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.widgets.group_counts import GroupCount
 from toolkit.widgets.notices import sender_of
 from toolkit.widgets.watch_panel import WatchPanel
@@ -190,3 +194,48 @@ def test_the_command_looks_once(service, queue, tmp_path, monkeypatch, capsys):
     assert main(command) == 4
     assert "quota exhausted" in capsys.readouterr().out
     assert main(command) == 0
+
+
+def test_a_webhook_that_answers_slowly_has_a_deadline(monkeypatch):
+    """One byte per moment keeps no look waiting: the time is that of the whole response."""
+    monkeypatch.setattr("toolkit.widgets.notices._SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                while not ended.wait(0.1):
+                    connection.sendall(b"H")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            send = sender_of(f"http://127.0.0.1:{server.getsockname()[1]}/hook", None)
+            assert "did not respond" in send("new: a group (3)")
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_notice_that_cannot_be_stored_is_not_sent(
+    service, queue, tmp_path, webhook, monkeypatch
+):
+    """Otherwise it would be sent again after a restart. The result of the look tells why."""
+    url, texts = webhook
+    watch = Watch(
+        service, tmp_path / "kept", send=sender_of(url, None), clock=lambda: NOW
+    )
+    watch.look()
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    full = OSError(28, "No space left on device")
+    replace = SnapshotStore.replace
+
+    def fails(store: SnapshotStore, name: str, content: bytes) -> None:
+        if name == WATCHED:
+            raise full
+        replace(store, name, content)
+
+    monkeypatch.setattr(SnapshotStore, "replace", fails)
+    assert "could not be written" in watch.look().problem
+    assert texts == []

@@ -116,7 +116,7 @@ def _erase(transaction: Transaction, before: Manifest, ids: list[str]) -> int:
         return 0
     # the receipt of the last sync is replaced: the erased rows are no news of the service
     receipt = Receipt.from_dict(before.receipts[-1])
-    note = f"erased: {count:,} rows, by request"
+    note = f"erased by request: {count:,} of {len(index):,} rows"
     transaction.previous = msgspec.structs.replace(
         before, receipts=before.receipts[:-1]
     )

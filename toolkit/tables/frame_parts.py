@@ -57,6 +57,7 @@ class FrameParts:
     empty: pd.DataFrame
     _read: Reader
     _count: Callable[[], int] | None = None
+    _schema: pa.Schema | None = None
 
     def map(
         self, function: Callable[[pd.DataFrame], Result], names: Sequence[str]
@@ -71,6 +72,8 @@ class FrameParts:
     @property
     def schema(self) -> pa.Schema:
         """Return the columns and types of the tables."""
+        if self._schema is not None:
+            return self._schema
         return _as_table(self.empty).schema
 
     @property
@@ -128,10 +131,12 @@ def with_error(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_dataset(dataset: ds.Dataset) -> FrameParts:
-    empty = plain_frame(dataset.schema.remove_metadata().empty_table())
+    schema = dataset.schema.remove_metadata()
+    empty = plain_frame(schema.empty_table())
     metadata = dataset.schema.metadata or {}
     empty.attrs = json.loads(metadata.get(b"toolkit", b"{}"))
-    return FrameParts(empty, partial(_batches_of_dataset, dataset), dataset.count_rows)
+    read = partial(_batches_of_dataset, dataset)
+    return FrameParts(empty, read, dataset.count_rows, schema)
 
 
 def _of_relation(relation: Any) -> FrameParts:

@@ -211,7 +211,8 @@ def _ends(bodies: pa.StringArray) -> pa.StringArray:
 
 
 def _pandas_type(kind: pa.DataType) -> Any:
-    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+    is_list = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
+    if is_list and VectorDtype.has_type_for(kind):
         return VectorDtype.of(kind)
     return _PANDAS_TYPES.get(kind)
 

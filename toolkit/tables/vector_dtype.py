@@ -150,6 +150,12 @@ class VectorDtype(ExtensionDtype):
             return pa.list_(numbers, self.dimension)
         return pa.list_(numbers)
 
+    @staticmethod
+    def has_type_for(kind: pa.DataType) -> bool:
+        """Return whether columns of this Arrow list type are vectors: lists of numbers, or without values."""
+        number = kind.value_type
+        return pa.types.is_null(number) or number in _NUMBERS.values()
+
     @classmethod
     def of(cls, kind: pa.DataType) -> Self:
         """Return the type for columns of this Arrow list type."""

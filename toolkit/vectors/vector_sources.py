@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.base.errors import InputError
 from toolkit.failures.selection import scanned
 from toolkit.tables.arrow_input import arrow_table
 from toolkit.tables.frame_parts import FrameParts, frame_parts
@@ -23,13 +22,7 @@ def opened_vectors(vectors: Any, *, doing: str, name: str) -> Any:
     A pandas frame, a matrix, and values of other types are returned unchanged.
     """
     source = scanned(vectors, doing=doing, name=name)
-    try:
-        parts = frame_parts(source)
-    except TypeError as error:
-        # a column has lists of other values than numbers, which no frame of the toolkit has
-        raise InputError(
-            doing, got=f"{name} with a column of other lists ({error})"
-        ) from None
+    parts = frame_parts(source)
     if parts is not None:
         return parts
     if isinstance(source, pd.DataFrame):

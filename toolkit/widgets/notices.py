@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ import urllib3
 
 from toolkit.base.arguments import text, wrong
 from toolkit.base.errors import InputError
+from toolkit.service.connections import Connections
 from toolkit.service.settings import is_loopback
 
 Sender: TypeAlias = Callable[[str], str]
@@ -87,6 +89,8 @@ def _webhook(url: str, confirm: str | None) -> Sender:
         timeout = urllib3.Timeout(total=_SECONDS)
         try:
             with urllib3.connection_from_url(base, retries=False) as pool:
+                # for the whole head: the timeout alone is for each read
+                Connections(pool, time.monotonic).set_deadline(_SECONDS)
                 response = pool.request(
                     "POST", path or "/", body=body, headers=headers,
                     redirect=False, timeout=timeout, preload_content=False,

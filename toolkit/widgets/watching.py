@@ -171,7 +171,8 @@ class Watch:
             return ""
         for group, state in found.items():
             self._noticed.groups.setdefault(group, []).append(state)
-        self._write()
+        if not self._write():
+            return f"no notice was sent, because {WATCHED} could not be written"
         if self._send is None:
             return ""
         return self._send(self._notice_text(found))
@@ -222,9 +223,16 @@ class Watch:
             return _NOTICES.decode(open_store(self.path, None).content(WATCHED))
         return None
 
-    def _write(self) -> None:
-        """Store the notices. An object store has no file for notes: a restart there begins anew."""
+    def _write(self) -> bool:
+        """Store the notices, and return whether they are stored.
+
+        An object store has no file for notes: a restart there begins anew.
+        """
         store = open_store(self.path, None)
-        if store.exclusive:
-            with suppress(OSError, ToolkitError):
-                store.replace(WATCHED, msgspec.json.encode(self._noticed) + b"\n")
+        if not store.exclusive:
+            return True
+        try:
+            store.replace(WATCHED, msgspec.json.encode(self._noticed) + b"\n")
+        except (OSError, ToolkitError):
+            return False
+        return True

@@ -93,7 +93,7 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
             LocalService(
                 sample=True, time_factor=TIME_FACTOR, retention=RETENTION
             ) as local,
-            _connected(local) as service,
+            connected(local) as service,
         ):
             queue = python_variables() | _variables(service.need("queue"))
             log = out / "logs" / "application.log"
@@ -117,7 +117,8 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
     return Demo(out=out, started=started, failed=failed, problems=problems)
 
 
-def _connected(local: LocalService) -> Service:
+def connected(local: LocalService) -> Service:
+    """Return a service for both parts of a running embedded service, with its keys of callbacks."""
     current, following = local.signing_keys
     return tk.connect(
         queue_url=local.url,
