@@ -16,7 +16,7 @@ OUT ?= out
 # The demo and JupyterLab have an environment of their own: it is small, and installed in half a minute.
 DEMO := $(VENV)-demo
 # Tests that share a page stay together, in their order. They wait for processes and pages half the time: three for two cores.
-PARALLEL := -n 3 --dist loadgroup
+PARALLEL := -n 3 --dist loadgroup $(RERUNS)
 
 .PHONY: help demo test test-all test-quick test-newer test-lowest lint collect format lab serve bench soak fuzz accuracy wheels docs doc-outputs pictures browser node_modules install install-newer clean
 

@@ -13,6 +13,8 @@ from hypothesis import settings
 import toolkit as tk
 from toolkit_service.demo.local_service import LocalService
 
+pytest_plugins = ["tests.reruns"]
+
 # how long an example takes says more about the machine than about the code
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
