@@ -1,8 +1,8 @@
 """Report tests that failed and passed when they ran again, and fail the run if they are many.
 
-`.ci/run` runs a failed test once more (`--reruns 1`), because one test in ten thousand depends on the timing of
-a page or process in a way that nobody has found. Such a test is unstable. Its name is printed, so that somebody
-repairs it.
+`.ci/run` runs a failed test once more (`--reruns 1`), because one test in ten thousand depends on the timing
+of a page or process. Nobody has found the reason yet, so the test is unstable. Its name is printed,
+so that somebody repairs it.
 """
 
 from __future__ import annotations
