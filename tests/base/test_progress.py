@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import socket
 import subprocess
 import sys
 import termios
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,9 @@ from nbclient import NotebookClient
 import toolkit as tk
 from tests.reports.conftest import failures
 from toolkit.errors import InputError
+from toolkit.secrets.redaction import Redactor
+from toolkit.service.responses import Request, RetryPolicy
+from toolkit.service.transport import Transport
 
 SLOW_CALLS = """
 import numpy as np, pandas as pd, toolkit as tk, toolkit.base.progress
@@ -146,3 +152,61 @@ def test_a_callable_gets_each_step() -> None:
     assert told[1][2] == "grouping 3 failures"
     with pytest.raises(InputError, match="progress"):
         tk.report_failures(frame, progress="yes")
+
+
+def _at_closed_port(**options: Any) -> Transport:
+    """Return a transport to a port without a service."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    return Transport(
+        f"http://127.0.0.1:{port}",
+        redactor=Redactor(),
+        policy=RetryPolicy(tries=4, first_delay=0.01),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("option", [True, False, None, print])
+def test_retries_are_shown_if_progress_is(option, monkeypatch, capfd):
+    """Each failed try is named with the reason, and nothing is shown if nobody asked for a bar."""
+    monkeypatch.setattr("toolkit.base.progress._BAR_DELAY", 0.0)
+    monkeypatch.setattr("toolkit.base.progress._is_interactive", lambda: False)
+    request = Request(doing="reading", method="GET", path="/info")
+    transport = _at_closed_port(progress=option)
+    with transport, pytest.raises(tk.errors.TransportError):
+        transport.send(request)
+    shown = capfd.readouterr().err
+    numbers = re.findall(r"Try (\d) of 4 .*?refused", shown)
+    assert numbers == (["1", "2", "3"] if option is True else [])
+
+
+def test_retries_of_threads_share_one_notice(monkeypatch, capfd):
+    """The notice stays until no thread waits, and threads that no load began show nothing."""
+    monkeypatch.setattr("toolkit.base.progress._BAR_DELAY", 0.0)
+    monkeypatch.setattr("toolkit.base.progress._is_interactive", lambda: True)
+    request = Request(doing="reading", method="GET", path="/info")
+
+    def send(transport: Transport) -> None:
+        with pytest.raises(tk.errors.TransportError):
+            transport.send(request)
+
+    with ThreadPoolExecutor(4) as pool:
+        with pool.submit(_at_closed_port).result() as of_panel:
+            pool.submit(send, of_panel).result()
+        assert not capfd.readouterr().err
+        with _at_closed_port() as transport:
+            list(pool.map(send, [transport] * 8))
+            assert transport._retry_notice._bar is None
+    assert "Try 1 of 4" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("no_backoff")
+def test_a_load_passes_the_option_on(monkeypatch, capfd, server):
+    """For example, `progress=False` shows neither rows nor retries."""
+    monkeypatch.setattr("toolkit.base.progress._BAR_DELAY", 0.0)
+    server.always(b"{}", status=503)
+    for option in (True, False):
+        with pytest.raises(tk.errors.ServerError):
+            tk.load_vectors(server.service(), progress=option)
+        assert ("Try 2 of" in capfd.readouterr().err) == option

@@ -166,6 +166,18 @@ def test_a_superseded_file_is_an_error_and_no_missing_row(
         tk.group_failures(snapshot)
 
 
+def test_polars_scans_the_folder(
+    snapshot: tk.results.Snapshot, store: SnapshotStore
+) -> None:
+    """With the documented prefixes, neither the manifest nor the lock is in the way."""
+    polars = pytest.importorskip("polars")
+    assert {".lock", "_manifest.json"} <= {
+        file.name for file in Path(store.path).iterdir()
+    }
+    scanned = polars.scan_parquet(store.path, hidden_file_prefix=["_", "."])
+    assert scanned.collect().height == snapshot.rows
+
+
 @pytest.mark.parametrize("package", ["duckdb", "dask", "polars"])
 def test_a_missing_package_is_named(
     snapshot: tk.results.Snapshot, package: str, monkeypatch: pytest.MonkeyPatch

@@ -113,6 +113,44 @@ def test_nothing_deleted_is_a_warning(service):
         )
 
 
+NO_MATCH = [
+    ({"filter": "n = '3'"}, "n = 3? It matches 1"),
+    ({"filter": "n > 90"}, "n > 90: n is a number from 0 to 9"),
+    ({"filter": "m = 1"}, "no metadata has a field 'm'"),
+    ({"filter": "n = 1", "namespace": "frist"}, "Did you mean 'first'?"),
+    ({"prefix": "a", "namespace": "frist"}, "Did you mean 'first'?"),
+    ({"ids": ["a0"], "namespace": "frist"}, "Did you mean 'first'?"),
+]
+
+
+@pytest.mark.parametrize(("chosen", "reason"), NO_MATCH)
+def test_a_deletion_of_nothing_is_explained(service, chosen, reason):
+    """The condition that matches nothing, or the unknown namespace, is named before and after the call."""
+    chosen = {"namespace": "first"} | chosen
+    with pytest.raises(InputError, match="deleting 0 vectors") as raised:
+        tk.delete_vectors(service, **chosen)
+    assert reason in str(raised.value)
+    with pytest.warns(UnexpectedResultWarning) as warned:
+        assert tk.delete_vectors(service, **chosen, confirm=True) == 0
+    (warning,) = warned
+    assert reason in str(warning.message)
+    assert warning.filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [(chosen["filter"], reason) for chosen, reason in NO_MATCH[:3]],
+)
+def test_an_update_of_nothing_is_explained(service, condition, reason):
+    """A filter that matches no vector raises one warning, whatever value it compares with."""
+    changes = {"metadata": {"seen": True}}
+    with pytest.warns(UnexpectedResultWarning) as warned:
+        tk.update_vectors(service, changes, filter=condition, namespace="first")
+    (warning,) = warned
+    assert reason in str(warning.message)
+    assert warning.filename == __file__
+
+
 def test_an_error_between_requests_says_what_is_deleted(server):
     """The second request of three fails."""
     server.json(b'{"result": {"deleted": 990}}')

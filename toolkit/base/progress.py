@@ -6,11 +6,13 @@ Nothing is shown if neither is there, for example on a pipe, unless the caller a
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from toolkit.base.arguments import plain, wrong
+from toolkit.base.visible_text import visible
 
 ProgressOption: TypeAlias = bool | Callable[[int, int | None], None] | None
 """None shows a bar in a notebook or terminal, True always, False never; a callable gets (done, total)."""
@@ -111,6 +113,51 @@ class ProgressSteps(_Bar):
         self._begun += 1
 
 
+class RetryNotice:
+    """Show that requests are sent again, from a second after the first failure until no request waits.
+
+    For example, all tries at an address without a service take 13 s, and nothing else would be shown. One
+    notice serves all threads of a load. `option` is a `ProgressOption`; with None, threads other than the
+    main thread show nothing, because a notice of a panel would appear below a cell that has ended.
+    """
+
+    def __init__(self, option: ProgressOption = None) -> None:
+        self._is_wanted = option is True
+        if option is None and threading.current_thread() is threading.main_thread():
+            self._is_wanted = _is_interactive()
+        self._lock = threading.Lock()
+        # the time of the first failure, by thread
+        self._waiting: dict[int, float] = {}
+        self._bar: Any = None
+
+    def failed(self, reason: str, *, number: int, tries: int, delay: float) -> None:
+        """Report that a try of this number failed, and that the next one follows after `delay` seconds."""
+        if not self._is_wanted:
+            return
+        with self._lock:
+            now = time.monotonic()
+            first = self._waiting.setdefault(threading.get_ident(), now)
+            if now + delay - first < _BAR_DELAY:
+                return
+            if self._bar is None:
+                self._bar = _tqdm("", "tries", tries, bar_format="{desc}", delay=0)
+            self._bar.n = number
+            told = (
+                f"Try {number} of {tries} failed, the next one follows in {delay:.1f} s"
+            )
+            self._bar.set_description_str(f"{told}: {visible(reason)}")
+
+    def ended(self) -> None:
+        """Report that the request of this thread has a response, or is given up."""
+        if not self._waiting:
+            return
+        with self._lock:
+            self._waiting.pop(threading.get_ident(), None)
+            if self._bar is not None and not self._waiting:
+                _close(self._bar, is_done=True)
+                self._bar = None
+
+
 def _close(bar: Any, *, is_done: bool) -> None:
     """Remove a bar."""
     # In a notebook, a bar that ends below the total stays, in red, as if work had failed. The total is only
@@ -144,14 +191,24 @@ def _is_shown(option: object) -> bool:
     return option is True or (option is None and _is_interactive())
 
 
-def _tqdm(title: str, unit: str, total: int | None) -> Any:
+def _tqdm(
+    title: str,
+    unit: str,
+    total: int | None,
+    *,
+    bar_format: str | None = None,
+    delay: float | None = None,
+) -> Any:
     from tqdm.auto import tqdm  # noqa: PLC0415 - costs a tenth of a second, and is mostly not needed
 
+    if delay is None:
+        delay = _BAR_DELAY
     return tqdm(
         desc=title,
         unit=f" {unit}",
         total=total,
-        delay=_BAR_DELAY,
+        bar_format=bar_format,
+        delay=delay,
         leave=False,
         dynamic_ncols=True,
     )

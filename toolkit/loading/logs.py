@@ -180,7 +180,7 @@ def _open(
         pairs += [(name, value) for value in values]
 
     def tables(load_state: LoadState) -> Generator[pa.Table]:
-        with Transport.to(service, "queue") as transport:
+        with Transport.to(service, "queue", progress=options.progress) as transport:
 
             def fetch(cursor: str | None) -> Page:
                 return list_log_page(

@@ -261,5 +261,9 @@ def open_transport(
     if make is not None:
         return make(), limiter
     return Transport.to(
-        service, endpoint, limiter=limiter, connections=options.connections
+        service,
+        endpoint,
+        limiter=limiter,
+        connections=options.connections,
+        progress=options.progress,
     ), limiter

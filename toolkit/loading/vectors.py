@@ -260,7 +260,8 @@ def open_vectors(
     parts = parts or VectorParts()
     prefixes = named_prefixes(prefix)
     spaces = named_namespaces(namespace)
-    with transport() if transport else Transport.to(service, "vector") as sender:
+    to_index = partial(Transport.to, service, "vector", progress=options.progress)
+    with (transport or to_index)() as sender:
         info = read_info(sender)
     for name in spaces or ():
         warn_unknown_namespace(name, info, stacklevel=4)

@@ -44,6 +44,7 @@ from toolkit.base.errors import (
     TransportError,
 )
 from toolkit.base.members import is_truncated
+from toolkit.base.progress import ProgressOption, RetryNotice
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.connections import (
     ACCEPTED,
@@ -112,7 +113,7 @@ class Transport:
 
     The time spent waiting for the limiter does not count towards the total of the policy. `connections` is
     the number of idle connections that stay open. The default sleep ends early if the transport is closed.
-    `seed` is the seed of the jitter.
+    `progress` decides whether retries are shown. `seed` is the seed of the jitter.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Transport:
         policy: RetryPolicy | None = None,
         limiter: RateLimiter | None = None,
         connections: int = CONNECTIONS,
+        progress: ProgressOption = None,
         sleep: Callable[[float], object] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         seed: int | None = None,
@@ -131,6 +133,7 @@ class Transport:
         self.base_url = base_url
         self.policy = policy or RetryPolicy()
         self._limiter = limiter
+        self._retry_notice = RetryNotice(progress)
         self._redactor = redactor
         self._endpoint = endpoint
         self._closed = threading.Event()
@@ -193,6 +196,17 @@ class Transport:
         Raise a ServiceError for an error status, or if no complete and readable response arrived after all
         retries, or if the transport was closed.
         """
+        try:
+            return self._fetch(request, read, watch)
+        finally:
+            self._retry_notice.ended()
+
+    def _fetch(
+        self,
+        request: Request,
+        read: Callable[[Request, Response], T],
+        watch: Watch | None,
+    ) -> T:
         # Each try has three possible outcomes:
         #
         #     a response that `read` accepts              return the result
@@ -237,6 +251,12 @@ class Transport:
                     f"Waiting {delay:,.1f} s more would exceed the {self.policy.total:,.0f} s for a request."
                 )
                 break
+            self._retry_notice.failed(
+                f"{error.got} ({error.doing})",
+                number=number,
+                tries=self.policy.tries,
+                delay=delay,
+            )
             retry = "%s Try %d of %d failed; the next one in %.1f s."
             _LOG.info(
                 retry,

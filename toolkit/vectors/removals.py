@@ -34,7 +34,7 @@ from toolkit.service.responses import (
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import index_request, namespace_title, read_info
-from toolkit.tables.frame_filters import match_metadata
+from toolkit.vectors.matching_vectors import find_matches, reason_of_no_vectors
 from toolkit.vectors.upserts import one_namespace
 
 VectorIds: TypeAlias = str | Iterable[str] | pd.DataFrame
@@ -48,11 +48,15 @@ _NAMED_NAMESPACES: Final = 3
 
 @dataclass(frozen=True)
 class _Deletion:
-    """Vectors to delete: a description for messages, the bodies of the requests, and a way to count them."""
+    """Vectors to delete: a description for messages, and the bodies of the requests.
+
+    `count` counts the vectors, and `reason` explains why there are none. Both ask the service.
+    """
 
     description: str  # for example "vectors of namespace 'runbooks' by 12 ids"
     requests: list[tuple[str, dict[str, Any]]]  # a namespace and a body each
     count: Callable[[], int]
+    reason: Callable[[], str]
 
 
 _REJECTED: Final = (BadRequestError, NotFoundError, UnprocessableError)
@@ -104,7 +108,8 @@ def delete_vectors(
     Warns
     -----
     UnexpectedResultWarning
-        When nothing was deleted.
+        When nothing was deleted. The warning names the condition that matches nothing, or the namespace
+        without vectors.
 
     Examples
     --------
@@ -133,9 +138,11 @@ def delete_vectors(
         ids_begin = unmasked("prefix", text("prefix", prefix, empty=False))
         deletion = _deletion_by_condition(service, namespace, "prefix", ids_begin)
     if plain(confirm) is not True:
-        confirmed(
-            f"deleting {_counted(deletion)} {deletion.description}", confirm, _FOR_GOOD
-        )
+        count = _counted(deletion)
+        next_step = _FOR_GOOD
+        if count == "0":
+            next_step = _reason(deletion) or _FOR_GOOD
+        confirmed(f"deleting {count} {deletion.description}", confirm, next_step)
     deleted, was_retried = _send(service, deletion)
     if was_retried:
         _warn(
@@ -144,8 +151,7 @@ def delete_vectors(
         )
     elif not deleted:
         _warn(
-            f"Deleting {deletion.description}: the service deleted none. "
-            "list_namespaces shows the namespaces."
+            f"Deleting {deletion.description}: the service deleted none. {_reason(deletion)}".rstrip()
         )
     return deleted
 
@@ -163,6 +169,7 @@ def _deletion_by_ids(service: Service, by_namespace: dict[str, list[str]]) -> _D
         f"vectors of {titles} by {id_count:,} ids",
         requests,
         partial(_count_ids, service, by_namespace),
+        partial(reason_of_no_vectors, service, list(by_namespace)),
     )
 
 
@@ -171,10 +178,19 @@ def _deletion_by_condition(
 ) -> _Deletion:
     """Describe the deletion of all vectors that match a prefix or a filter, in one request."""
     space = one_namespace("" if namespace is None else namespace)
+    count: Callable[[], int]
+    reason: Callable[[], str]
+    if kind == "filter":
+        count = partial(_count_matches, service, space, condition)
+        reason = partial(_reason_of_no_match, service, space, condition)
+    else:
+        count = partial(_count_prefix, service, space, condition)
+        reason = partial(reason_of_no_vectors, service, [space])
     return _Deletion(
         f"vectors of {namespace_title(space)} by the {kind} {condition[:80]!r}",
         [(space, {kind: condition})],
-        partial(_count_matching, service, space, **{kind: condition}),
+        count,
+        reason,
     )
 
 
@@ -451,21 +467,31 @@ def _count_ids(service: Service, by_namespace: dict[str, list[str]]) -> int:
     return count
 
 
-def _count_matching(
-    service: Service,
-    namespace: str,
-    *,
-    prefix: str | None = None,
-    filter: str | None = None,  # noqa: A002
-) -> int:
-    """Return how many vectors match, by reading the ids of the namespace, and the metadata for a filter."""
-    options = _IDS_ONLY | {"include_metadata": filter is not None}
+def _count_prefix(service: Service, namespace: str, prefix: str) -> int:
+    """Return how many ids of a namespace start with a prefix, by reading them."""
     pages = iter_vectors(
-        service, namespace=namespace, prefix=prefix, progress=False, **options
+        service, namespace=namespace, prefix=prefix, progress=False, **_IDS_ONLY
     )
-    if filter is None:
-        return sum(map(len, pages))
-    return sum(int(match_metadata(page, filter).sum()) for page in pages)
+    return sum(map(len, pages))
+
+
+def _count_matches(service: Service, namespace: str, condition: str) -> int:
+    """Return how many vectors match a filter, by reading the metadata of the namespace."""
+    return len(find_matches(service, namespace, condition).ids)
+
+
+def _reason_of_no_match(service: Service, namespace: str, condition: str) -> str:
+    return find_matches(service, namespace, condition).reason
+
+
+def _reason(deletion: _Deletion) -> str:
+    """Return why no vector would be deleted; "" if the service does not tell."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnexpectedResultWarning)
+            return deletion.reason()
+    except ToolkitError:
+        return ""  # the deletion itself has succeeded
 
 
 def _warn(message: str) -> None:

@@ -210,7 +210,7 @@ def restore_vectors(
     stored_rows = _RestoreCheckpoint(checkpoint, binding)
     start = stored_rows.read(most=total)
     with (
-        Transport.to(service, "vector") as transport,
+        Transport.to(service, "vector", progress=progress) as transport,
         ProgressBar(
             options.progress, title="restoring", unit="vectors", total=2 * total
         ) as bar,

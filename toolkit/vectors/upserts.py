@@ -20,7 +20,6 @@ from toolkit.filters.metadata import MetadataFilter
 from toolkit.filters.query import numbers, sparse_vector
 from toolkit.loading.fetching import fetch_vectors
 from toolkit.loading.options import LoadOptions
-from toolkit.loading.vectors import load_vectors
 from toolkit.service.pages import result_bytes
 from toolkit.service.responses import (
     Request,
@@ -35,6 +34,7 @@ from toolkit.service.vectors import index_request, namespace_title
 from toolkit.tables.arrow_input import ArrowStream, arrow_table
 from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.json_values import json_form
+from toolkit.vectors.matching_vectors import find_matches
 
 BATCH_ROWS: Final = 1000  # rows per request at most
 _BATCH_BYTES: Final = 8 << 20  # bytes per request at most, unless a single row has more
@@ -112,7 +112,7 @@ def upsert_vectors(
     wire = RowEncoder(service, namespace).rows(rows)
     sent = 0
     with (
-        Transport.to(service, "vector") as transport,
+        Transport.to(service, "vector", progress=progress) as transport,
         ProgressBar(
             options.progress, title="storing", unit="vectors", total=total
         ) as bar,
@@ -195,7 +195,7 @@ def update_vectors(
     updated = 0
     absent_ids = []
     with (
-        Transport.to(service, "vector") as transport,
+        Transport.to(service, "vector", progress=progress) as transport,
         ProgressBar(
             options.progress, title="updating", unit="vectors", total=len(wire)
         ) as bar,
@@ -255,15 +255,14 @@ def _rows_of_matches(
             rows,
             "one mapping of changes without an id, because filter= selects the vectors",
         )
-    matching = load_vectors(
-        service,
-        namespace=[one_namespace(namespace)],
-        filter=condition,
-        include_vectors=False,
-        include_data=False,
-        progress=False,
-    )
-    return ({"id": vector_id, **rows} for vector_id in matching["id"])
+    matches = find_matches(service, one_namespace(namespace), condition)
+    if not matches.ids:
+        warnings.warn(
+            f"Nothing was updated. {matches.reason}".rstrip(),
+            UnexpectedResultWarning,
+            stacklevel=3,
+        )
+    return ({"id": vector_id, **rows} for vector_id in matches.ids)
 
 
 def _lost_fields(service: Service, wire: list[WireRow]) -> Counter[str]:
