@@ -301,7 +301,7 @@ FRAMES = {
 }
 ELSEWHERE = {
     "QueryPanel", "VectorMapPanel", "audit_recall", "compare_fusion", "delete_vectors",
-    "fetch_vectors", "get_receipt", "update_vectors", "upsert_vectors",
+    "fetch_vectors", "get_receipt", "index_failures", "update_vectors", "upsert_vectors",
 }  # fmt: skip
 """Functions that need a service as well, or that read the attributes of a pandas frame; others test them."""
 

@@ -151,6 +151,11 @@ class World:
         return Figure().add_subplot()
 
 
+def _two_numbers(texts: list[str]) -> list[list[float]]:
+    """Embed texts, as a function of the user does."""
+    return [[float(len(text)), 1.0] for text in texts]
+
+
 LOAD = {"progress": False, "connections": 2, "requests_per_second": None, "passes": 1}
 INCLUDE = {"include_vectors": True, "include_metadata": True, "include_data": True}
 RESULTS = {"top_k": 2, "filter": "", "namespace": "", **INCLUDE}
@@ -450,7 +455,46 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "retried": {},
             "retention": "7d",
             "rules": None,
+            "namespace": "memory",
+            "embed": None,
+        },
+        {
+            "failures": w.failures[:2],
+            "history": w.service,
+            "k": 2,
+            "runs": None,
+            "retried": None,
+            "retention": None,
+            "rules": None,
+            "namespace": "memory",
+            "embed": _two_numbers,
+        },
+    ],
+    "index_failures": lambda w: [
+        {
+            "failures": w.failures[:2],
+            "service": w.service,
+            "namespace": "memory",
+            "embed": _two_numbers,
+            "rules": None,
+            "runs": None,
+            "retried": {},
+            "progress": False,
         }
+    ],
+    "suggest_runbooks": lambda w: [
+        {
+            "groups": groups,
+            "service": w.service,
+            "namespace": "",
+            "k": 2,
+            "embed": _two_numbers,
+            "cut": cut,
+        }
+        for groups, cut in (
+            (w.failures[:2], None),
+            (tk.group_failures(w.failures), 0.5),
+        )
     ],
     "count_by": lambda w: [{"failures": w.failures, "column": "workflow_url"}],
     "count_by_hour": lambda w: [{"failures": w.failures, "tz": "UTC"}],

@@ -24,7 +24,9 @@ from toolkit.filters.query import HybridOptions as HybridOptions
 from toolkit.filters.query import VectorQuery as VectorQuery
 from toolkit.fixes.checking import check_fix as check_fix
 from toolkit.fixes.failed_request import reproduce as reproduce
+from toolkit.fixes.failure_memory import index_failures as index_failures
 from toolkit.fixes.replaying import replay_failure as replay_failure
+from toolkit.fixes.runbooks import suggest_runbooks as suggest_runbooks
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver
 from toolkit.loading.callbacks import load_callbacks as load_callbacks
 from toolkit.loading.failures import iter_failures as iter_failures

@@ -21,6 +21,7 @@ from toolkit.filters.metadata import MetadataFilter as MetadataFilter
 from toolkit.fixes.checking import FixCheck as FixCheck
 from toolkit.fixes.failed_request import FailedRequest as FailedRequest
 from toolkit.fixes.replaying import Replays as Replays
+from toolkit.fixes.runbooks import RunbookSuggestions as RunbookSuggestions
 from toolkit.redrive.results import RedriveResult as RedriveResult
 from toolkit.reports import FailureReport as FailureReport
 from toolkit.reports import IndexReport as IndexReport

@@ -40,7 +40,9 @@ from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
 from tests.accuracy.public_data import public_tables, without_saturated
 from tests.accuracy.real_indexes import false_alarms, mixtures
+from tests.accuracy.sentence_model import embedded as embedded_sentences
 from tests.accuracy.system_logs import SYSTEMS, system_log
+from tests.accuracy.written_runbooks import WITH_RUNBOOK, WITHOUT_RUNBOOK
 from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit import classify_failures, compare_failures
 from toolkit.analysis import (
@@ -626,6 +628,58 @@ def fixes(seed: int) -> Iterator[str]:
             yield f"| {name} | {number} | {len(made)} | {wrong} | {fixed:.2f} | {compared} |"
 
 
+def runbooks(seed: int) -> Iterator[str]:
+    """How often the right runbook is found, and its absence, with a model that runs offline."""
+    yield "| errors | count | right one first | among three | called a match | no runbook matches |"
+    yield "|---|---|---|---|---|---|"
+    errors = [case.error for case in WITH_RUNBOOK] + list(WITHOUT_RUNBOOK)
+    rows = [
+        {"id": f"r{number}", "data": case.runbook}
+        for number, case in enumerate(WITH_RUNBOOK)
+    ]
+    vectors = embedded_sentences([case.runbook for case in WITH_RUNBOOK])
+    rows = [row | {"vector": vector} for row, vector in zip(rows, vectors, strict=True)]
+    times = pd.date_range("2026-01-01", periods=len(errors), freq="h", tz="UTC")
+    frame = pd.DataFrame(
+        {
+            "dlq_id": errors,
+            "workflow_url": "u",
+            "response_status": 500,
+            "failed_at": times,
+            "created_at": times,
+            "response_body": errors,
+            "response_body_base64": None,
+        }
+    ).sample(frac=1, random_state=seed)
+    groups = tk.group_failures(frame)
+    group_of = dict(
+        zip(frame["dlq_id"], groups.assign(frame)["signature"], strict=True)
+    )
+    with LocalService(indexes=["runbooks:dense:384:COSINE"]) as running:
+        service = tk.connect(
+            vector_url=f"{running.url}/vector/runbooks",
+            vector_token=running.token,
+            environ={},
+        )
+        tk.upsert_vectors(service, rows, namespace="runbooks")
+        found = tk.suggest_runbooks(groups, service, embed=embedded_sentences).frame
+    by_group = dict(list(found.groupby("group")))
+    ranks, matches = [], []
+    for number, error in enumerate(errors):
+        own = by_group[group_of[error]]
+        right = own[own["runbook"] == f"r{number}"]
+        ranks.append(int(right["rank"].iloc[0]) if len(right) else None)
+        matches.append(bool(own["matches"].iloc[0]))
+    count = len(WITH_RUNBOOK)
+    first = sum(rank == 1 for rank in ranks[:count]) / count
+    three = sum(rank is not None for rank in ranks[:count]) / count
+    matching = sum(matches[:count]) / count
+    yield f"| with a runbook | {count} | {first:.3f} | {three:.3f} | {matching:.3f} | |"
+    for name, own in (("even", matches[count::2]), ("odd", matches[count + 1 :: 2])):
+        none = 1 - sum(own) / len(own)
+        yield f"| without, {name} positions | {len(own)} | | | | {none:.3f} |"
+
+
 PARTS = {
     "Signatures": signatures,
     "Rates of stack traces": trace_rates,
@@ -643,6 +697,7 @@ PARTS = {
     "Outliers": outliers,
     "Fusions": fusions,
     "Fixes": fixes,
+    "Runbooks": runbooks,
     "Real embeddings": false_alarms,
     "Two models in one index": mixtures,
 }

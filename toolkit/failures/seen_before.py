@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.base.arguments import whole, wrong
+from toolkit.base.arguments import text as checked_text
+from toolkit.base.arguments import unmasked, whole, wrong
+from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.drawing.wording import counted, frame_table
 from toolkit.failures.comparable_rows import comparable, when_failed
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped
 from toolkit.failures.outcomes import OUTCOMES, RetryOutcomes, find_retry_outcomes
+from toolkit.failures.remembered import (
+    NAMESPACE,
+    earlier_rows,
+    remembered,
+    stored_text,
+)
 from toolkit.failures.selection import typed_rows
 from toolkit.failures.signed_failures import read_rules
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.text_index import Match, TextIndex
+from toolkit.loading.text_embedding import Embed
 from toolkit.secrets.redaction import Redactor, visible
+from toolkit.service.settings import Service, endpoint_of
 from toolkit.signatures.signing import error_signatures
 from toolkit.tables.signed_rows import SIGNATURE
 
@@ -44,6 +56,8 @@ class SeenTuning:
     """
     most: int = 2_000
     """Largest groups of failures that are compared."""
+    most_queried: int = 200
+    """Largest groups of failures that are searched in a vector index."""
     most_known: int = 100_000
     """Largest groups of the history that are compared."""
     longest: int = 20_000
@@ -185,13 +199,15 @@ class SimilarFailures:
 
 def find_similar_failures(
     failures: AnyFrame,
-    history: AnyFrame,
+    history: AnyFrame | Service,
     *,
     k: int = 5,
     runs: AnyFrame | None = None,
     retried: Mapping[str, str] | None = None,
     retention: str | timedelta | None = None,
     rules: str | Path | GroupRules | None = None,
+    namespace: str = NAMESPACE,
+    embed: Embed | None = None,
 ) -> SimilarFailures:
     """Find, for each group of failures, similar earlier groups and their outcomes.
 
@@ -201,15 +217,22 @@ def find_similar_failures(
 
     Parameters
     ----------
-    failures, history : frame
-        With the columns of `load_failures`. Entries in both frames count only as failures. If you pass a
-        snapshot as history, it also contains entries that left the queue.
+    failures : frame
+        With the columns of `load_failures`.
+    history : frame or Service
+        Earlier failures with the same columns; entries in both frames count only as failures. If you pass a
+        snapshot, it also contains entries that left the queue. If you pass a service, the groups that
+        `index_failures` stored in the vector index are the history, as far as they are older than the group.
     k : int
         Number of similar groups per group, at least 1.
     runs, retried, retention
         Facts about entries that left the queue, as for `find_retry_outcomes`.
     rules : str, Path or GroupRules, optional
         As in `group_failures`.
+    namespace : str, default "failures"
+        Namespace of the stored groups, if `history` is a service.
+    embed : callable, optional
+        The function that was passed to `index_failures`, if `history` is a service.
 
     Returns
     -------
@@ -220,6 +243,13 @@ def find_similar_failures(
     ------
     InputError
         If a column is missing or an option is not valid.
+    ServiceError
+        If `history` is a service, and a request fails.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        If `history` is a service without this namespace.
 
     Examples
     --------
@@ -234,6 +264,10 @@ def find_similar_failures(
     2 groups: 1 seen before, 1 never; never seen: teapot
     """
     k, given = whole("k", k), read_rules(rules)
+    if isinstance(history, Service):
+        new = comparable(failures, "failures", given)
+        name = unmasked("namespace", checked_text("namespace", namespace))
+        return _similar_remembered(new, history, given, k, name, embed)
     new, old = (
         comparable(failures, "failures", given),
         comparable(history, "history", given),
@@ -243,6 +277,37 @@ def find_similar_failures(
     )
     groups, ids = grouped(pa.concat_tables([new, old]), given)
     return _similar(new, old, ids, groups, outcomes, k)
+
+
+def _similar_remembered(
+    new: pa.Table,
+    service: Service,
+    rules: GroupRules,
+    k: int,
+    namespace: str,
+    embed: Embed | None,
+) -> SimilarFailures:
+    """Compare groups of failures with the groups that are stored in a vector index."""
+    endpoint_of(service, "vector")
+    groups, ids = grouped(new, rules)
+    queries = _largest(_rows(new, ids))[: TUNING.most_queried]
+    bodies = _texts(new, queries, partial(stored_text, redactor=service.redactor))
+    names = [row.group for row in queries]
+    stored, mistakes = remembered(names, bodies, service, namespace, embed)
+    for mistake in mistakes:
+        warnings.warn(mistake, UnexpectedResultWarning, stacklevel=3)
+    index = TextIndex([row.text for row in stored], [row.group for row in stored])
+    about = groups.frame.set_index("group")
+    everything: list[dict[str, Any]] = []
+    for group, body in zip(names, bodies, strict=True):
+        # all candidates, because some may be later than the group
+        matches = index.nearest(body, group, len(stored)) if stored else []
+        first_at = about.loc[group, "first_at"]
+        found = earlier_rows(matches, stored, first_at, group, TUNING.seen)[:k]
+        row = {"group": group, "title": about.loc[group, "title"]}
+        row["seen"] = bool(found) and found[0]["seen"]
+        everything += [one | row for one in found] or [row]
+    return SimilarFailures(typed_rows(everything, _TYPES))
 
 
 def similar_grouped(
@@ -275,7 +340,7 @@ def _similar(
     queries, known = _largest(rows), _largest(two)
     by_group = two.groupby("group")
     about = by_group.agg(count=("id", "size"), last_at=("at", "max"))
-    about = about.assign(outcome=by_group["outcome"].agg(_outcomes_in_words))
+    about = about.assign(outcome=by_group["outcome"].agg(outcomes_in_words))
     facts: dict[Any, dict[Any, Any]] = about.to_dict("index")
     clean = Redactor().text
     queried, remembered = queries[: TUNING.most], known[: TUNING.most_known]
@@ -339,7 +404,7 @@ def _texts(table: pa.Table, groups: list[Any], clean: Any) -> list[str]:
     return [clean((body or "")[: TUNING.longest]) for body in bodies]
 
 
-def _outcomes_in_words(outcomes: pd.Series) -> str:
+def outcomes_in_words(outcomes: pd.Series) -> str:
     """Return the outcomes in words, the most frequent first, for example "2 deleted, 1 expired"."""
     sizes = outcomes.value_counts()
     ordered = sorted(sizes.index, key=lambda name: (-sizes[name], OUTCOMES.index(name)))
