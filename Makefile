@@ -133,7 +133,7 @@ docs: install ## build the documentation into out/docs, with the plots as pictur
 	@[ -d $(OUT)/notebooks ] || $(MAKE) demo
 	@rm -rf docs/notebooks && mkdir docs/notebooks && cp $(OUT)/notebooks/*.ipynb docs/notebooks/
 	@$(BIN)/python docs/pictures/drawings.py docs/generated/pictures
-	@$(BIN)/sphinx-build -W --keep-going -q docs $(OUT)/docs
+	@$(BIN)/sphinx-build -a -W --keep-going -q docs $(OUT)/docs
 	@echo "built: $(OUT)/docs/index.html"
 
 doc-outputs: install ## run the Python of all pages, and renew the outputs that they show
