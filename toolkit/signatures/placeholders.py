@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 from toolkit.signatures.codes import (
@@ -93,12 +94,6 @@ _LONG_TIME: Final = re.compile(r"<duration>(?:,? (?:<time>|<duration>))+")
 _QUOTED_PAIR: Final = re.compile(r"(?<![\w.])(\w[\w.\-]*=)(\"[^\"<]{0,200}\")")
 _Replacement = str | Callable[[re.Match[str]], str]
 
-_DIGITS_OF_SCRIPTS: Final = {
-    code: str(unicodedata.decimal(chr(code)))
-    for code in range(0x80, 0x10000)
-    if unicodedata.decimal(chr(code), None) is not None
-}
-"""Digits of Arabic, Devanagari, full-width Japanese and other scripts, as the digits 0 to 9."""
 _REFUSED_KEY: Final = re.compile(
     r"(Key \([^()]{1,200}\)=\()[^()]{0,200}(\))"  # PostgreSQL
     r"|(?<=uplicate entry )'[^']{0,200}'"  # MySQL
@@ -148,6 +143,19 @@ def with_placeholders(message: str) -> str:
     if _NO_VALUES.fullmatch(text):  # as most messages of one sentence
         return " ".join(words)
     return _join_values(" ".join(_replace_words(words)))
+
+
+@cache
+def _digits_of_scripts() -> dict[int, str]:
+    """Return the digits of Arabic, Devanagari, full-width Japanese and other scripts, as the digits 0 to 9.
+
+    The table is computed when the first text of another script is read, because this takes as long as the
+    import of many modules.
+    """
+    digits = {
+        code: unicodedata.decimal(chr(code), None) for code in range(0x80, 0x10000)
+    }
+    return {code: str(digit) for code, digit in digits.items() if digit is not None}
 
 
 def _with_short_words(message: str) -> str:
@@ -212,7 +220,7 @@ def _replace_phrases(message: str) -> str:
     if "[masked len=" in text:
         text = _SECRET.sub("<secret>", text)
     if not text.isascii():
-        text = text.translate(_DIGITS_OF_SCRIPTS)
+        text = text.translate(_digits_of_scripts())
     if _MAY_BE_TIME.search(text):
         text = _TIMES.sub("<time>", text)
     for sign, pattern, replacement in _PHRASES:

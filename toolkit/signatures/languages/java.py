@@ -46,18 +46,16 @@ _OMITTED: Final = re.compile(
 def read_java(lines: list[str]) -> StackTrace:
     """Read a trace: the line of each error is followed by the frames of the error."""
     reader = _JavaReader()
-    frames = list(map(_FRAME_OF_LINE.__getitem__, lines))
+    frames = [*map(_FRAME_OF_LINE.__getitem__, lines), None]
     # most lines are frames, which are added together: up to the next line that is none
-    other_lines = [number for number, frame in enumerate(frames) if frame is None]
     first_frame = 0
-    for number in [*other_lines, len(lines)]:
-        reader.add_frames(list(filter(None, frames[first_frame:number])))
-        if number == len(lines):
+    while not reader.is_complete:
+        other_line = frames.index(None, first_frame)
+        reader.add_frames(list(filter(None, frames[first_frame:other_line])))
+        if other_line == len(lines):
             break
-        reader.read_other_line(lines[number])
-        if reader.is_complete:
-            break
-        first_frame = number + 1
+        reader.read_other_line(lines[other_line])
+        first_frame = other_line + 1
     reader.complete_error()
     return trace_of("java", reader.errors, reader.frames)
 
