@@ -47,10 +47,10 @@ from toolkit.errors import SnapshotError, ToolkitError
 from toolkit.loading.failures import open_failures
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.vectors import open_vectors
+from toolkit.snapshots.exporting import export_load
 from toolkit.snapshots.store import SnapshotStore, no_step
 from toolkit.snapshots.syncing import sync_load
 from toolkit.snapshots.transaction import WriteOptions
-from toolkit.snapshots.writing import export_load
 
 TRACED = ("toolkit/snapshots/", "toolkit/loading/load.py")
 CUT_AFTER = 3  # pages that a load gets before its token runs out

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import toolkit as tk
 from toolkit.errors import SnapshotDamagedError, SnapshotError, TransportError
 from toolkit.snapshots import Changes, read_snapshot, verify_snapshot
+from toolkit.snapshots.exporting import export_load
 from toolkit.snapshots.manifest import KEPT_RECEIPTS, MANIFEST
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
-from toolkit.snapshots.writing import export_load
 
 pytestmark = pytest.mark.slow
 

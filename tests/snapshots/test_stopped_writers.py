@@ -19,9 +19,9 @@ import pytest
 
 from toolkit.errors import SnapshotError, SnapshotLockedError
 from toolkit.snapshots import open_snapshot, read_snapshot, verify_snapshot
+from toolkit.snapshots.exporting import export_load
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
-from toolkit.snapshots.writing import export_load
 
 _PROGRAM = Path(__file__).with_name("writer_process.py")
 

@@ -36,9 +36,9 @@ from conftest import (
     stop_at,
 )
 from toolkit.errors import SnapshotError, SnapshotLockedError
+from toolkit.snapshots.exporting import export_load
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
-from toolkit.snapshots.writing import export_load
 
 
 def second_sync(store: SnapshotStore, **options: int) -> None:

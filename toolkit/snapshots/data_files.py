@@ -132,8 +132,13 @@ class Part:
         if self._waiting_bytes >= self._group_bytes:
             self._write_group()
 
-    def finish(self, receipt: dict[str, Any] | None = None) -> PendingFile:
-        """Write the waiting rows, and the receipt as metadata; close the file, and verify it by reading."""
+    def finish(
+        self, receipt: dict[str, Any] | None = None, *, content: str = ""
+    ) -> PendingFile:
+        """Write the waiting rows; close the file, and verify it by reading.
+
+        The receipt, and the hash of the rows if it is given, are written as metadata.
+        """
         if self._finished is None:
             self._write_group()
             # The file itself states how complete the load was, for readers that open it without the manifest.
@@ -142,6 +147,8 @@ class Part:
                 "schema_version": SCHEMA_VERSION,
                 "receipt": receipt,
             }
+            if content:
+                facts["content"] = content
             self._parquet.add_key_value_metadata(
                 {"toolkit": json.dumps(facts, sort_keys=True)}
             )

@@ -90,6 +90,8 @@ class WriteOptions:
     """A row group is written when this many bytes of Arrow data are waiting. A small group is read alone if
     a question is about a short time, and is a small partition of Dask."""
     part_bytes: int = PART_BYTES
+    chunk_bytes: int = 32 << 20
+    """Most bytes of Arrow data in a file of an export. A changed vector makes one such file new."""
     index_rows: int = 10_000
     """A snapshot of at most this number of rows has one index, which each sync writes again."""
 
@@ -200,7 +202,7 @@ class Transaction:
         write_checkpoint(self.store, checkpoint)
         superseded = self._kept_names - checkpoint.names
         self._kept_names = checkpoint.names
-        for name in superseded:
+        for name in superseded - _listed(self._before):
             self.store.remove(name)
 
     def located(self, checkpoint: StoredCheckpoint) -> StoredCheckpoint:
@@ -217,8 +219,8 @@ class Transaction:
         return msgspec.structs.replace(checkpoint, files=tuple(files))
 
     def remove_checkpoint(self) -> None:
-        """Remove the checkpoint of an earlier load, and the files of it."""
-        removed = self._kept_names
+        """Remove the checkpoint of an earlier load, and the files of it that the snapshot does not have."""
+        removed = self._kept_names - _listed(self._before)
         self._kept_names = frozenset()
         self.checkpoint = None
         for name in _checkpoint_first(removed):
