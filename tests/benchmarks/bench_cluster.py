@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from bench_any_size import END, generated
 from distributed import Client
 from pyarrow.fs import LocalFileSystem, S3FileSystem, copy_files
@@ -39,8 +40,8 @@ PARTS: dict[str, Callable[[Any], Any]] = {
     "counts": lambda rows: tk.analysis.count_by(rows, "workflow_url").to_json(),
     "overview": tk.analysis.failure_overview,
     "classes": lambda rows: tk.classify_failures(rows).counts.to_json(),
-    "offenders": lambda rows: tk.analysis.repeat_offenders(rows).to_json(),
-    "expiry": lambda rows: tk.analysis.count_expiring(rows, "90d", END).to_json(),
+    "offenders": lambda rows: _json(tk.analysis.repeat_offenders(rows)),
+    "expiry": lambda rows: _json(tk.analysis.count_expiring(rows, "90d", END)),
 }
 
 _received = 0
@@ -184,6 +185,10 @@ def _count_bytes() -> None:
         return size
 
     IOStream.read_from_fd = counting
+
+
+def _json(frame: pd.DataFrame) -> str:
+    return frame.to_json(date_format="iso")
 
 
 def _comparable(findings: dict[str, Any]) -> str:

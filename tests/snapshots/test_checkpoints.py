@@ -110,7 +110,7 @@ def test_a_sync_resumes_where_it_was_stopped(
 def test_an_export_resumes_where_it_was_stopped(
     store: SnapshotStore, made: SimpleNamespace
 ) -> None:
-    """Rows that wait for the end of their file are kept, and the rows are those of an export that never stopped."""
+    """Rows that wait for their file are kept, and the rows are those of an export that never stopped."""
     pages = [
         [{"namespace": "", "id": f"{page}-{row}", "data": "x" * 50} for row in range(9)]
         for page in range(6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,14 @@ import dask
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
 from toolkit.tables import frame_parts
-from toolkit.vectors.vector_rows import BATCH, VectorTables
+from toolkit.vectors.row_draws import draw_limit, row_draws
+from toolkit.vectors.row_summaries import BATCH, Summarizing
+from toolkit.vectors.vector_rows import VectorTables
 
 ENGINES: dict[str, Callable[[Any], Any]] = {
     "snapshot": lambda snapshot: snapshot,
@@ -22,6 +26,9 @@ ENGINES: dict[str, Callable[[Any], Any]] = {
 }
 AUDITS: dict[str, Callable[[Any], Any]] = {
     "audit_vectors": lambda vectors: tk.audit_vectors(vectors).frame,
+    "audit of a sample": lambda vectors: (
+        tk.audit_vectors(vectors, sample=20).similarities
+    ),
     "compare_vectors": lambda vectors: (
         tk.compare_vectors(_frame(seed=2), vectors).frame
     ),
@@ -61,6 +68,34 @@ def test_audits_have_the_result_of_the_frame(
     with dask.config.set(scheduler="synchronous"):
         for audit in AUDITS.values():
             pd.testing.assert_frame_equal(audit(vectors), audit(_frame(seed=1)))
+
+
+def test_a_summary_is_much_smaller_than_the_vectors() -> None:
+    """The workers send a few bytes per row, and vectors of drawn rows only."""
+    rows = 2_000
+    random = np.random.default_rng(0)
+    table = pa.table({
+        "id": [f"v{number}" for number in range(rows)],
+        "vector": pa.FixedSizeListArray.from_arrays(
+            pa.array(random.normal(size=rows * 384).astype(np.float32)), 384
+        ),
+    })  # fmt: skip
+    tables = VectorTables(table, doing="testing")
+    limit = draw_limit(rows, 5, seed=0)
+    summary = Summarizing(tables.reader, limit, seed=0)(table, 0)
+    drawn = sum(len(positions) for positions, _ in summary.sampled)
+    assert drawn == 5
+    assert len(pickle.dumps(summary)) < 200 * rows < table.nbytes / 7
+
+
+@pytest.mark.parametrize("sample", [1, 7, 60, 100])
+def test_workers_draw_the_rows_that_one_process_draws(sample: int) -> None:
+    """The number of drawn rows is exact, and the draw of a row does not depend on the parts."""
+    limit = draw_limit(60, sample, seed=3)
+    drawn = row_draws(np.arange(60), 3) < limit
+    assert drawn.sum() == min(sample, 60)
+    parts = [row_draws(np.arange(start, start + 20), 3) for start in (0, 20, 40)]
+    np.testing.assert_array_equal(np.concatenate(parts) < limit, drawn)
 
 
 def test_vectors_of_another_engine_are_read_in_batches(

@@ -59,8 +59,8 @@ def export_vectors(
 ) -> Receipt:
     """Write the vectors of an index to a snapshot. Memory does not depend on the number of vectors.
 
-    Another export of the same index and scope to the same folder replaces all rows. Unlike `sync_failures`,
-    it keeps no history.
+    Another export of the same index and scope to the same folder replaces all rows, and writes only the files
+    whose rows have changed. Unlike `sync_failures`, it keeps no history.
 
     Parameters
     ----------
@@ -99,6 +99,10 @@ def export_vectors(
     Notes
     -----
     An interrupted export resumes from a checkpoint, as in `sync_failures`.
+
+    A file contains at most 32 MB of one namespace, or of several small ones. Files whose rows have not
+    changed stay as they are. For example, a second export of an unchanged index writes the manifest only, and
+    one after a change of one vector writes a file or two.
 
     Examples
     --------

@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
+from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 import pandas as pd
@@ -58,6 +59,8 @@ class FrameParts:
     _read: Reader
     _count: Callable[[], int] | None = None
     _schema: pa.Schema | None = None
+    _on_workers: Callable[..., Iterator[Any]] | None = None
+    """Computes a result per partition of Dask, with a function of each partition."""
 
     def map(
         self, function: Callable[[pd.DataFrame], Result], names: Sequence[str]
@@ -68,6 +71,25 @@ class FrameParts:
     def tables(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield each part as an Arrow table."""
         return self._read(names, _as_table)
+
+    def map_numbered(
+        self, function: Callable[[pa.Table, int], Result], names: Sequence[str]
+    ) -> Iterator[Result]:
+        """Yield a result per part, of a function of the table and the number of rows before it.
+
+        For example, the second of two partitions with 100 rows each is passed with the number 100. A function
+        that chooses rows by their number then returns the same for every engine.
+        """
+        if self._on_workers is None:
+            return _numbered(function, self.tables(names))
+        starts = list(accumulate(self.part_rows, initial=0))[:-1]
+        functions = [partial(_of_numbered, function, start) for start in starts]
+        return self._on_workers(names, functions)
+
+    @cached_property
+    def part_rows(self) -> list[int]:
+        """Return the number of rows of each part. One column is read."""
+        return list(self.map(len, [self.empty.columns[0]]))
 
     @property
     def schema(self) -> pa.Schema:
@@ -81,7 +103,7 @@ class FrameParts:
         """Return the number of rows. Files state it; of other engines, one column is read."""
         if self._count is not None:
             return self._count()
-        return sum(self.map(len, [self.empty.columns[0]]))
+        return sum(self.part_rows)
 
 
 def _of_frame(function: Callable[[pd.DataFrame], Result], part: Any) -> Result:
@@ -96,6 +118,21 @@ def _as_table(part: Any) -> pa.Table:
         return part
     table = pa.Table.from_pandas(part, preserve_index=False)
     return with_plain_types(table.replace_schema_metadata(None))
+
+
+def _numbered(
+    function: Callable[[pa.Table, int], Result], tables: Iterable[pa.Table]
+) -> Iterator[Result]:
+    start = 0
+    for table in tables:
+        yield function(table, start)
+        start += table.num_rows
+
+
+def _of_numbered(
+    function: Callable[[pa.Table, int], Result], start: int, part: Any
+) -> Result:
+    return function(_as_table(part), start)
 
 
 def frame_parts(value: Any) -> FrameParts | None:
@@ -116,7 +153,7 @@ def frame_parts(value: Any) -> FrameParts | None:
     if library == "duckdb" and _has(value, "project"):
         return _of_relation(value)
     if library == "dask" and _has(value, "to_delayed", "columns"):
-        return FrameParts(value._meta, partial(_partitions, value))  # noqa: SLF001 - Dask's own libraries read it
+        return _of_partitions(value)
     return None
 
 
@@ -143,6 +180,14 @@ def _of_relation(relation: Any) -> FrameParts:
     reader = pa.RecordBatchReader.from_stream(relation.limit(0))
     empty = plain_frame(with_plain_types(reader.schema.empty_table()))
     return FrameParts(empty, partial(_batches_of_relation, relation))
+
+
+def _of_partitions(frame: Any) -> FrameParts:
+    def read(names: Sequence[str], function: Callable[[Any], Any]) -> Iterator[Any]:
+        return _partitions(frame, names, [function] * frame.npartitions)
+
+    empty = frame._meta  # noqa: SLF001 - Dask's own libraries read it
+    return FrameParts(empty, read, _on_workers=partial(_partitions, frame))
 
 
 def _batches_of_dataset(
@@ -220,12 +265,14 @@ class _JoinedBatches:
 
 
 def _partitions(
-    frame: Any, names: Sequence[str], function: Callable[[Any], Any]
+    frame: Any, names: Sequence[str], functions: Sequence[Callable[[Any], Any]]
 ) -> Iterator[Any]:
     """Yield a result per partition, which a worker computes. A few partitions are computed at once."""
     dask: Any = import_module("dask")
-    task = dask.delayed(partial(_packed_result, function), pure=False, traverse=False)
-    tasks = list(map(task, frame[list(names)].to_delayed()))
+    tasks = []
+    for part, function in zip(frame[list(names)].to_delayed(), functions, strict=True):
+        on_worker = partial(_packed_result, function)
+        tasks.append(dask.delayed(on_worker, pure=False, traverse=False)(part))
     for start in range(0, len(tasks), _AT_ONCE):
         results = dask.compute(*tasks[start : start + _AT_ONCE])
         yield from map(_unpacked_result, results)

@@ -35,8 +35,8 @@ from toolkit.vectors.query_scores import (
 )
 from toolkit.vectors.retrieval import UNKNOWN_QUERIES, Threshold, find_threshold
 from toolkit.vectors.score_plots import draw_similarities
+from toolkit.vectors.vector_batches import Matrix
 from toolkit.vectors.vector_rows import (
-    Matrix,
     VectorSource,
     VectorTables,
     check_namespaces,

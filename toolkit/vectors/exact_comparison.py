@@ -14,7 +14,7 @@ import pandas as pd
 
 from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.tables.frame_filters import match_metadata
-from toolkit.vectors.vector_rows import Matrix, Positions, VectorBatch
+from toolkit.vectors.vector_batches import Matrix, Positions, VectorBatch
 
 _Floats = npt.NDArray[np.float64]
 

@@ -21,8 +21,10 @@ from toolkit.vectors.exact_comparison import (
     unit_rows,
 )
 from toolkit.vectors.rounding import sketch_distances
+from toolkit.vectors.row_summaries import IDS, FieldCounts
 from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.similar_texts import text_agreement
+from toolkit.vectors.vector_batches import Positions
 from toolkit.vectors.vector_findings import (
     Finding,
     findings_frame,
@@ -30,10 +32,7 @@ from toolkit.vectors.vector_findings import (
     with_rows_that_lack_fields,
 )
 from toolkit.vectors.vector_rows import (
-    IDS,
-    FieldCounts,
     IndexRows,
-    Positions,
     VectorSource,
     VectorTables,
     read_rows,

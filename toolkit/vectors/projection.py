@@ -21,7 +21,8 @@ from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.tables.explode import explode_metadata
 from toolkit.tables.frames import pandas_frame
 from toolkit.vectors.point_plots import draw_points
-from toolkit.vectors.vector_rows import Matrix, VectorSource, VectorTables, typed_tuples
+from toolkit.vectors.vector_batches import Matrix
+from toolkit.vectors.vector_rows import VectorSource, VectorTables, typed_tuples
 
 Method = Literal["pca", "tsne", "umap"]
 

@@ -16,7 +16,8 @@ from toolkit.loading.queries import query_text
 from toolkit.service.settings import Service
 from toolkit.tables.arrow_input import arrow_table
 from toolkit.vectors.exact_comparison import pair_scores, scores_of
-from toolkit.vectors.vector_rows import Matrix, VectorTables, is_matrix
+from toolkit.vectors.vector_batches import Matrix
+from toolkit.vectors.vector_rows import VectorTables, is_matrix
 
 _Floats = npt.NDArray[np.float64]
 

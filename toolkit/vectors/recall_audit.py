@@ -26,8 +26,8 @@ from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike, arrow_table
 from toolkit.vectors.exact_comparison import SIMILARITIES, ExactSearch
 from toolkit.vectors.retrieval import Recall, mean_recall, recalled
+from toolkit.vectors.vector_batches import Matrix
 from toolkit.vectors.vector_rows import (
-    Matrix,
     VectorSource,
     VectorTables,
     check_namespaces,

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolkit.vectors.label_tests import binomial_tail
+from toolkit.vectors.row_draws import row_draws
 
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
@@ -75,13 +76,16 @@ _CJK: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD: Final = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
 
 
+_STREAM: Final = 1 << 32  # texts are drawn independently of vectors
+
+
 class TextSample:
     """The text of rows by namespace, at most `TextTuning.texts` each, drawn at random while rows are read."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._rng = np.random.default_rng([seed, 6])
+        self._seed = seed + _STREAM
         # Each row has a random number. The rows with the smallest numbers are a random sample.
-        self._drawn: dict[str, list[tuple[float, int, str]]] = {}
+        self._drawn: dict[str, list[tuple[int, int, str]]] = {}
 
     def add(
         self,
@@ -91,15 +95,24 @@ class TextSample:
         start: int,
     ) -> None:
         """Add the text of some rows of a batch that begins at the position `start`."""
-        numbers = self._rng.random(len(rows)).tolist()
-        for number, row in zip(numbers, rows.tolist(), strict=True):
+        draws = row_draws(start + rows, self._seed).tolist()
+        for draw, row in zip(draws, rows.tolist(), strict=True):
             if not texts[row]:
                 continue
-            drawn = self._drawn.setdefault(namespaces[row], [])
-            drawn.append((number, start + row, texts[row][: TUNING.longest]))
-            if len(drawn) >= 2 * TUNING.texts:
-                drawn.sort()
-                del drawn[TUNING.texts :]
+            text = texts[row][: TUNING.longest]
+            self._keep(namespaces[row], [(draw, start + row, text)])
+
+    def merge(self, later: TextSample) -> None:
+        """Add the text of later rows."""
+        for namespace, drawn in later._drawn.items():
+            self._keep(namespace, drawn)
+
+    def _keep(self, namespace: str, further: list[tuple[int, int, str]]) -> None:
+        drawn = self._drawn.setdefault(namespace, [])
+        drawn += further
+        if len(drawn) >= 2 * TUNING.texts:
+            drawn.sort()
+            del drawn[TUNING.texts :]
 
     def of(self, namespace: str) -> dict[int, str]:
         """Return the text of a namespace by the position of the row, in the order of rows."""

@@ -9,7 +9,8 @@ import pandas as pd
 
 from toolkit.base.python_code import fill
 from toolkit.vectors.exact_comparison import NEAR
-from toolkit.vectors.vector_rows import IDS, VectorTables, metadata_fields, typed_tuples
+from toolkit.vectors.row_summaries import IDS, metadata_fields
+from toolkit.vectors.vector_rows import VectorTables, typed_tuples
 
 FINDINGS: Final = {
     "several dimensions": (
