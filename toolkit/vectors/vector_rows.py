@@ -283,8 +283,11 @@ class _MergedSummary:
         self.texts = TextSample(seed)
         self.fields = Fields()
         self.extremes: Extremes = {}
-        self._numbers = {name: np.zeros(rows, kind) for name, kind in _NUMBERS.items()}
-        self._ids: list[pa.Array] = []
+        self._numbers: dict[str, npt.NDArray[Any]] = {
+            name: np.zeros(rows, kind) for name, kind in _NUMBERS.items()
+        }
+        # one array at least: Arrow cannot convert a column without arrays
+        self._ids: list[pa.Array] = [pa.array([], pa.large_string())]
         self._codes = np.zeros(rows, dtype=np.int32)
         self._code_of: dict[str, int] = {}
         self._rows = 0
