@@ -142,7 +142,7 @@ class Part:
         if self._finished is None:
             self._write_group()
             # The file itself states how complete the load was, for readers that open it without the manifest.
-            facts = {
+            facts: dict[str, Any] = {
                 "kind": self._kind,
                 "schema_version": SCHEMA_VERSION,
                 "receipt": receipt,
