@@ -115,6 +115,32 @@ def test_a_group_that_appears_while_nobody_watches_is_reported(
     assert len(found.new) == 1
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"groups": {"a": 1}}', b"\xff"]
+)
+def test_damaged_notes_are_reported_and_hide_no_group(
+    service, queue, tmp_path, content
+):
+    """If the notes cannot be read, a group that has appeared meanwhile is reported, and the look says so."""
+    path = tmp_path / "kept"
+    Watch(service, path, clock=lambda: NOW).look()
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    (path / WATCHED).write_bytes(content)
+    sent: list[str] = []
+
+    def send(notice: str) -> str:
+        sent.append(notice)
+        return ""
+
+    found = Watch(service, path, send=send, clock=lambda: NOW).look()
+    assert len(found.new) == 1
+    assert WATCHED in found.problem
+    assert "quota exhausted" in "".join(sent)
+    # repaired: the next watch reads the notes
+    again = Watch(service, path, send=send, clock=lambda: NOW).look()
+    assert (again.new, again.problem, len(sent)) == ((), "", 1)
+
+
 def test_no_entry_is_missed_if_the_service_restarts(service, queue, tmp_path):
     """A look while the token is refused raises an error; the next one has all entries of the meantime."""
     watch = Watch(service, tmp_path / "kept", clock=lambda: NOW)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -98,6 +97,7 @@ class Watch:
         self._groups: dict[str, GroupCount] = {}
         self._marked: dict[str, None] = {}
         self._noticed: Noticed | None = None
+        self._repair = ""
 
     def look(self) -> Look:
         """Sync once, count the new failures, and send a notice about groups that are new or worse."""
@@ -112,19 +112,32 @@ class Watch:
             group.forget(now)
         found = self._to_notice(now)
         self._marked |= dict.fromkeys(found)
-        problem = self._notice(found)
+        problems = [self._repair, self._notice(found)]
+        self._repair = ""
+        problem = "; ".join(filter(None, problems))
         new = tuple(group for group, state in found.items() if state == "new")
         worse = tuple(group for group in found if group not in new)
         return Look(len(added), changes.rows, changes.receipt, new, worse, problem)
 
     def _begin(self) -> None:
-        """Count the rows of the snapshot. Groups of a new snapshot are no news."""
+        """Count the rows of the snapshot. Groups of a new snapshot are no news.
+
+        If the notes are damaged, nobody knows which groups were reported. All groups that are new or worse
+        are then reported again, because a repeated notice is better than a missing one.
+        """
         self._count_all()
-        self._noticed = self._read()
+        try:
+            self._noticed = self._read()
+        except (OSError, ValueError, ToolkitError) as error:
+            self._noticed = Noticed({})
+            self._repair = (
+                f"{WATCHED} could not be read ({type(error).__name__}) and was begun again: groups "
+                "that are new or worse are reported again"
+            )
         if self._noticed is None:
             known = {group: list(_NOTICED) for group in self._groups}
             self._noticed = Noticed(known)
-            self._write()
+        self._write()
 
     def _count_all(self) -> None:
         """Count all rows of the snapshot, which has a signature per row."""
@@ -219,9 +232,12 @@ class Watch:
         return visible(self._redactor.text(title))
 
     def _read(self) -> Noticed | None:
-        with suppress(OSError, ValueError, ToolkitError):
-            return _NOTICES.decode(open_store(self.path, None).content(WATCHED))
-        return None
+        """Return the stored notices, or None if the snapshot has none."""
+        try:
+            content = open_store(self.path, None).content(WATCHED)
+        except FileNotFoundError:
+            return None
+        return _NOTICES.decode(content)
 
     def _write(self) -> bool:
         """Store the notices, and return whether they are stored.
