@@ -149,6 +149,10 @@ CALLS: dict[str, tuple[str, Callable[..., Any]]] = {
         lambda frame, _: tk.analysis.count_by(frame, "workflow_url"),
     ),
     "count_by_hour": ("failures", lambda frame, _: tk.analysis.count_by_hour(frame)),
+    "count_deliveries": (
+        "failures",
+        lambda frame, _: tk.analysis.count_deliveries(frame),
+    ),
     "count_errors": ("failures", lambda frame, _: tk.analysis.count_errors(frame)),
     "count_expiring": ("failures", lambda frame, _: tk.analysis.count_expiring(frame)),
     "count_labels": ("failures", lambda frame, _: tk.analysis.count_labels(frame)),

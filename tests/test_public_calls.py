@@ -498,6 +498,14 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "count_by": lambda w: [{"failures": w.failures, "column": "workflow_url"}],
     "count_by_hour": lambda w: [{"failures": w.failures, "tz": "UTC"}],
+    "count_deliveries": lambda w: [
+        {
+            "failures": w.failures,
+            "runs": w.runs,
+            "callbacks": None,
+            "price": 0.5,
+        }
+    ],
     "count_errors": lambda w: [{"failures": w.failures, "top": None, "clean": None}],
     "count_expiring": lambda w: [
         {"failures": w.failures, "retention": "7d", "now": None, "by": by}

@@ -9,6 +9,7 @@ from toolkit.failures.counts import count_errors as count_errors
 from toolkit.failures.counts import count_labels as count_labels
 from toolkit.failures.counts import count_matrix as count_matrix
 from toolkit.failures.counts import count_states as count_states
+from toolkit.failures.deliveries import count_deliveries as count_deliveries
 from toolkit.failures.explaining import explain_change as explain_change
 from toolkit.failures.incidents import find_incidents as find_incidents
 from toolkit.failures.lifetimes import count_expiring as count_expiring

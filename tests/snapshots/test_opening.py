@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import dask
 import duckdb
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import toolkit as tk
@@ -221,3 +223,18 @@ def test_the_earlier_name_reads_as_a_dataset(snapshot: tk.results.Snapshot) -> N
         assert scan(snapshot.path).count_rows() == 6
     with pytest.raises(AttributeError, match="no attribute 'rowz'"):
         snapshot.rowz  # noqa: B018 - the access is the test
+
+
+def test_files_that_were_read_are_freed(snapshot):
+    """Each reading opens data files. Nothing keeps them afterwards, so that a watch does not grow."""
+
+    def open_files() -> int:
+        gc.collect()
+        kinds = [type(item) for item in gc.get_objects()]
+        return kinds.count(pq.ParquetFile)
+
+    before = open_files()
+    for _ in range(3):
+        tk.read_snapshot(snapshot.path)
+        tk.open_snapshot(snapshot.path)
+    assert open_files() <= before

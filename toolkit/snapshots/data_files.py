@@ -13,7 +13,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -299,9 +299,13 @@ def check_metadata(metadata: pq.FileMetaData) -> None:
     When reading rows, Arrow raises an error before the first row. When it is asked for the metadata of a
     column, it would end the process.
     """
-    with suppress(_RowsRequestedError):
+    try:
         parquet = pq.ParquetFile(_NoRows(), metadata=metadata, pre_buffer=True)
         next(parquet.iter_batches(1, row_groups=range(metadata.num_row_groups)), None)
+    except _RowsRequestedError as error:
+        # The reader of Arrow keeps the exception, and the traceback refers to the reader: a circle that
+        # Python cannot see. Without the traceback, both are freed.
+        error.__traceback__ = None
 
 
 def _least(column: pq.ColumnChunkMetaData) -> float:
