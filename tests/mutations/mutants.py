@@ -284,7 +284,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "base64 is not decoded",
-        "toolkit/tables/text.py",
+        "toolkit/tables/base64_bodies.py",
         "    raw = base64_bytes(encoded)\n",
         "    raw = encoded.encode()\n",
         ("tests/tables/test_failures.py",),

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from toolkit.base import own_tokens
 from toolkit.base.times import http_date_ms
 from toolkit.secrets.redaction import Redactor, Secret
+from toolkit.tables.base64_bodies import base64_text
+from toolkit.tables.column_values import unix_ms
 from toolkit.tables.header_maps import header_column
+from toolkit.tables.http_dates import http_dates
+from toolkit.tables.json_cells import labels_json
 from toolkit.tables.masking import ColumnMasker, holding_own
-from toolkit.tables.text import base64_text, http_dates, labels_json, unix_ms
 
 TOKEN = "own-live-token-42"
 REDACTOR = Redactor(key=b"test", own=[Secret(TOKEN)])

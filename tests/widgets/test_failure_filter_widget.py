@@ -22,7 +22,7 @@ from toolkit.base.times import milliseconds
 from toolkit.errors import BadRequestError, InputError
 from toolkit.filters.failure import FailureFilter
 from toolkit.tables.frame_filters import count_values, match_failures
-from toolkit.tables.text import labels_json
+from toolkit.tables.json_cells import labels_json
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 

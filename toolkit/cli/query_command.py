@@ -40,7 +40,7 @@ def add(commands: Any, summary: str) -> None:
 
 
 def _query(given: argparse.Namespace) -> ExitStatus:
-    from toolkit.tables.text import json_value  # noqa: PLC0415 - heavy
+    from toolkit.tables.json_rows import json_value  # noqa: PLC0415 - heavy
 
     options = {name: getattr(given, name) for name in ("top_k", "namespace", "filter")}
     hybrid = tk.HybridOptions(query_mode=given.query_mode)

@@ -43,10 +43,10 @@ from toolkit.failures.sources import (
 from toolkit.failures.sql_results import SqlStep
 from toolkit.tables.frames import in_index, made_visible, to_frame
 from toolkit.tables.freshness import Clock, Freshness, freshness
+from toolkit.tables.json_cells import JsonDict, JsonTuple
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE
 from toolkit.tables.signed_rows import SIGNATURE
-from toolkit.tables.text import JsonDict, JsonTuple
 
 NONE: Final = "(none)"
 """Name of a missing value, if a string is needed."""

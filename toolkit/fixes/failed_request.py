@@ -28,8 +28,8 @@ from toolkit.secrets.names import normalise_header
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.service.signatures import SIGNATURE_HEADERS
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.base64_bodies import base64_bytes
 from toolkit.tables.frames import checked_frame
-from toolkit.tables.text import base64_bytes
 
 _DOING: Final = "reproducing a failure"
 _COLUMNS: Final = ("dlq_id", "workflow_url", "headers", "body")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from toolkit.base.own_tokens import MASK
 from toolkit.secrets.redaction import Redactor
-from toolkit.tables.text import base64_bytes
+from toolkit.tables.base64_bodies import base64_bytes
 
 _PREFIX: Final = "FILL_IN_"
 _NOT_IN_VARIABLES: Final = re.compile(r"[^A-Z0-9]+")

@@ -16,6 +16,7 @@ from toolkit.base.members import elements, kind_of, read_json
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import to_frame
+from toolkit.tables.json_rows import no_json
 from toolkit.tables.lenient_rows import (
     Body,
     ReceivedCallback,
@@ -23,7 +24,6 @@ from toolkit.tables.lenient_rows import (
     decode_callbacks,
 )
 from toolkit.tables.receipt import Receipt, utc_now
-from toolkit.tables.text import no_json
 
 __all__ = ["CallbackReceiver", "load_callbacks"]
 

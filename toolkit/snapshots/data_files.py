@@ -33,9 +33,9 @@ from toolkit.snapshots.manifest import (
 from toolkit.snapshots.store import HashingFile, SnapshotStore, digest
 from toolkit.tables import schemas
 from toolkit.tables.failure_times import bounded_times
+from toolkit.tables.json_cells import labels_json
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, UNFIT
 from toolkit.tables.signed_rows import SIGNATURE
-from toolkit.tables.text import labels_json
 
 STORED_FAILURES: Final = pa.schema(
     [

@@ -20,8 +20,10 @@ from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.transaction import WriteOptions, begin
 from toolkit.tables import schemas
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.column_values import is_clean
 from toolkit.tables.frame_parts import frame_parts
 from toolkit.tables.frames import checked_frame, to_table, warn_of_index
+from toolkit.tables.json_cells import JsonDict, JsonTuple
 from toolkit.tables.receipt import Receipt
 from toolkit.tables.signed_rows import (
     SIGNATURE,
@@ -29,7 +31,6 @@ from toolkit.tables.signed_rows import (
     can_be_signed,
     with_signatures,
 )
-from toolkit.tables.text import JsonDict, JsonTuple, is_clean
 from toolkit.tables.vector_dtype import VectorDtype, is_vector, missing
 
 _ROWS: Final = 1_000  # so that row groups do not become much larger than they should

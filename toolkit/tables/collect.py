@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -60,31 +60,55 @@ def collect_metadata(
     '{"city": "Oslo", "tags": ["eu"]}'
     """
     frame = checked_frame("frame", frame)
-    columns = {str(name): place for place, name in enumerate(frame.columns)}
-    names = [name for name in columns if name not in KEPT_OF_HITS]
+    columns = _collected_columns(frame, fields)
+    json_columns = set(frame.attrs.get("json_fields", ()))
+    if json_fields is not None:
+        json_columns = set(texts("json_fields", json_fields))
+    rows: list[dict[str, Any]] = [{} for _ in range(len(frame))]
+    for name, column in columns.items():
+        path = _path(name)
+        for member in _members(name, column, is_json=name in json_columns):
+            _put(rows[member.row], path, member)
+    collected = [as_json(row) if row else np.nan for row in rows]
+    return pd.Series(collected, index=frame.index, dtype="str", name="metadata")
+
+
+def _collected_columns(
+    frame: pd.DataFrame, fields: Iterable[str] | None
+) -> dict[str, pd.Series[Any]]:
+    """Return the columns to collect by name. Raise InputError if the frame lacks one."""
+    places = {str(name): place for place, name in enumerate(frame.columns)}
+    names = [name for name in places if name not in KEPT_OF_HITS]
     if fields is not None:
         names = list(dict.fromkeys(texts("fields", fields)))
     for name in names:
-        if name not in columns:
-            raise wrong(
-                "fields", name, "a column of the frame", nearest(name, list(columns))
-            )
-    as_written = set(frame.attrs.get("json_fields", ()))
-    if json_fields is not None:
-        as_written = set(texts("json_fields", json_fields))
-    rows: list[dict[str, Any]] = [{} for _ in range(len(frame))]
-    for name in names:
-        path = _path(name)
-        for row, value in enumerate(frame.iloc[:, columns[name]]):
-            field = f"frame, the field {name!r} of row {row:,}"
-            present = json_form(field, value)
-            if present is None:
-                continue
-            if name in as_written and isinstance(value, str):
-                present = _decoded(field, value)
-            _put(rows[row], path, present, field)
-    collected = [as_json(row) if row else np.nan for row in rows]
-    return pd.Series(collected, index=frame.index, dtype="str", name="metadata")
+        if name not in places:
+            suggestion = nearest(name, list(places))
+            raise wrong("fields", name, "a column of the frame", suggestion)
+    return {name: frame.iloc[:, places[name]] for name in names}
+
+
+class _Member(NamedTuple):
+    """A field of the metadata of one row."""
+
+    row: int
+    value: Any
+    """A value of JSON."""
+    place: str
+    """The place in the frame, for errors."""
+
+
+def _members(name: str, column: pd.Series[Any], *, is_json: bool) -> Iterator[_Member]:
+    """Yield the values of a column that are not missing. `is_json`: text in the column is JSON."""
+    for row, cell in enumerate(column):
+        place = f"frame, the field {name!r} of row {row:,}"
+        value = json_form(place, cell)
+        if value is None:
+            continue
+        if is_json and isinstance(cell, str):
+            # this can be None: the text "null"
+            value = _decoded(place, cell)
+        yield _Member(row, value, place)
 
 
 def _path(name: str) -> list[str]:
@@ -95,30 +119,30 @@ def _path(name: str) -> list[str]:
     return name.split(".")
 
 
-def _decoded(field: str, text: str) -> Any:
+def _decoded(place: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise InputError(
-            f"{_DOING}, reading {field}",
+            f"{_DOING}, reading {place}",
             got=f"text that is not JSON: {text[:40]!r}",
             expected="JSON, because the column is one of json_fields",
             next_step="Write strings with json.dumps, or name the other columns of JSON.",
         ) from None
 
 
-def _put(row: dict[str, Any], path: list[str], value: Any, field: str) -> None:
-    """Set a field in nested objects. Raise InputError if another field is at its place."""
+def _put(metadata: dict[str, Any], path: list[str], member: _Member) -> None:
+    """Set a field in nested objects. Raise InputError if the path is taken by another field."""
     *parents, last = path
-    place: Any = row
-    for parent in parents:
-        if isinstance(place, dict):
-            place = place.setdefault(parent, {})
-    if not isinstance(place, dict) or last in place:
+    parent: Any = metadata
+    for name in parents:
+        if isinstance(parent, dict):
+            parent = parent.setdefault(name, {})
+    if not isinstance(parent, dict) or last in parent:
         raise InputError(
-            f"{_DOING}, reading {field}",
+            f"{_DOING}, reading {member.place}",
             got="a field and an object of the same name",
             expected="one of them",
             next_step="Name the columns to collect in fields.",
         )
-    place[last] = value
+    parent[last] = member.value

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from toolkit.base.arguments import nearest
 from toolkit.base.arguments import texts as checked_texts
 from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.column_values import INT64, clean
 from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frame_parts import frame_parts
 from toolkit.tables.frames import (
@@ -37,7 +38,6 @@ from toolkit.tables.header_maps import (
     header_maps,
 )
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
-from toolkit.tables.text import INT64, clean
 
 # rows of headers, so that their text stays below 2 GB, the limit of Arrow
 _AT_ONCE: Final = 50_000
@@ -204,9 +204,9 @@ def explode_metadata(
         if name in kept_columns:
             column_name = f"{PREFIX}{name}"
         values = [row.get(name) for row in rows]
-        columns[column_name] = _column(values, frame.index)
-        is_text = {type(value) for value in values} <= {str, type(None)}
-        if columns[column_name].dtype == "str" and not is_text:
+        column_type = _column_type(values)
+        columns[column_name] = _column(values, column_type, frame.index)
+        if column_type is _JSON:
             json_fields.append(column_name)
     exploded = pd.concat(
         [frame[kept_columns], pd.DataFrame(columns, index=frame.index)], axis=1
@@ -288,24 +288,63 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
-def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
-    """Return values as a column of the narrowest type that fits all of them."""
-    # The types of Python decide, not the values: True is no 1, and 1.0 is no integer. For example, [1, None]
-    # is Int64, [1, 2.5] is Float64, and [1, "a"] is text.
-    present = [value for value in values if value is not None]
-    kinds = set(map(type, present))
-    if kinds == {bool}:
-        return pd.Series(values, index=index, dtype="boolean")
-    if kinds == {int} and all(-INT64 <= value < INT64 for value in present):
-        return pd.Series(values, index=index, dtype="Int64")
-    if kinds and kinds <= {int, float}:
-        # an integer beyond all floats stays text, with all digits
-        with suppress(OverflowError):
-            floats = [None if value is None else float(value) for value in values]
-            return pd.Series(floats, index=index, dtype="Float64")
-    if kinds == {str}:
-        texts = [None if value is None else clean(value) for value in values]
-    else:
-        # all values are JSON, strings included: otherwise 1 and "1" would be the same
-        texts = [None if value is None else json.dumps(value) for value in values]
-    return pd.Series(texts, index=index, dtype="str")
+class _ColumnType(NamedTuple):
+    """The type of a column of metadata, and the function that converts a value to it."""
+
+    dtype: str
+    convert: Callable[[Any], Any]
+
+
+_BOOLEANS: Final = _ColumnType("boolean", bool)
+_INTEGERS: Final = _ColumnType("Int64", int)
+_NUMBERS: Final = _ColumnType("Float64", float)
+_TEXTS: Final = _ColumnType("str", clean)
+# all values become JSON, strings included: otherwise 1 and "1" would be the same
+_JSON: Final = _ColumnType("str", json.dumps)
+
+_TYPES_BY_KINDS: Final[dict[frozenset[type], _ColumnType]] = {
+    frozenset({bool}): _BOOLEANS,
+    frozenset({int}): _INTEGERS,
+    frozenset({float}): _NUMBERS,
+    frozenset({int, float}): _NUMBERS,
+    frozenset({str}): _TEXTS,
+    frozenset(): _TEXTS,
+}
+"""The narrowest type of column by the types of the values; `_JSON` for all other mixtures."""
+
+
+def _column_type(values: list[Any]) -> _ColumnType:
+    """Return the narrowest type that fits all values.
+
+    The types of Python decide, not the values: True is no 1, and 1.0 is no integer. For example, [1, None] is
+    Int64, [1, 2.5] is Float64, and [1, "a"] is JSON text.
+    """
+    kinds = frozenset(map(type, values)) - {type(None)}
+    column_type = _TYPES_BY_KINDS.get(kinds, _JSON)
+    if int not in kinds or column_type is _JSON:
+        return column_type
+    integers = [value for value in values if type(value) is int]
+    least, most = min(integers), max(integers)
+    if column_type is _INTEGERS and least >= -INT64 and most < INT64:
+        return _INTEGERS
+    # an integer beyond all floats stays text, with all digits
+    if _is_beyond_floats(least) or _is_beyond_floats(most):
+        return _JSON
+    return _NUMBERS
+
+
+def _is_beyond_floats(number: int) -> bool:
+    try:
+        float(number)
+    except OverflowError:
+        return True
+    return False
+
+
+def _column(
+    values: list[Any], column_type: _ColumnType, index: pd.Index[Any]
+) -> pd.Series[Any]:
+    """Return values as a column of a type. None is missing."""
+    convert = column_type.convert
+    converted = [None if value is None else convert(value) for value in values]
+    return pd.Series(converted, index=index, dtype=column_type.dtype)

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain, compress, groupby, islice, pairwise
-from operator import itemgetter
-from typing import Annotated, Any, Final
+from operator import attrgetter
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,19 +28,15 @@ from toolkit.base.errors import ProtocolError
 from toolkit.base.own_tokens import TooDeepError, is_in
 from toolkit.base.times import unix_milliseconds
 from toolkit.secrets.redaction import Redactor
+from toolkit.tables.base64_bodies import base64_column, text_and_bytes
+from toolkit.tables.column_values import INT64, LATEST
 from toolkit.tables.failure_times import bounded_times
-from toolkit.tables.header_maps import distinct_header_maps
+from toolkit.tables.header_maps import HeaderColumn, distinct_header_maps
+from toolkit.tables.http_dates import http_dates
+from toolkit.tables.json_rows import parse_rows
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.masking import ColumnMasker, holding_own
 from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, TIME, Kind
-from toolkit.tables.text import (
-    INT64,
-    LATEST,
-    base64_column,
-    http_dates,
-    parse_rows,
-    text_and_bytes,
-)
 
 Keep = Callable[[dict[str, Any]], bool]
 Clock = Callable[[], int]
@@ -110,6 +106,53 @@ _DECODED: Final = {
 }
 
 
+_BODY_FIELDS: Final = [
+    (name, field, _FIELDS[f"{name}_base64"])
+    for name, kind, field in FAILURE_COLUMNS
+    if kind is Kind.BODY and field
+]
+"""The columns of bodies, each with the field for text and the field for base64."""
+_OTHER_COLUMNS: Final = [
+    (name, kind, field)
+    for name, kind, field in FAILURE_COLUMNS
+    if kind not in (Kind.BODY, Kind.BASE64) and field
+]
+_KNOWN: Final = frozenset(_FIELDS.values())
+
+
+class _StrictPage(NamedTuple):
+    """A page, and the entries if they are as specified."""
+
+    entry_type: type[msgspec.Struct] | None
+    """None if the page has to be decoded leniently."""
+    raw: bytes
+    entries: list[Any]
+
+
+@dataclass(frozen=True)
+class _PageFields:
+    """The fields of all entries of several pages, by the names of the service.
+
+    For example, of two pages with 100 and 7 entries, `starts` is ``[0, 100, 107]``.
+    """
+
+    raws: Sequence[bytes]
+    starts: Sequence[int]
+    """The row at which each page starts, and the number of all rows."""
+    fields: Fields
+
+    def split(self, parts: int) -> Iterator[_PageFields]:
+        """Yield the fields in parts of almost equally many pages."""
+        bounds = [len(self.raws) * number // parts for number in range(parts + 1)]
+        for first, end in pairwise(bounds):
+            first_row, end_row = self.starts[first], self.starts[end]
+            fields = {
+                name: column[first_row:end_row] for name, column in self.fields.items()
+            }
+            starts = [row - first_row for row in self.starts[first : end + 1]]
+            yield _PageFields(self.raws[first:end], starts, fields)
+
+
 class FailureDecoder:
     """Decode the pages of one load. Learned fields and masked values are kept from page to page.
 
@@ -156,69 +199,54 @@ class FailureDecoder:
                 yield from map(self._leniently, batch)
                 continue
             tables: list[pa.Table] = []
-            error = None
-            with _without_garbage_collection():
-                try:
+            try:
+                with _without_garbage_collection():
                     tables.extend(self._batch(batch))
-                except ProtocolError as raised:
-                    error = raised
-            # pages before the error are not lost
+            except ProtocolError:
+                # pages before the error are not lost
+                yield from tables
+                raise
             yield from tables
-            if error is not None:
-                raise error
 
     def _batch(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
         """Yield one table per page. Consecutive pages with the same fields are converted together."""
-        for kind, group in groupby(map(self._strictly, pages), key=itemgetter(0)):
+        for kind, group in groupby(
+            map(self._strictly, pages), key=attrgetter("entry_type")
+        ):
             if kind is None:
-                yield from (self._leniently(page) for _, page, _ in group)
-                continue
-            sizes: list[tuple[bytes, int]] = []
-            steps: list[Fields] = []
-            while step := list(islice(group, TUNING.pages_per_step)):
-                sizes += [(page, len(entries)) for _, page, entries in step]
-                all_entries = list(
-                    chain.from_iterable(entries for _, _, entries in step)
-                )
-                steps.append(_fields(kind, all_entries))
-            fields = {
-                name: pa.concat_arrays([step_fields[name] for step_fields in steps])
-                for name in steps[0]
-            }
-            yield from self._halved(sizes, fields)
+                yield from (self._leniently(page.raw) for page in group)
+            else:
+                yield from self._tables_of(_page_fields(kind, group))
 
     def _leniently(self, page: bytes) -> pa.Table:
         return decode_leniently(
             page, redactor=self._redactor, keep=self._keep, clock=self._clock
         )
 
-    def _strictly(
-        self, page: bytes
-    ) -> tuple[type[msgspec.Struct] | None, bytes, list[Any]]:
-        """Return the type of the entries of a page, the page, and the entries.
-
-        The type is None if the page is not as specified. Unknown fields are learned, and the page is decoded
-        again.
-        """
+    def _strictly(self, page: bytes) -> _StrictPage:
+        """Return a page with typed entries. Unknown fields are learned, and the page is read again."""
         while True:
             try:
-                return self._kind, page, self._decoder.decode(page)
+                return _StrictPage(self._kind, page, self._decoder.decode(page))
             except msgspec.ValidationError as error:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 unknown = None
-            if unknown is None or not self._learn(unknown[1]):
-                return None, page, []
+            if unknown is None or not self._can_learn(unknown[1]):
+                return _StrictPage(None, page, [])
+            self._learn(unknown[1])
 
-    def _learn(self, name: str) -> bool:
-        """Add a field to the type. Return False if it is known, or cannot be written unchanged."""
-        is_masked = is_in(name) or (
-            self._redactor is not None and self._redactor.text(name) != name
-        )
-        if is_masked or _UNWRITABLE.search(name):
-            return False
+    def _can_learn(self, name: str) -> bool:
+        """Return whether a field can become a member of the type."""
         if name in self._learned or len(self._learned) >= TUNING.most_learned:
             return False
+        # columns of unknown fields are masked, but their names are written as they are
+        if _UNWRITABLE.search(name) or is_in(name):
+            return False
+        return self._redactor is None or self._redactor.text(name) == name
+
+    def _learn(self, name: str) -> None:
+        """Add a field to the type of the entries."""
         self._learned.append(name)
         names = {
             f"unknown_{number}": field for number, field in enumerate(self._learned)
@@ -228,80 +256,65 @@ class FailureDecoder:
             "LearnedEntry", members, bases=(_SPECIFIED,), rename=names, gc=False
         )
         self._decoder = _decoder(self._kind)
-        return True
 
-    def _halved(
-        self, sizes: list[tuple[bytes, int]], fields: Fields, *, halvings: int = 0
+    def _tables_of(
+        self, pages: _PageFields, *, halvings: int = 0
     ) -> Iterator[pa.Table]:
         """Yield one table per page. A page with a value that does not fit is decoded leniently.
 
-        `sizes` are the pages with their numbers of rows. Bisection finds the page: if the table of all pages
-        fails, each half is tried.
+        Bisection finds the page: if the table of all pages fails, each half is tried. For example, if the
+        third of four pages has such a value, tables are made of the pages 1 to 4, 1 and 2, 3 and 4, 3, and 4.
         """
-        starts = [0, *accumulate(size for _, size in sizes)]
-        table = FAILURES.empty_table()
         try:
-            if starts[-1]:
-                table = self._table(fields)
+            table = self._table(pages)
         except _REFUSALS:
-            if len(sizes) == 1:
-                yield self._leniently(sizes[0][0])
+            if len(pages.raws) == 1:
+                yield self._leniently(pages.raws[0])
                 return
             # If many pages fail, bisection takes longer than decoding each page separately.
-            parts = len(sizes)
+            parts = len(pages.raws)
             if halvings < TUNING.most_halvings:
                 parts = 2
-            bounds = [len(sizes) * number // parts for number in range(parts + 1)]
-            for first, end in pairwise(bounds):
-                part = {
-                    name: column[starts[first] : starts[end]]
-                    for name, column in fields.items()
-                }
-                yield from self._halved(sizes[first:end], part, halvings=halvings + 1)
+            for part in pages.split(parts):
+                yield from self._tables_of(part, halvings=halvings + 1)
         else:
-            yield from (
-                table.slice(start, end - start) for start, end in pairwise(starts)
-            )
+            for start, end in pairwise(pages.starts):
+                yield table.slice(start, end - start)
 
-    def _table(self, fields: Fields) -> pa.Table:
-        """Return the table of fields, with derived columns.
+    def _table(self, pages: _PageFields) -> pa.Table:
+        """Return the table of the fields of pages, with derived columns.
 
         Bodies and unknown fields are only masked for own tokens.
         """
+        if not pages.starts[-1]:
+            return FAILURES.empty_table()
+        fields = pages.fields
         columns: dict[str, Any] = {}
         # Bodies are searched on another thread meanwhile. This takes long and does not need the interpreter
         # lock.
         with ThreadPoolExecutor(1, thread_name_prefix="toolkit-searching") as thread:
-            for name, kind, field in sorted(
-                FAILURE_COLUMNS, key=lambda column: column[1] is not Kind.BODY
-            ):
-                match kind:
-                    case _ if field is None:
-                        pass
-                    case Kind.BODY:
-                        texts, raws = _bodies(
-                            fields[field], fields[_FIELDS[f"{name}_base64"]]
-                        )
-                        columns[name] = thread.submit(self._masker.own, texts)
-                        columns[f"{name}_base64"] = base64_column(raws, self._redactor)
-                    case Kind.TEXT | Kind.URL:
-                        columns[name] = _texts(fields[field])
-                    case Kind.HEADERS:
-                        columns[name] = distinct_header_maps(fields[field])
-                        self._check_names(columns[name].names.dictionary)
-                    case Kind.ID | Kind.NUMBER | Kind.TIME | Kind.LABELS:
-                        columns[name] = fields[field]
+            for name, field, base64_field in _BODY_FIELDS:
+                texts, raws = _bodies(fields[field], fields[base64_field])
+                columns[name] = thread.submit(self._masker.own, texts)
+                columns[f"{name}_base64"] = base64_column(raws, self._redactor)
+            for name, kind, field in _OTHER_COLUMNS:
+                columns[name] = self._column(kind, fields[field])
             self._check_names(columns["dlq_id"])
-            unknown = {
-                name: raws
-                for name, raws in fields.items()
-                if name not in _FIELDS.values()
-            }
-            columns["extra"] = self._masker.own_json(
-                self._masker.objects(unknown, len(columns["dlq_id"]))
-            )
+            unknown = {name: fields[name] for name in fields if name not in _KNOWN}
+            objects = self._masker.objects(unknown, len(columns["dlq_id"]))
+            columns["extra"] = self._masker.own_json(objects)
             columns |= _failure_times(columns, self._clock)
             return self._masker.masked_table(FAILURE_COLUMNS, columns)
+
+    def _column(self, kind: Kind, values: pa.Array) -> pa.Array | HeaderColumn:
+        """Return the column of a field that is not a body."""
+        if kind is Kind.HEADERS:
+            headers = distinct_header_maps(values)
+            self._check_names(headers.names.dictionary)
+            return headers
+        if kind in (Kind.TEXT, Kind.URL):
+            return _texts(values)
+        return values
 
     def _check_names(self, names: pa.Array) -> None:
         """Raise if an id or a header name contains an own token. Only the lenient decoder masks names."""
@@ -377,6 +390,28 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _page_fields(
+    kind: type[msgspec.Struct], pages: Iterator[_StrictPage]
+) -> _PageFields:
+    """Return the fields of pages whose entries have the same type.
+
+    A few pages become columns at a time, while they are in the processor cache.
+    """
+    raws: list[bytes] = []
+    sizes: list[int] = []
+    steps: list[Fields] = []
+    while step := list(islice(pages, TUNING.pages_per_step)):
+        raws += [page.raw for page in step]
+        sizes += [len(page.entries) for page in step]
+        entries = chain.from_iterable(page.entries for page in step)
+        steps.append(_fields(kind, list(entries)))
+    fields = {
+        name: pa.concat_arrays([columns[name] for columns in steps])
+        for name in steps[0]
+    }
+    return _PageFields(raws, [0, *accumulate(sizes)], fields)
 
 
 def _fields(kind: type[msgspec.Struct], entries: list[Any]) -> Fields:

@@ -30,7 +30,7 @@ from toolkit.secrets.redaction import Redactor
 from toolkit.signatures.headlines import error_text
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, label_lists, texts_of
-from toolkit.tables.text import json_value
+from toolkit.tables.json_rows import json_value
 from toolkit.tables.unmatched_conditions import explain_no_match
 from toolkit.tables.vector_dtype import missing
 

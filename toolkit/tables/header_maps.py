@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.tables.text import clean
+from toolkit.tables.column_values import clean
 
 HeaderMap = dict[str, list[str]]
 

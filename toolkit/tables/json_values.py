@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
+from types import NoneType
 from typing import Any, Final
 from uuid import UUID
 
@@ -47,25 +48,31 @@ def json_form(field: str, value: Any) -> Any:
 def _json_form(field: str, value: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         raise _wrong(field, f"values nested more than {_DEEPEST} deep")
-    if isinstance(value, Enum):
-        return _json_form(field, value.value, depth)
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float | Decimal):
-        return _number(field, value)
-    if isinstance(value, Mapping):
-        return _object(field, value, depth)
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return _json_form(field, value[()], depth)
-    if isinstance(value, list | tuple | np.ndarray | pd.Series | pd.Index):
-        return [
-            _json_form(f"{field}[{position}]", item, depth + 1)
-            for position, item in enumerate(value)
-        ]
+    for types, convert in _CONTAINERS_AND_NUMBERS:
+        if isinstance(value, types):
+            return convert(field, value, depth)
     return _scalar(field, value, depth)
 
 
-def _number(field: str, value: float | Decimal) -> Any:
+def _as_it_is(_field: str, value: Any, _depth: int) -> Any:
+    return value
+
+
+def _enum_value(field: str, member: Enum, depth: int) -> Any:
+    return _json_form(field, member.value, depth)
+
+
+def _array(field: str, value: Any, depth: int) -> Any:
+    # an array of numpy without axes is a scalar
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return _json_form(field, value[()], depth)
+    return [
+        _json_form(f"{field}[{position}]", item, depth + 1)
+        for position, item in enumerate(value)
+    ]
+
+
+def _number(field: str, value: float | Decimal, _depth: int) -> Any:
     """Return a finite number; NaN is missing, and infinity is an error."""
     if math.isnan(value):
         return None
@@ -88,6 +95,18 @@ def _object(field: str, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
             members[name] = member
     return members
 
+
+_CONTAINERS_AND_NUMBERS: Final[
+    tuple[tuple[Any, Callable[[str, Any, int], Any]], ...]
+] = (
+    # first, because a member of an enumeration can also be an integer or a string
+    (Enum, _enum_value),
+    (NoneType | str | bool | int, _as_it_is),
+    (float | Decimal, _number),
+    (Mapping, _object),
+    (list | tuple | np.ndarray | pd.Series | pd.Index, _array),
+)
+"""Types of Python and of containers, each with the function that converts a value."""
 
 _FORMS: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
     (np.datetime64, lambda value: pd.Timestamp(value).isoformat()),

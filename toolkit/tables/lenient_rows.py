@@ -20,7 +20,17 @@ from toolkit.base.arguments import as_json
 from toolkit.base.errors import InputError, ProtocolError
 from toolkit.base.own_tokens import is_in
 from toolkit.secrets.redaction import Redactor
+from toolkit.tables.base64_bodies import (
+    base64_body,
+    base64_bytes,
+    base64_text,
+    is_cut_base64,
+    text_and_bytes,
+)
+from toolkit.tables.column_values import clean, is_clean, unix_ms, whole_number
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map
+from toolkit.tables.json_cells import masked_json
+from toolkit.tables.json_rows import lenient, parse_rows, required_id
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import (
     CALLBACK_COLUMNS,
@@ -30,21 +40,6 @@ from toolkit.tables.schemas import (
     TIME,
     Column,
     Kind,
-)
-from toolkit.tables.text import (
-    base64_body,
-    base64_bytes,
-    base64_text,
-    clean,
-    is_clean,
-    is_cut_base64,
-    lenient,
-    masked_json,
-    parse_rows,
-    required_id,
-    text_and_bytes,
-    unix_ms,
-    whole_number,
 )
 
 Row = dict[str, Any]

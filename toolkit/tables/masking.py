@@ -29,8 +29,8 @@ from toolkit.secrets.names import WORDS, is_secret_name
 from toolkit.secrets.personal_data import PERSONAL_HINT
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.header_maps import HeaderColumn
+from toolkit.tables.json_cells import labels_json, masked_json
 from toolkit.tables.schemas import JSON_COLUMNS, Column, Kind, schema
-from toolkit.tables.text import labels_json, masked_json
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)

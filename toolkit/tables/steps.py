@@ -18,10 +18,11 @@ from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.members import RawJson, read_json
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.base64_bodies import base64_body, base64_bytes, is_cut_base64
 from toolkit.tables.frames import checked_frame, texts_of, to_frame
+from toolkit.tables.json_rows import json_value
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.schemas import STEP_COLUMNS
-from toolkit.tables.text import base64_body, base64_bytes, is_cut_base64, json_value
 
 _COLUMNS: Final = ("dlq_id", "workflow_run_id", "body", "body_base64", "extra")
 _CLOSING: Final = {"[": "]", "{": "}"}

@@ -23,10 +23,11 @@ from toolkit.base.errors import InputError, ProtocolError
 from toolkit.base.members import RawJson, elements, members, read_json, shown
 from toolkit.tables import schemas
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.column_values import clean, whole_number
 from toolkit.tables.floats import BEYOND_FLOAT32, Singles, as_value, dense_column
 from toolkit.tables.frames import checked_frame
+from toolkit.tables.json_rows import lenient, required_id
 from toolkit.tables.schemas import UNFIT
-from toolkit.tables.text import clean, lenient, required_id, whole_number
 
 _VECTORS: Final = "vectors"
 _HITS: Final = "query results"

@@ -24,8 +24,8 @@ from toolkit.loading.queries import run_queries
 from toolkit.service.settings import Service
 from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.column_values import clean
 from toolkit.tables.frames import pandas_frame
-from toolkit.tables.text import clean
 from toolkit.vectors.retrieval import fuse, paired_difference
 from toolkit.vectors.vector_rows import typed_tuples
 

@@ -15,7 +15,7 @@ from toolkit.base.arguments import whole
 from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, describe_condition, frame_table
 from toolkit.failures.explaining import Explanation, explain_change
-from toolkit.tables.text import clean
+from toolkit.tables.column_values import clean
 from toolkit.vectors.documents import DocumentFinder, Groups
 from toolkit.vectors.new_vectors import drift_sentences, drifts
 from toolkit.vectors.rounding import Rounding, sketch_distances

@@ -16,9 +16,9 @@ from toolkit.base.time_zones import abbreviation, time_zone
 from toolkit.drawing.wording import span
 from toolkit.failures.counts import CALLBACK_STATES
 from toolkit.secrets.redaction import Redactor, escape_html, escape_wrapping
+from toolkit.tables.base64_bodies import base64_bytes
 from toolkit.tables.header_maps import header_map
 from toolkit.tables.schemas import STATED_FAILED_AT
-from toolkit.tables.text import base64_bytes
 from toolkit.widgets.panel import is_missing, masked_json
 
 _FACTS: Final = {

@@ -19,7 +19,7 @@ from toolkit.drawing.svg import inline_svg
 from toolkit.drawing.wording import counted, shorten
 from toolkit.secrets.names import is_secret_name
 from toolkit.secrets.redaction import Redactor, visible
-from toolkit.tables.text import json_value
+from toolkit.tables.json_rows import json_value
 from toolkit.vectors.score_plots import plot_score_comparison, plot_score_distribution
 from toolkit.vectors.scores import score_moves
 from toolkit.widgets.page_parts import is_count, note
