@@ -23,20 +23,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import compress
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from toolkit.failures.attribute_series import AttributeSeries
 from toolkit.failures.change_columns import category_column
 from toolkit.failures.explaining import RANKED, Explanation, explain_columns, recounted
 from toolkit.failures.failure_attributes import (
-    NAMED,
     SIGNATURE,
     WORKFLOW,
     FailureAttributes,
 )
+from toolkit.failures.failure_bursts import Bursts, find_bursts, kinds_of
+from toolkit.failures.found_incident import Incident
 from toolkit.failures.gaps import Nanoseconds, time_known
 from toolkit.failures.incident_times import (
     Span,
@@ -61,78 +63,49 @@ from toolkit.failures.selection import typed_rows
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 _Ints = npt.NDArray[np.int64]
-_BINS: Final = 1_100  # bins for the search of windows
-_FINE_BINS: Final = 4_400  # bins for the ends of episodes
-_VALUES: Final = 20  # values per attribute, the most frequent first
-_INCIDENTS: Final = 12
-# more than incidents, because an end of an incident can be found separately
-_ROUNDS: Final = 24
-_CLEAR: Final = 2.0  # times the least surprise: enough if no condition stands out
-_LIKELY: Final = 0.6  # times the least surprise: enough to explain a window
-# the search ends after this number of windows without an incident
-_REJECTED: Final = 12
-# one burst per this number, the largest, does not count for the mean size
-_RARE: Final = 100
-_FEWEST: Final = 3.0  # least excess, in bursts of mean size
-_FEWEST_BURSTS: Final = 5.0  # least excess of bursts if only their number is surprising
-# price, in natural units, of choosing the condition and of testing two numbers
-_CHOSEN: Final = 1.0
-_RETRIED: Final = 20 * 60 * 1_000_000_000  # longest pause within a burst, in ns
-# longest pause within a burst, relative to the mean pause of alike failures
-_QUICK: Final = 0.1
-_USUAL: Final = 10  # a condition with this number of irregular episodes has no incident, it is usual
-_OF_RESPONSES: Final = (SIGNATURE, "response")  # attributes
-_SAME_WINDOW: Final = 0.5  # overlap of two windows, relative to their union
-_SAME_FAILURES: Final = 0.9  # share of failures that two conditions have in common
-_EDGE: Final = 0.25  # an end is this near, relative to the length of the incident
-_MINOR: Final = 0.2  # smaller episodes, relative to the largest, are left out
-_LONGER: Final = 20  # a rise of all failures this much longer than the rest of the history is ongoing
-_IDLE: Final = 5  # an incident is over after a pause of this number of mean pauses
+_OF_RESPONSES: Final = (SIGNATURE, "response")
+"""Attributes that describe the response of a failure."""
 
 
-@dataclass(frozen=True, eq=False)
-class Incident:
-    """A rise of failures: the condition that they share, and the times."""
+@dataclass(frozen=True)
+class SearchTuning:
+    """Constants of the search, with their reasons."""
 
-    explanation: Explanation
-    rows: _Bools  # mask of the failures that meet the condition within the episodes
-    episodes: list[Span]  # first and last failure of each
-    expected: float
-    goes_on: bool
+    bins: int = 1_100
+    """Bins for the search of windows. For example, two weeks have bins of 20 minutes."""
+    fine_bins: int = 4_400
+    """Bins for the ends of episodes, which are counted for one condition only."""
+    incidents: int = 12
+    """Incidents of one search, at most."""
+    rounds: int = 24
+    """More than incidents, because an end of an incident can be found separately."""
+    rejected: int = 12
+    """Windows without an incident after which the search ends."""
+    clear: float = 2.0
+    """Multiple of the least surprise that is enough if no condition stands out."""
+    likely: float = 0.6
+    """Multiple of the least surprise that is enough to explain a window, which takes time."""
+    least_excess: float = 3.0
+    """Fewer extra failures than three bursts of mean size are noise."""
+    least_bursts: float = 5.0
+    """Least excess of bursts, if only their number is surprising."""
+    choice: float = 1.0
+    """Price, in natural units, of choosing the condition and of testing two numbers."""
+    usual_episodes: int = 10
+    """A condition with this number of irregular episodes has no incident: failures usually come like this."""
+    same_failures: float = 0.9
+    """Share of the failures that two conditions have in common if they describe the same ones."""
+    minor: float = 0.2
+    """Episodes that are smaller, relative to the largest, are left out."""
+    longer: int = 20
+    """A rise of all failures that is this much longer than the rest of the history is ongoing."""
+    idle: int = 5
+    """An incident is over after a pause of this number of mean pauses."""
+    same_window: float = 0.5
+    """Overlap of two windows, relative to their union, above which they count as one."""
 
-    @property
-    def first(self) -> dict[str, Any]:
-        """Return the likeliest condition, as a row of the explanation."""
-        return dict(self.explanation.frame.iloc[0])
 
-    @property
-    def condition(self) -> dict[str, str]:
-        """Return the condition that the failures meet."""
-        return dict(self.first["condition"])
-
-    @property
-    def excess(self) -> float:
-        """Return the number of failures beyond the expected number."""
-        return float(self.rows.sum()) - self.expected
-
-    def is_near(self, other: Incident) -> bool:
-        """Return whether another incident was shortly before or after this one."""
-        start, stop = self.episodes[0][0], self.episodes[-1][1]
-        apart = max(other.episodes[0][0] - stop, start - other.episodes[-1][1])
-        return apart <= _EDGE * (stop - start)
-
-    def with_edge(self, other: Incident) -> Incident:
-        """Return an incident that consists of both."""
-        episodes = sorted([*self.episodes, *other.episodes])
-        if len(self.episodes) == 1:
-            episodes = [(episodes[0][0], max(stop for _, stop in episodes))]
-        expected, goes_on = (
-            self.expected + other.expected,
-            self.goes_on or other.goes_on,
-        )
-        return Incident(
-            self.explanation, self.rows | other.rows, episodes, expected, goes_on
-        )
+_TUNING: Final = SearchTuning()
 
 
 class IncidentSearch:
@@ -146,24 +119,24 @@ class IncidentSearch:
         until = None
         if now is not None:
             until = round(now.timestamp() * 1e9)
-        counted, self.end = history_of(failures.when, until, gaps)
-        when = failures.when[counted]
+        history, self.end = history_of(failures.when, until, gaps)
+        when = failures.when[history]
         self.start = 0
         if when.size:
             self.start = int(when[0])
         self._now = until or self.end
-        self._bins = TimeBins.covering(self.start, self.end, _BINS)
-        self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
+        self._bins = TimeBins.covering(self.start, self.end, _TUNING.bins)
+        self._fine = TimeBins.covering(self.start, self.end, _TUNING.fine_bins)
         self._known, self._fine_known = self._bins.known(gaps), self._fine.known(gaps)
-        self._alike = _alike(failures)
+        self._kinds = kinds_of(failures)
         # mask of the failures that no incident explains
         self.left = np.zeros(len(failures), dtype=bool)
-        self.left[counted] = True
+        self.left[history] = True
         self.in_gap = self._within(gaps)
         # counts in gaps are too small: some failures expired unread
         self.left &= ~self.in_gap
         self._counted = self.left.copy()
-        self._burst = self._bursts()
+        self._bursts = self._find_bursts()
         self._spread = 1.0
 
     def incidents(self) -> list[Incident]:
@@ -172,40 +145,37 @@ class IncidentSearch:
         rejected: list[Span] = []
         if self.left.sum() < FEWEST or self.start + self._bins.step >= self.end:
             return []
-        series, rows = self._series()
+        series = AttributeSeries.of(self.failures)
         # how much the series vary is measured once, before incidents are taken out
-        counts = self._counts(series, rows)
+        counts = self._counts(series)
         varied = spreads(counts, ExpectedShares.of(self._total(), self._known))
         self._spread = float(varied.min(initial=FEWEST))
-        for _ in range(_ROUNDS):
-            incident = self._next(self._counts(series, rows), varied, rejected)
-            if incident is None or len(found) == _INCIDENTS:
+        for _ in range(_TUNING.rounds):
+            incident = self._next(self._counts(series), varied, rejected)
+            if incident is None or len(found) == _TUNING.incidents:
                 break
             self._take_out(incident)
-            # the ends of an incident are less dense than the middle, so they can be found in a later round
-            same = next(
-                (
-                    at
-                    for at, earlier in enumerate(found)
-                    if self._continues(earlier, incident)
-                ),
-                None,
-            )
-            if same is None:
-                found.append(incident)
-            else:
-                found[same] = found[same].with_edge(incident)
+            self._add(found, incident)
         return sorted(map(self._narrowed, found), key=lambda incident: -incident.excess)
+
+    def _add(self, found: list[Incident], incident: Incident) -> None:
+        """Add an incident, or make it a part of an earlier one.
+
+        The ends of an incident are less dense than the middle, so they can be found in a later round.
+        """
+        for number, earlier in enumerate(found):
+            if self._continues(earlier, incident):
+                found[number] = earlier.with_edge(incident)
+                return
+        found.append(incident)
 
     def explained(
         self, inside: _Bools, outside: _Bools, exposure: float
     ) -> Explanation:
         """Explain the failures of one mask, compared with the failures of another."""
         rows = inside | outside
-        observed, usual = (
-            inside[rows].astype(np.float64),
-            outside[rows].astype(np.float64),
-        )
+        observed = inside[rows].astype(np.float64)
+        usual = outside[rows].astype(np.float64)
         categories = self.failures.columns_of(rows, observed, usual / exposure)
         columns = {name: category_column(values) for name, values in categories.items()}
         found = explain_columns(columns, observed, usual, exposure)
@@ -224,7 +194,7 @@ class IncidentSearch:
         total = self._total()
         least = least_surprise(len(counts), counts.shape[1])
         expected = ExpectedShares.of(total, self._known)
-        windows = strongest(counts, total, expected, varied, _LIKELY * least)
+        windows = strongest(counts, total, expected, varied, _TUNING.likely * least)
         # a rise of all failures is tried first: otherwise each attribute would explain a part of it
         all_rose = unlike_any(total, expected, 2 * least)
         if all_rose is not None:
@@ -235,53 +205,14 @@ class IncidentSearch:
             # a window that was rejected in an earlier round would be rejected again
             if not _overlaps(window, rejected):
                 incident = self._incident(window, least, sure=bins is all_rose)
-            if incident is not None or len(rejected) >= _REJECTED:
+            if incident is not None or len(rejected) >= _TUNING.rejected:
                 return incident
             rejected.append(window)
         return None
 
-    def _series(self) -> tuple[_Ints, _Ints]:
-        """Return the series number and the row of each failure, once per series that contains it.
-
-        Every frequent value of an attribute is a series, for example ``status = 500``, and so are every pair
-        of such a value with a workflow, and every label.
-        """
-        everything = np.arange(len(self.failures))
-        columns = self.failures.columns
-        coded: list[tuple[_Ints, _Ints]] = []
-        for name, column in columns.items():
-            codes = column.codes.astype(np.int64)
-            coded.append((codes, everything))
-            if name != WORKFLOW and WORKFLOW in columns:
-                workflow = columns[WORKFLOW]
-                # One code per pair. For example, with 3 workflows, value 2 and
-                # workflow 1 have the code 2 * 3 + 1 = 7.
-                coded.append(
-                    (codes * len(workflow.categories) + workflow.codes, everything)
-                )
-        coded.append((self.failures.label_codes, self.failures.labelled))
-        # keep the most frequent values of each attribute, and number them across all attributes
-        series, failures, offset = [], [], 0
-        for codes, rows in coded:
-            counts = np.bincount(codes, minlength=1)
-            kept = np.argsort(-counts, kind="stable")[:_VALUES]
-            kept = kept[counts[kept] >= FEWEST]
-            numbers = np.full(len(counts), -1, dtype=np.int64)
-            numbers[kept] = offset + np.arange(len(kept))
-            offset += len(kept)
-            numbered = numbers[codes]
-            series.append(numbered[numbered >= 0])
-            failures.append(rows[numbered >= 0])
-        return np.concatenate(series), np.concatenate(failures)
-
-    def _counts(self, series: _Ints, rows: _Ints) -> _Ints:
+    def _counts(self, series: AttributeSeries) -> _Ints:
         """Count the unexplained failures by bin, with one row per series."""
-        number, size = int(series.max(initial=-1)) + 1, self._bins.count
-        left = self.left[rows]
-        bins = self._bins.positions(self.failures.when[rows[left]])
-        # One number per pair of series and bin makes a single `bincount` of the whole table.
-        flat = np.bincount(series[left] * size + bins, minlength=number * size)
-        return flat.reshape(number, size).astype(np.int64)
+        return series.counts(self._bins, self.failures.when, self.left)
 
     def _total(self) -> _Floats:
         return self._bins.counted(self.failures.when[self.left])
@@ -293,49 +224,63 @@ class IncidentSearch:
         condition describes these.
         """
         explanation = self._explained_at([window])
-        if sure and not explanation.stands_out and not _holds_most(explanation):
+        if sure and not explanation.stands_out and not _explains_most(explanation):
             explanation = self._of_all(window)
         if explanation.frame.empty:
             return None
         first = explanation.frame.iloc[0]
-        condition = first["condition"]
         if not explanation.stands_out and not sure:
-            least *= _CLEAR
+            least *= _TUNING.clear
         if not self._beyond_bursts(window, first, least):
             return None
         explanation = replace(explanation, stands_out=True)
+        condition = first["condition"]
         if not condition:
-            start, stop = window
-            # a short rest after a long rise is too short to show that the rise is over
-            if (self.end - stop) * _LONGER < stop - start:
-                stop = self.end
-            return self._over([(start, stop)], explanation)
+            return self._over([self._until_now(window)], explanation)
         spans = self._episodes(condition)
-        # many irregular episodes are how these failures usually come; regular ones have a cause of their own,
-        # for example a nightly job
-        if (
-            len(spans) >= _USUAL
-            and period_in_words(self._begins(condition, spans)) is None
-        ):
+        if self._is_usual(condition, spans):
             return None
-        wider = None
-        if spans:
-            wider = self._explained_at(spans)
-        if (
-            wider
-            and wider.stands_out
-            and self._same(spans, condition, wider.frame["condition"].iloc[0])
-        ):
-            explanation = wider
-        else:
-            # other failures rose at the other times, so only this window belongs to the incident
-            spans = [span for span in spans if _overlaps(span, [window])][:1] or [
-                window
-            ]
+        explanation, spans = self._with_episodes(explanation, window, spans)
         incident = self._over(spans, explanation)
         if self._only_wording_changed(incident, spans):
             return None
         return incident
+
+    def _until_now(self, window: Span) -> Span:
+        """Return the window of a rise of all failures, up to now if the time since then is short.
+
+        A short rest after a long rise is too short to show that the rise is over.
+        """
+        start, stop = window
+        if (self.end - stop) * _TUNING.longer < stop - start:
+            return start, self.end
+        return window
+
+    def _is_usual(self, condition: Mapping[str, str], spans: list[Span]) -> bool:
+        """Return whether failures of a condition usually come like this: in many irregular episodes.
+
+        Regular episodes have a cause of their own, for example a nightly job.
+        """
+        if len(spans) < _TUNING.usual_episodes:
+            return False
+        return period_in_words(self._begins(condition, spans)) is None
+
+    def _with_episodes(
+        self, explanation: Explanation, window: Span, spans: list[Span]
+    ) -> tuple[Explanation, list[Span]]:
+        """Return the explanation of all episodes of a condition, or of the window alone.
+
+        If other failures rose at the other times, only the window belongs to the incident.
+        """
+        if spans:
+            wider = self._explained_at(spans)
+            condition = explanation.frame["condition"].iloc[0]
+            if wider.stands_out and self._same(
+                spans, condition, wider.frame["condition"].iloc[0]
+            ):
+                return wider, spans
+        own_episodes = [span for span in spans if _overlaps(span, [window])]
+        return explanation, own_episodes[:1] or [window]
 
     def _begins(self, condition: Mapping[str, str], spans: list[Span]) -> list[int]:
         """Return the time of the first failure that meets a condition in each span."""
@@ -347,10 +292,12 @@ class IncidentSearch:
 
         Then other responses of the same workflow became rarer by the same number, and no rate rose.
         """
-        workflow = self.failures.shared(incident.rows, _SAME_FAILURES).get(WORKFLOW)
-        if workflow is None or not any(
+        shared = self.failures.shared(incident.rows, _TUNING.same_failures)
+        workflow = shared.get(WORKFLOW)
+        names_response = any(
             name.startswith(_OF_RESPONSES) for name in incident.condition
-        ):
+        )
+        if workflow is None or not names_response:
             return False
         own = self._counted & self.failures.meets({WORKFLOW: workflow})
         within = self._within(spans)
@@ -378,7 +325,7 @@ class IncidentSearch:
         # The condition of the end may state less or more; it is the same incident if it
         # also describes the failures of the middle.
         met = int((earlier.rows & self.failures.meets(later.condition)).sum())
-        return met >= _SAME_FAILURES * int(earlier.rows.sum())
+        return met >= _TUNING.same_failures * int(earlier.rows.sum())
 
     def _same(
         self, spans: list[Span], one: Mapping[str, str], other: Mapping[str, str]
@@ -386,83 +333,49 @@ class IncidentSearch:
         """Return whether two conditions describe nearly the same failures within some spans."""
         rows = self.left & self._within(spans)
         first, second = self.failures.meets(one), self.failures.meets(other)
-        return bool(
-            (rows & first & second).sum()
-            >= _SAME_FAILURES * (rows & (first | second)).sum()
-        )
+        in_common = (rows & first & second).sum()
+        in_either = (rows & (first | second)).sum()
+        return bool(in_common >= _TUNING.same_failures * in_either)
 
     def _over(self, spans: list[Span], explanation: Explanation) -> Incident:
         """Return the incident of the likeliest condition over some spans."""
         first = explanation.frame.iloc[0]
         within = self._within(spans)
         conditions = [first["condition"], *first["alternatives"]]
-        rows = (
-            self.left
-            & within
-            & np.logical_or.reduce([self.failures.meets(each) for each in conditions])
-        )
+        meets_any = np.logical_or.reduce(list(map(self.failures.meets, conditions)))
+        rows = self.left & within & meets_any
         episodes = [self._first_and_last(rows, span) for span in spans]
         # the incident is ongoing if the pause since the last failure is not longer than usual pauses in it
-        until, length = episodes[-1][1], sum(stop - start for start, stop in episodes)
-        idle = max(2 * self._fine.step, _IDLE * length // max(int(rows.sum()), 1))
+        length = sum(stop - start for start, stop in episodes)
+        usual_pause = length // max(int(rows.sum()), 1)
+        idle = max(2 * self._fine.step, _TUNING.idle * usual_pause)
+        _, last = episodes[-1]
         outside = self.left & ~within & self.failures.meets(first["condition"])
         expected = float(outside.sum()) / self._exposure(spans)
         return Incident(
-            explanation, rows, episodes, expected, goes_on=until + idle >= self._now
+            explanation, rows, episodes, expected, goes_on=last + idle >= self._now
         )
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
         """Return whether a condition rose beyond chance, measured in failures or in bursts."""
         within, exposure = self._within([window]), self._exposure([window])
-        mean, tail = self._sizes(self.left & ~within)
+        sizes = self._bursts.sizes(self.left & ~within)
         met = self.left & within & self.failures.meets(first["condition"])
-        failures, bursts = int(met.sum()), np.unique(self._burst[met]).size
+        failures, bursts = int(met.sum()), self._bursts.count(met)
+        expected = float(first["expected"])
         # failures of a burst have one cause, so the usual number of independent events is that of bursts
-        usual = float(first["expected"]) * exposure / mean
-        likely = surprise(failures, usual, exposure, tail)
-        if bursts - usual / exposure >= _FEWEST_BURSTS:
+        usual = expected * exposure / sizes.mean
+        likely = surprise(failures, usual, exposure, sizes.tail)
+        if bursts - usual / exposure >= _TUNING.least_bursts:
             likely = max(likely, surprise(bursts, usual, exposure, 1.0))
-        return (
-            likely >= least + _CHOSEN
-            and failures - float(first["expected"]) >= _FEWEST * mean
-        )
+        if likely < least + _TUNING.choice:
+            return False
+        return failures - expected >= _TUNING.least_excess * sizes.mean
 
-    def _sizes(self, rows: _Bools) -> tuple[float, float]:
-        """Return the mean size of bursts, and the mean of a geometric distribution with the same tail.
-
-        The largest burst of each hundred is left out, because one extreme burst would hide every rise.
-        """
-        counts = np.bincount(self._burst[rows & self.left], minlength=1)
-        counts = np.sort(counts[counts > 0])
-        counts = counts[: counts.size - counts.size // _RARE].astype(np.float64)
-        if not counts.size:
-            return 1.0, 1.0
-        mean = float(counts.mean())
-        return mean, max(mean, (float((counts**2).sum() / counts.sum()) + 1) / 2)
-
-    def _bursts(self) -> _Ints:
-        """Return the number of the burst that each unexplained failure belongs to, and -1 for all others.
-
-        A burst is a run of alike failures with short pauses: at most 20 minutes, and at most a tenth of the
-        usual pause between such failures.
-        """
-        rows = np.flatnonzero(self.left)
-        # sort by kind, then by time (rows are sorted by time), so that each burst is a run of neighbours
-        order = np.lexsort((rows, self._alike[rows]))
-        alike, when = self._alike[rows][order], self.failures.when[rows][order]
-        same, gap = np.diff(alike) == 0, np.diff(when)
-        # This is the mean pause between failures of the same kind, without gaps of the snapshot.
-        usual = (
-            self.known_time((self.start, self.end))
-            / np.bincount(alike, minlength=1)[alike[1:]]
-        )
-        bursts = np.full(len(self.left), -1, dtype=np.int64)
-        bursts[rows[order]] = np.cumsum(
-            np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK))))[
-                : len(rows)
-            ]
-        )
-        return bursts
+    def _find_bursts(self) -> Bursts:
+        """Return the bursts of the unexplained failures."""
+        time = self.known_time((self.start, self.end))
+        return find_bursts(self.failures.when, self._kinds, self.left, time)
 
     def _explained_at(self, spans: list[Span]) -> Explanation:
         """Explain the unexplained failures within some spans, compared with all other times."""
@@ -486,7 +399,7 @@ class IncidentSearch:
         )
         found = episodes(values, self._fine_shares().of_series(values), self._spread)
         sizes = [float(values[start:stop].sum()) for start, stop in found]
-        large = [size >= _MINOR * max(sizes) for size in sizes]
+        large = [size >= _TUNING.minor * max(sizes) for size in sizes]
         return [self._fine.span(bins) for bins in compress(found, large)]
 
     def _fine_shares(self) -> ExpectedShares:
@@ -510,19 +423,11 @@ class IncidentSearch:
     def _narrowed(self, incident: Incident) -> Incident:
         """Return the incident with episodes that begin and end with a failure that meets the condition."""
         rows = incident.rows & self.failures.meets(incident.condition)
-        when = self.failures.when
-        parts = [
-            when[rows & self._within([(start, stop + 1)])]
-            for start, stop in incident.episodes
-        ]
-        episodes = [
-            (
-                int(part[forerunners(part)]),
-                -int((-part[::-1])[forerunners(-part[::-1])]),
-            )
-            for part in parts
-            if part.size
-        ]
+        episodes = []
+        for start, stop in incident.episodes:
+            when = self.failures.when[rows & self._within([(start, stop + 1)])]
+            if when.size:
+                episodes.append(_without_forerunners(when))
         # a span excludes the end, and the last failure has to be inside
         spans = [(start, stop + 1) for start, stop in episodes]
         within = self._within(spans)
@@ -548,24 +453,18 @@ class IncidentSearch:
         self.left[taken] = False
         # the failures that stay are spread evenly, so that no new window appears
         self.left[taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)]] = True
-        self._burst = self._bursts()
+        self._bursts = self._find_bursts()
 
 
-def _alike(failures: FailureAttributes) -> _Ints:
-    """Return a number per failure. Failures with equal attributes have the same number."""
-    codes = pd.DataFrame(
-        {
-            name: column.codes
-            for name, column in failures.columns.items()
-            if name in NAMED
-        }
-    )
-    if codes.columns.empty:
-        return np.zeros(len(failures), np.int64)
-    return codes.groupby(list(codes.columns)).ngroup().to_numpy().astype(np.int64)
+def _without_forerunners(when: _Ints) -> Span:
+    """Return the first and the last time of the dense part of an episode."""
+    # the same search from the end, with negative times in ascending order
+    backwards = -when[::-1]
+    first, last = forerunners(when), forerunners(backwards)
+    return int(when[first]), -int(backwards[last])
 
 
-def _holds_most(explanation: Explanation) -> bool:
+def _explains_most(explanation: Explanation) -> bool:
     """Return whether the first condition misses at most half as much of the rise as of the usual failures."""
     first = explanation.frame.head(1)
     usual = first["expected"] / max(explanation.expected, 1e-9)
@@ -575,8 +474,9 @@ def _holds_most(explanation: Explanation) -> bool:
 def _overlaps(window: Span, others: list[Span]) -> bool:
     """Return whether a window is nearly the same as one of the others."""
     start, stop = window
-    return any(
-        min(stop, until) - max(start, since)
-        > _SAME_WINDOW * (max(stop, until) - min(start, since))
-        for since, until in others
-    )
+    for other_start, other_stop in others:
+        overlap = min(stop, other_stop) - max(start, other_start)
+        union = max(stop, other_stop) - min(start, other_start)
+        if overlap > _TUNING.same_window * union:
+            return True
+    return False

@@ -17,8 +17,9 @@ from toolkit.base.times import parse_time
 from toolkit.drawing.wording import counted
 from toolkit.failures.explaining import Explanation
 from toolkit.failures.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
+from toolkit.failures.found_incident import Incident
 from toolkit.failures.gaps import gaps_of, in_nanoseconds, time_known
-from toolkit.failures.incident_search import Incident, IncidentSearch
+from toolkit.failures.incident_search import IncidentSearch
 from toolkit.failures.incident_times import Span, datetimes
 from toolkit.failures.periods import begins_of_bursts, period_in_words
 from toolkit.failures.selection import (
