@@ -47,6 +47,7 @@ from toolkit.redrive.results import read_redrive_status as read_redrive_status
 from toolkit.redrive.running import run_redrive as run_redrive
 from toolkit.reports import report_failures as report_failures
 from toolkit.reports import report_index as report_index
+from toolkit.service.callback_settings import CallbackSettings as CallbackSettings
 from toolkit.service.cancelling import cancel_messages as cancel_messages
 from toolkit.service.cancelling import cancel_runs as cancel_runs
 from toolkit.service.connecting import connect as connect
@@ -56,10 +57,9 @@ from toolkit.service.failures import delete_failures as delete_failures
 from toolkit.service.failures import rerun_failure_functions as rerun_failure_functions
 from toolkit.service.failures import restart_failures as restart_failures
 from toolkit.service.failures import resume_failures as resume_failures
-from toolkit.service.messages import CallbackSettings as CallbackSettings
 from toolkit.service.messages import publish as publish
 from toolkit.service.messages import publish_batch as publish_batch
-from toolkit.service.messages import start_run as start_run
+from toolkit.service.run_starts import start_run as start_run
 from toolkit.service.settings import Service as Service
 from toolkit.service.signatures import ReplayGuard as ReplayGuard
 from toolkit.service.signatures import verify_signature as verify_signature
@@ -76,13 +76,13 @@ from toolkit.tables.collect import collect_metadata as collect_metadata
 from toolkit.tables.explode import explode_headers as explode_headers
 from toolkit.tables.explode import explode_labels as explode_labels
 from toolkit.tables.explode import explode_metadata as explode_metadata
-from toolkit.tables.frame_filters import match_metadata as match_metadata
+from toolkit.tables.metadata_fields import match_metadata as match_metadata
 from toolkit.tables.receipt import get_receipt as get_receipt
 from toolkit.tables.spreadsheets import export_csv as export_csv
 from toolkit.tables.spreadsheets import export_excel as export_excel
 from toolkit.tables.spreadsheets import flatten as flatten
 from toolkit.tables.steps import explode_steps as explode_steps
-from toolkit.tables.vectors import as_matrix as as_matrix
+from toolkit.tables.vector_matrix import as_matrix as as_matrix
 from toolkit.vectors.answers import check_queries as check_queries
 from toolkit.vectors.answers import pin_queries as pin_queries
 from toolkit.vectors.calibration import calibrate_threshold as calibrate_threshold

@@ -23,7 +23,8 @@ from toolkit.errors import (
     ProtocolError,
     UnexpectedResultWarning,
 )
-from toolkit.tables.frame_filters import match_failures, metadata_fields
+from toolkit.tables.frame_filters import match_failures
+from toolkit.tables.metadata_fields import metadata_fields
 
 LONG = "7" * 5_000
 CELL = 32_767  # characters that a cell of Excel holds

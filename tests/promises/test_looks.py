@@ -11,9 +11,10 @@ import pytest
 import toolkit as tk
 from tests.promises.canaries import LOOKS, planted, rows
 from toolkit.secrets.redaction import Redactor
+from toolkit.tables.callback_rows import decode_callbacks
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
-from toolkit.tables.lenient_rows import decode_callbacks, decode_runs
+from toolkit.tables.lenient_rows import decode_runs
 from toolkit.widgets.failure_detail import detail_markup
 
 pytestmark = pytest.mark.slow

@@ -22,9 +22,11 @@ from toolkit.errors import (
     SettingsError,
     TransportError,
 )
-from toolkit.service.messages import CallbackSettings, Published, publish, start_run
+from toolkit.service.callback_settings import CallbackSettings
+from toolkit.service.messages import Published, publish
 from toolkit.service.publish_headers import content_of, duration, web_address
 from toolkit.service.responses import RetryPolicy
+from toolkit.service.run_starts import start_run
 
 DESTINATION = "https://app.example/orders"
 CANARY = "canary-6f1e5d"

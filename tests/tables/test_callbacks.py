@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, ProtocolError
 from toolkit.secrets.redaction import Redactor, Secret
-from toolkit.tables.frames import to_frame
-from toolkit.tables.lenient_rows import (
+from toolkit.tables.callback_rows import (
     ReceivedCallback,
     callback_fields,
     decode_callbacks,
 )
+from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import CALLBACKS
 
 CANARY = "canary-6f1e5d8"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import toolkit as tk
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.metadata import Comparison, HasField
-from toolkit.tables.frame_filters import match_metadata, metadata_fields
+from toolkit.tables.metadata_fields import match_metadata, metadata_fields
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["x", "", "it's"]),

@@ -10,7 +10,7 @@ import pytest
 import toolkit as tk
 from toolkit.errors import UnexpectedResultWarning
 from toolkit.filters.metadata import parse
-from toolkit.tables.frame_filters import MOST_READ, metadata_fields
+from toolkit.tables.metadata_fields import MOST_READ, metadata_fields
 from toolkit.tables.unmatched_conditions import explain_no_match
 
 ROWS = [

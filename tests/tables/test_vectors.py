@@ -28,7 +28,8 @@ from toolkit.tables.floats import (
     simdjson_block,
 )
 from toolkit.tables.frames import frame_from_rows, to_frame
-from toolkit.tables.vectors import as_matrix, decode_hits, decode_vectors
+from toolkit.tables.vector_matrix import as_matrix
+from toolkit.tables.vectors import decode_hits, decode_vectors
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

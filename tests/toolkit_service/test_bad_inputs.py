@@ -21,9 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit_service.demo.local_service import LocalService
+from toolkit_service.queue.destinations import Destinations
 from toolkit_service.queue.messages import Message
 from toolkit_service.queue.publishing import read_publish
-from toolkit_service.queue.sender import Destinations, Sender, outgoing
+from toolkit_service.queue.sender import Sender, outgoing
 
 FILES = ("queue", "publish_headers", "destinations", "vectors", "fault_scripts")
 INDEXES = ("plain:dense:2:COSINE", "docs:dense:64:COSINE:hashing", "words:sparse")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.tables.frame_filters import MetadataField
+from toolkit.tables.metadata_fields import MetadataField
 from toolkit.widgets.metadata_condition import completions
 
 FIELDS = [

@@ -18,7 +18,7 @@ from toolkit.errors import (
     UnexpectedResultWarning,
 )
 from toolkit.filters.query import VectorQuery
-from toolkit.tables.frame_filters import match_metadata, metadata_fields
+from toolkit.tables.metadata_fields import match_metadata, metadata_fields
 from toolkit.widgets.fields import Dropdown, TextField
 from toolkit.widgets.page_parts import is_count
 

@@ -27,7 +27,7 @@ from toolkit.filters.metadata import (
     parse,
 )
 from toolkit.secrets.redaction import visible
-from toolkit.tables.frame_filters import match_metadata
+from toolkit.tables.metadata_fields import match_metadata
 from toolkit.widgets.metadata_condition import OPERATORS, condition, typed_condition
 
 fields = st.sampled_from(

@@ -166,42 +166,43 @@ def shared_attributes(
     Times are no attributes by default: two spans of time have none in common.
     """
     tables = after, before
-    shared = [
+    in_both = [
         name
         for name in after.column_names
         if name in before.column_names and name != weight
     ]
-    listed, fields = _within_columns([table.select(shared) for table in tables])
+    listed, fields = _within_columns([table.select(in_both) for table in tables])
     most = max(_TUNING.few, (after.num_rows + before.num_rows) // _TUNING.repeated)
-    if attributes is None:
-        left_out = {*_OF_SYNCS, *listed}
-        if listed or fields:
-            # the contents of these columns are attributes of their own
-            left_out |= {*_READ_AS_FIELDS}
-        shared = [name for name in shared if name not in left_out]
-        shared = [
-            name
-            for name in shared
-            if not pa.types.is_temporal(after.schema.field(name).type)
-        ]
-    else:
-        shared = [name for name in attributes if name in shared and name not in listed]
-    columns: dict[str, AttributeCodes] = {}
-    for name in shared:
-        parts = [_encoded(table[name]) for table in tables]
-        # a column with mostly different values, for example an id, cannot explain a rise
-        if attributes is not None or max(len(values) for _, values in parts) <= most:
-            columns[name] = _joined(*parts)
-    columns |= fields
-    found = SharedAttributes(columns, listed, after.num_rows)
     if attributes is not None:
-        return found.chosen(attributes)
+        wanted = [name for name in attributes if name in in_both and name not in listed]
+        columns = {name: _joined(*_encoded_in(tables, name)) for name in wanted}
+        named = SharedAttributes(columns | fields, listed, after.num_rows)
+        return named.chosen(attributes)
+    left_out = {*_OF_SYNCS, *listed}
+    if listed or fields:
+        # the contents of these columns are attributes of their own
+        left_out |= {*_READ_AS_FIELDS}
+    columns = {}
+    for name in in_both:
+        if name in left_out or pa.types.is_temporal(after.schema.field(name).type):
+            continue
+        one, two = _encoded_in(tables, name)
+        # a column with mostly different values, for example an id, cannot explain a rise
+        if max(len(one[1]), len(two[1])) <= most:
+            columns[name] = _joined(one, two)
+    columns |= fields
     repeating = [
         name for name, column in columns.items() if 1 < len(column.texts) <= most
     ]
     # an attribute with the same value in all rows explains nothing
     varying = [name for name, values in listed.items() if len(set(values)) > 1]
+    found = SharedAttributes(columns, listed, after.num_rows)
     return found.chosen([*repeating, *varying])
+
+
+def _encoded_in(tables: tuple[pa.Table, pa.Table], name: str) -> list[_Encoded]:
+    """Return a column of both tables."""
+    return [_encoded(table[name]) for table in tables]
 
 
 def _within_columns(
@@ -216,30 +217,27 @@ def _within_columns(
             return {}, {}
     redactor = Redactor()
     listed: dict[str, NDArray[np.object_]] = {}
-    fields: dict[str, pd.Categorical] = {}
-    of_steps: dict[str, AttributeCodes] = {}
+    columns: dict[str, AttributeCodes] = {}
     if "labels" in names:
-        listed[LABEL] = pd.concat(
-            [labels_of(table, redactor) for table in tables]
-        ).to_numpy(dtype=object)
+        labels = [labels_of(table, redactor) for table in tables]
+        listed[LABEL] = pd.concat(labels).to_numpy(dtype=object)
     for name, prefix in JSON_FIELDS.items():
         if name in names:
-            chunks = [
-                chunk
-                for table in tables
-                for chunk in table[name].cast(pa.string()).chunks
-            ]
-            fields |= dict(
-                json_fields(pa.chunked_array(chunks, pa.string()), prefix, redactor)
-            )
+            fields = json_fields(_texts_in(tables, name), prefix, redactor)
+            for field, values in dict(fields).items():
+                columns[field] = category_column(values)
     if has_steps(names):
         listed[STEP], outputs = steps_and_outputs(tables)
-        of_steps = {
-            name: category_column(values, unstated=NONE)
-            for name, values in outputs.items()
-        }
-    columns = {name: category_column(values) for name, values in fields.items()}
-    return listed, columns | of_steps
+        for output, values in outputs.items():
+            columns[output] = category_column(values, unstated=NONE)
+    return listed, columns
+
+
+def _texts_in(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
+    """Return a column of all tables, one after the other."""
+    columns = [table[name].cast(pa.string()) for table in tables]
+    chunks = [chunk for column in columns for chunk in column.chunks]
+    return pa.chunked_array(chunks, pa.string())
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -398,27 +398,41 @@ def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, f
 def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
     """Yield all evidence in a response except the words."""
     text = _text(document)
-    # the keys of an object and the frames of a trace name the program, not the kind of failure
-    facts: list[str] = []
-    if document.facts[:1] != ("keys",):
-        facts = [fact for fact in document.facts if fact[:3] != "at "]
+    facts = _named_facts(document)
+    yield from _status_hits(status, text, facts)
+    yield from _fact_hits(document, facts)
+    # in prose, only tokens that look like identifiers are names, for example "RateLimitError" or "ECONNRESET"
+    for token in _TOKEN.findall(text)[: _TUNING.most_tokens]:
+        if _IDENTIFIER.search(_last_part(token)):
+            yield from _named(token)
+
+
+def _named_facts(document: Document) -> list[str]:
+    """Return the facts that name a failure. Keys of an object and frames of a trace name the program."""
+    if document.facts[:1] == ("keys",):
+        return []
+    return [fact for fact in document.facts if not fact.startswith("at ")]
+
+
+def _status_hits(status: float | None, text: str, facts: list[str]) -> Iterator[_Hit]:
+    """Yield the evidence of the status of a response, and of statuses in the message."""
     # a status in the message, for example "upstream responded with 503", is closer to the cause
-    inner = [next(filter(None, name)) for name in _INNER_STATUS.findall(text)]
-    own = {
-        int(number)
-        for number in [*inner, *facts]
-        if re.fullmatch("[45][0-9][0-9]", number)
-    }
+    mentioned = [next(filter(None, groups)) for groups in _INNER_STATUS.findall(text)]
+    inner = {int(word) for word in [*mentioned, *facts] if _STATUS.fullmatch(word)}
     outer = set()
     if status is not None and math.isfinite(status):
         outer.add(int(status))
-    for number in own | outer:
+    for number in inner | outer:
         name, weight = STATUSES.get(number, (UNKNOWN, 0.0))
         # a status that the body contradicts counts half
-        if own and number not in own:
+        if inner and number not in inner:
             weight /= 2
         if weight:
             yield _Hit(name, weight, f"status {number}")
+
+
+def _fact_hits(document: Document, facts: list[str]) -> Iterator[_Hit]:
+    """Yield the evidence of the names of exceptions and codes."""
     for position, fact in enumerate(facts):
         # the last exception of a chain is the cause; the others only wrap it
         factor = 1.0
@@ -427,21 +441,21 @@ def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
         for token in _TOKEN.findall(fact)[: _TUNING.most_tokens]:
             for hit in _named(token):
                 yield hit._replace(weight=hit.weight * factor)
-    # in prose, only tokens that look like identifiers are names, for example "RateLimitError" or "ECONNRESET"
-    for token in _TOKEN.findall(text)[: _TUNING.most_tokens]:
-        if _IDENTIFIER.search(_SEPARATORS.split(token.rstrip(".:"))[-1]):
-            yield from _named(token)
 
 
+def _last_part(token: str) -> str:
+    """Return the name at the end of a token, for example "KeyError" of "builtins.KeyError:"."""
+    return _SEPARATORS.split(token.rstrip(".:"))[-1]
+
+
+_STATUS: Final = re.compile("[45][0-9][0-9]")
 _NOT_RETRYABLE: Final = re.compile("(?:non|not|un)retr(?:y|i)able")
 
 
 @lru_cache(maxsize=1 << 14)
 def _named(token: str) -> tuple[_Hit, ...]:
     """Return the evidence in the name of an exception or an error code."""
-    plain = re.sub(r"[^a-z0-9]", "", _SEPARATORS.split(token.rstrip(".:"))[-1].lower())[
-        :_SHOWN
-    ]
+    plain = re.sub(r"[^a-z0-9]", "", _last_part(token).lower())[:_SHOWN]
     if _NOT_RETRYABLE.search(plain):
         # "NonRetryableError" asks not to retry, although the word looks like evidence of a transient error
         return ()

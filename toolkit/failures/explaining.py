@@ -145,15 +145,7 @@ class Explanation(Plotted):
     def __repr__(self) -> str:
         if self.compared is not None:
             return self._shares_sentence(*self.compared)
-        change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
-        if self.window is not None:
-            since, until = (f"{time:%Y-%m-%d %H:%M}" for time in self.window)
-            times = f"{since} to {until} UTC"
-            if len(self.episodes) > 1:
-                times = (
-                    f"in {len(self.episodes)} episodes between {since} and {until} UTC"
-                )
-            change = f"{times}: {change}"
+        change = self._change_in_words()
         if self.observed and not self.expected:
             return f"{change}: nothing before to compare with"
         if not self.stands_out and self.left_out:
@@ -163,18 +155,33 @@ class Explanation(Plotted):
         first = self.frame.iloc[0]
         if not first["condition"]:
             return f"{change}: all failures rose, none much more than the others"
-        sentence = f"{change}: {describe_condition(first['condition'])}"
+        return f"{change}: {self._rise_in_words(first)}"
+
+    def _change_in_words(self) -> str:
+        """Return the counts of all events, and the times if they are known."""
+        change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
+        if self.window is None:
+            return change
+        since, until = (f"{time:%Y-%m-%d %H:%M}" for time in self.window)
+        if len(self.episodes) > 1:
+            count = len(self.episodes)
+            return f"in {count} episodes between {since} and {until} UTC: {change}"
+        return f"{since} to {until} UTC: {change}"
+
+    def _rise_in_words(self, first: pd.Series[Any]) -> str:
+        """Return the first condition with the share of the change, or with the counts before and after."""
+        condition = describe_condition(first["condition"])
         if first["share"] <= _WHOLE:
-            return f"{sentence} holds {percent(min(first['share'], 1.0))} of the change"
+            share = percent(min(first["share"], 1.0))
+            return f"{condition} holds {share} of the change"
         # a share above 1 is hard to read, and if the total did not grow, a share is not defined
-        others = self.observed - first["observed"], self.expected - first["expected"]
-        fell = others[1] - others[0] > _FELL * max(sum(others), 0.0) ** 0.5
-        rose = (
-            f"{sentence} rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
-        )
-        if fell:
-            rose += ", as others fell"
-        return rose
+        before, after = first["expected"], first["observed"]
+        sentence = f"{condition} rose from {before:,.0f} to {after:,.0f}"
+        others_before, others_after = self.expected - before, self.observed - after
+        scatter = max(others_before + others_after, 0.0) ** 0.5
+        if others_before - others_after > _FELL * scatter:
+            return f"{sentence}, as others fell"
+        return sentence
 
     def _shares_sentence(self, part: str, whole: str) -> str:
         """Return the first condition with its count in a part of rows, and the count by its share of all."""
@@ -295,19 +302,17 @@ def explain_change(
         apart_by = [apart_by]
     if apart_by is not None:
         apart = texts("apart_by", apart_by)
-    read = [
-        _read(frame, weight, name)
-        for frame, name in ((after, "after"), (before, "before"))
-    ]
-    shared = shared_attributes(read[0][0], read[1][0], attributes, weight)
-    for name, given in (("attributes", attributes or []), ("apart_by", apart)):
-        _check_names(name, given, shared, [table for table, _ in read])
+    table_after, seen = _read(after, weight, "after")
+    table_before, usual = _read(before, weight, "before")
+    shared = shared_attributes(table_after, table_before, attributes, weight)
+    tables = {"after": table_after, "before": table_before}
+    _check_names("attributes", attributes or [], shared, tables)
+    _check_names("apart_by", apart, shared, tables)
     are_outcomes = bool(apart) or shared.are_outcomes
     left_out = [name for name in shared.names if name in apart]
     if are_outcomes and attributes is None:
         left_out = list(dict.fromkeys([*apart, *shared.outcomes()]))
     compared = shared.chosen([name for name in shared.names if name not in left_out])
-    seen, usual = (events for _, events in read)
     if exposure is None:
         exposure = 1.0
         if are_outcomes and seen.any() and usual.any():
@@ -403,11 +408,11 @@ def _check_names(
     argument: str,
     names: Sequence[str],
     shared: SharedAttributes,
-    tables: Sequence[pa.Table],
+    tables: Mapping[str, pa.Table],
 ) -> None:
     """Raise InputError if a name is no attribute of both frames."""
     for name in names:
-        for table, side in zip(tables, ("after", "before"), strict=True):
+        for side, table in tables.items():
             known = [*dict.fromkeys([*table.column_names, *shared.names])]
             if name not in known:
                 advice = nearest(name, known, what="It has")

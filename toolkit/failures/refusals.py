@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from toolkit.signatures.details import Details
 from toolkit.signatures.document import Document
-from toolkit.tables.lenient_rows import REFUSING_HEADER, refuses_retries
+from toolkit.tables.callback_rows import REFUSING_HEADER, refuses_retries
 
 # One or more parts such as "Workflow" around "NonRetryable"; `nonretryable-error` is a name of a code.
 _REFUSING_TYPE: Final = re.compile(

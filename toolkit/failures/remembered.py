@@ -19,7 +19,7 @@ from toolkit.loading.queries import run_queries
 from toolkit.loading.text_embedding import Embed, text_queries
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.service.settings import Service
-from toolkit.tables.frame_filters import metadata_values
+from toolkit.tables.metadata_fields import metadata_values
 
 NAMESPACE: Final = "failures"
 LONGEST: Final = 4_000

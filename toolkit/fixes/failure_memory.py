@@ -30,8 +30,8 @@ from toolkit.loading.text_embedding import Embed, embeddings
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.vectors import list_namespaces
-from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import plain_frame
+from toolkit.tables.metadata_fields import metadata_values
 from toolkit.vectors.upserts import upsert_vectors
 
 _WORKFLOWS: Final = 20  # names that are stored per group

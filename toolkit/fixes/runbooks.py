@@ -42,7 +42,7 @@ from toolkit.loading.text_embedding import Embed, text_queries
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.vectors import describe_index
-from toolkit.tables.frame_filters import metadata_values
+from toolkit.tables.metadata_fields import metadata_values
 
 Numbers = npt.NDArray[np.float64]
 

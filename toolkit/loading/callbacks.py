@@ -15,14 +15,14 @@ from toolkit.base.errors import IncompleteLoadWarning, InputError
 from toolkit.base.members import elements, kind_of, read_json
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.secrets.redaction import Redactor
-from toolkit.tables.frames import to_frame
-from toolkit.tables.json_rows import no_json
-from toolkit.tables.lenient_rows import (
+from toolkit.tables.callback_rows import (
     Body,
     ReceivedCallback,
     callback_fields,
     decode_callbacks,
 )
+from toolkit.tables.frames import to_frame
+from toolkit.tables.json_rows import no_json
 from toolkit.tables.receipt import Receipt, utc_now
 
 __all__ = ["CallbackReceiver", "load_callbacks"]

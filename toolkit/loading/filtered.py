@@ -11,8 +11,8 @@ import pyarrow as pa
 from toolkit.filters.metadata import MetadataFilter
 from toolkit.loading.load import Batch, LoadState
 from toolkit.service.vectors import VectorParts
-from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import to_frame
+from toolkit.tables.metadata_fields import metadata_values
 from toolkit.tables.unmatched_conditions import explain_no_match
 
 _METADATA: Final = "metadata"

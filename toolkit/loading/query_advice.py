@@ -15,9 +15,9 @@ from toolkit.service.responses import RetryPolicy
 from toolkit.service.settings import Service
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import IndexInfo, VectorParts, list_page, read_info
-from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.metadata_fields import metadata_values
 from toolkit.tables.unmatched_conditions import explain_no_match
 from toolkit.tables.vectors import decode_vectors
 

@@ -35,7 +35,7 @@ from toolkit.service.signatures import (
     verify_claims,
     verify_signature,
 )
-from toolkit.tables.lenient_rows import ReceivedCallback, callback_fields
+from toolkit.tables.callback_rows import ReceivedCallback, callback_fields
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -159,16 +159,8 @@ def gather(
 ) -> Evidence | None:
     """Run all analyses. Return None if the frame has no failures or lacks a required column."""
     names = set(opened(failures, doing=_DOING).names)
-    both = names
-    if previous is not None:
-        both = names & set(
-            opened(previous, doing="comparing failures", name="previous").names
-        )
-    if not total or not both >= _BASIS:
+    if not total or not _names_in_both(names, previous) >= _BASIS:
         return None
-    kept = None
-    if retention.is_known:
-        kept = retention.length
     step(f"grouping {counted(total, 'failure')}")
     rules = known_groups = None
     if previous is not None:
@@ -182,47 +174,31 @@ def gather(
     trend = trend_of(
         failures, previous, groups.frame, known_groups, fresh, retention.at_least, new_since
     )  # fmt: skip
-    now = fresh.end
-    recent, before = _split(sample, trend.since, now)
+    recent, before = _split(sample, trend.since, fresh.end)
     step("classifying the groups")
     classes = _classes(sample, groups.frame)
-    evidence: dict[str, Any] = {}
-    comparison: FailureComparison | None = None
+    earlier: _EarlierLoad | None = None
     if previous is not None:
-        before, entries = _earlier(previous, groups)
-        evidence |= {"earlier": entries, "earlier_sample": len(before)}
-        # If the two samples have different rates, the exposure has to correct for it. For example, if all
-        # 1,000 earlier failures but only half of the later ones are in the samples, the rate of the earlier
-        # sample would look twice as high, so the exposure is doubled.
-        sampling = (len(before) / max(entries, 1)) / (len(sample) / total)
-        trend = replace(
-            trend, exposure=float(f"{trend.exposure * (sampling or 1):.6g}")
-        )
-        evidence["outcomes"] = find_retry_outcomes(
-            before, failures, retention=kept, now=fresh.now
-        )
-        if fresh.is_current:
-            # rows of the earlier load that are later than the period began would be counted twice
-            past = _split(before, trend.since, now)[1]
-            comparison = compare_grouped(past, recent, groups, exposure=trend.exposure)
-    elif trend.usual and len(recent) and len(before):
-        comparison = compare_grouped(before, recent, groups, exposure=trend.exposure)
+        earlier = _read_earlier(previous, groups)
+        before = earlier.sample
+        trend = _with_same_sampling(trend, earlier, len(sample) / total)
+    outcomes = _outcomes(failures, sample, earlier, retention, fresh)
+    comparison = _compared(
+        before, recent, groups, trend, fresh, is_earlier=earlier is not None
+    )
     if comparison is not None and trend.usual:
         trend = replace(trend, grown=grown_groups(comparison, trend.new))
-    if previous is None and _has_left(sample):
-        evidence["outcomes"] = find_retry_outcomes(sample, retention=kept)
-    new = sample[sample[SIGNATURE].isin((trend.new or [])[:_LIKENED])]
-    if len(new) and len(before):
-        evidence["similar"] = _similar(new, before, groups, is_grouped=previous is None)
+    similar = _similar(sample, before, groups, trend, is_grouped=earlier is None)
     step(f"looking for what {counted(len(sample), 'failure')} have in common")
-    incidents = incidents_with_rows(sample, now=now)
+    incidents = incidents_with_rows(sample, now=fresh.end)
     # some failures have two explanations, so positions are counted only once
     explained = {position for _, rows in incidents for position in rows.tolist()}
+    offenders = functions = None
     if names >= _OFFENDING:
-        evidence["offenders"] = repeat_offenders(sample)
+        offenders = repeat_offenders(sample)
     if names >= _FUNCTIONS:
-        evidence["functions"] = failure_functions(failures, now=now)
-    return Evidence(
+        functions = failure_functions(failures, now=fresh.end)
+    evidence = Evidence(
         total=total,
         sample=sample,
         groups=groups.frame,
@@ -233,8 +209,95 @@ def gather(
         explained=len(explained) / len(sample),
         is_current=fresh.is_current,
         changes=changes_of_groups(comparison, trend, groups.frame),
-        **evidence,
+        similar=similar,
+        offenders=offenders,
+        functions=functions,
+        outcomes=outcomes,
     )
+    if earlier is None:
+        return evidence
+    return replace(
+        evidence, earlier=earlier.entries, earlier_sample=len(earlier.sample)
+    )
+
+
+def _names_in_both(names: set[str], previous: AnyFrame | None) -> set[str]:
+    """Return the columns that the frame has, and the earlier one as well if there is one."""
+    if previous is None:
+        return names
+    earlier = opened(previous, doing="comparing failures", name="previous")
+    return names & set(earlier.names)
+
+
+class _EarlierLoad(NamedTuple):
+    """The failures of an earlier load, or a sample of them, with their groups."""
+
+    sample: pd.DataFrame
+    entries: int
+    """The number of all earlier failures."""
+
+
+def _read_earlier(previous: AnyFrame, groups: FailureGroups) -> _EarlierLoad:
+    counted_rows = select_timed(previous, ["dlq_id"], doing=_DOING).count()
+    entries = counted_rows["count_"][0].as_py()
+    sample = sample_of(previous, entries, MOST, _READ)
+    if not _is_signed(sample):
+        sample = groups.assign(sample)
+    return _EarlierLoad(sample, int(entries))
+
+
+def _with_same_sampling(trend: Trend, earlier: _EarlierLoad, share: float) -> Trend:
+    """Return a trend with an exposure that corrects for samples of different rates.
+
+    For example, if all 1,000 earlier failures but only half of the later ones (`share`) are in the samples,
+    the rate of the earlier sample would look twice as high, so the exposure is doubled.
+    """
+    earlier_share = len(earlier.sample) / max(earlier.entries, 1)
+    correction = earlier_share / share or 1
+    return replace(trend, exposure=float(f"{trend.exposure * correction:.6g}"))
+
+
+def _outcomes(
+    failures: AnyFrame,
+    sample: pd.DataFrame,
+    earlier: _EarlierLoad | None,
+    retention: Retention,
+    fresh: Freshness,
+) -> RetryOutcomes | None:
+    """Return what became of earlier entries, or of entries that left a snapshot; None if no entry left."""
+    kept = None
+    if retention.is_known:
+        kept = retention.length
+    if earlier is not None:
+        return find_retry_outcomes(
+            earlier.sample, failures, retention=kept, now=fresh.now
+        )
+    if _has_left(sample):
+        return find_retry_outcomes(sample, retention=kept)
+    return None
+
+
+def _compared(
+    before: pd.DataFrame,
+    recent: pd.DataFrame,
+    groups: FailureGroups,
+    trend: Trend,
+    fresh: Freshness,
+    *,
+    is_earlier: bool,
+) -> FailureComparison | None:
+    """Compare the groups before and after the period began. None if one of the two times is not known.
+
+    `is_earlier`: the failures before are of an earlier load.
+    """
+    if is_earlier:
+        if not fresh.is_current:
+            return None
+        # rows of the earlier load that are later than the period began would be counted twice
+        _, before = _split(before, trend.since, fresh.end)
+    elif not trend.usual or recent.empty or before.empty:
+        return None
+    return compare_grouped(before, recent, groups, exposure=trend.exposure)
 
 
 def _grouped(
@@ -266,20 +329,18 @@ def _is_signed(failures: pd.DataFrame) -> bool:
     )
 
 
-def _earlier(previous: AnyFrame, groups: FailureGroups) -> tuple[pd.DataFrame, int]:
-    """Return the earlier failures (or a sample) with their groups, and the number of all earlier failures."""
-    counted_rows = select_timed(previous, ["dlq_id"], doing=_DOING).count()
-    entries = counted_rows["count_"][0].as_py()
-    before = sample_of(previous, entries, MOST, _READ)
-    if not _is_signed(before):
-        before = groups.assign(before)
-    return before, int(entries)
-
-
 def _similar(
-    new: pd.DataFrame, before: pd.DataFrame, groups: FailureGroups, *, is_grouped: bool
-) -> SimilarFailures:
-    """Return the earlier groups that look like new ones."""
+    sample: pd.DataFrame,
+    before: pd.DataFrame,
+    groups: FailureGroups,
+    trend: Trend,
+    *,
+    is_grouped: bool,
+) -> SimilarFailures | None:
+    """Return the earlier groups that look like new ones; None if no group is new."""
+    new = sample[sample[SIGNATURE].isin((trend.new or [])[:_LIKENED])]
+    if new.empty or before.empty:
+        return None
     if is_grouped:
         return similar_grouped(new, before, groups, k=1)
     return find_similar_failures(new, before, k=1)

@@ -19,30 +19,43 @@ def explained_in_words(evidence: Evidence | None) -> str:
     """Return the second sentence of the verdict: the largest explanation, its end, and new groups."""
     if evidence is None:
         return ""
-    trend, sentences = evidence.trend, []
+    trend = evidence.trend
+    clauses = []
     if evidence.stories:
-        first = evidence.stories[0]
-        sentences.append(
-            f"the largest explanation is {named(evidence, first, first.name)}: {number_of(evidence, first)} "
-            f"({percent(first.share)}) {when_in_words(first, is_current=evidence.is_current)}"
-        )
+        clauses.append(_largest_in_words(evidence, evidence.stories[0]))
     if trend.worse or trend.direction == "better":
-        sentences.append(_rate_in_words(trend))
-    elif (sentences or trend.compared) and trend.direction:
-        steady = f"the last 24 hours show {trend.overall}"
-        if trend.compared:
-            steady = trend.words
-        sentences.append(steady)
-    if trend.new and (sentences or trend.compared):
-        titles = evidence.groups.set_index("group")["title"]
-        new = f"new is {titles[trend.new[0]]}"
-        if len(trend.new) > 1:
-            new += f" and {len(trend.new) - 1:,} more"
-        sentences.append(new)
-    if not sentences:
+        clauses.append(_rate_in_words(trend))
+    # a steady rate and new groups are worth a sentence only next to others, or if there is an earlier load
+    elif trend.direction and (clauses or trend.compared):
+        clauses.append(_steady_in_words(trend))
+    if trend.new and (clauses or trend.compared):
+        clauses.append(_new_in_words(evidence, trend.new))
+    if not clauses:
         return ""
-    text = "; ".join(sentences)
-    return f" {text[0].upper()}{text[1:]}."
+    sentence = "; ".join(clauses)
+    return f" {sentence[0].upper()}{sentence[1:]}."
+
+
+def _largest_in_words(evidence: Evidence, story: Story) -> str:
+    title = named(evidence, story, story.name)
+    share = percent(story.share)
+    when = when_in_words(story, is_current=evidence.is_current)
+    return f"the largest explanation is {title}: {number_of(evidence, story)} ({share}) {when}"
+
+
+def _steady_in_words(trend: Trend) -> str:
+    if trend.compared:
+        return trend.words
+    return f"the last 24 hours show {trend.overall}"
+
+
+def _new_in_words(evidence: Evidence, new: list[str]) -> str:
+    """Return the title of the largest new group, for example "new is no route to host and 2 more"."""
+    titles = evidence.groups.set_index("group")["title"]
+    words = f"new is {titles[new[0]]}"
+    if len(new) > 1:
+        words += f" and {len(new) - 1:,} more"
+    return words
 
 
 def _rate_in_words(trend: Trend) -> str:
@@ -80,28 +93,37 @@ def places_in_words(
 
     For example ``"orders, billing (caller ip 10.0.0.7)"`` or ``"12 workflows, the most in orders"``.
     """
-    own = story.shared.get("workflow_url")
-    workflows = story.workflows
-    if own:
-        workflows = [own]
-    names = ", ".join(name for name in workflows if name != NONE) or "no known workflow"
-    if own and story.workflow_count > 1:
-        names += " mostly"
-    elif story.workflow_count > _WORKFLOWS:
-        names = f"{story.workflow_count:,} workflows, the most in {story.workflows[0]}"
-        if evidence.sampled:
-            # a sample may lack some workflows
-            names = f"at least {names}"
+    names = _workflows_in_words(evidence, story)
     shown = {*story.shared} - {*stated}
-    also = [
-        name for name in ("flow_control_key", "caller_ip", "label") if name in shown
-    ]
+    also = [name for name in _NAMED_VALUES if name in shown]
     if not also:
         return names
-    shared = ", ".join(
-        f"{name.replace('_', ' ')} {story.shared[name]}" for name in also
-    )
-    return f"{names} ({shared})"
+    values = [f"{name.replace('_', ' ')} {story.shared[name]}" for name in also]
+    return f"{names} ({', '.join(values)})"
+
+
+_NAMED_VALUES: Final = ("flow_control_key", "caller_ip", "label")
+
+
+def _workflows_in_words(evidence: Evidence, story: Story) -> str:
+    """Return the workflow that most failures share, a few workflows, or the number of many."""
+    most = story.shared.get("workflow_url")
+    if most and story.workflow_count > 1:
+        return f"{_listed([most])} mostly"
+    if most:
+        return _listed([most])
+    if story.workflow_count <= _WORKFLOWS:
+        return _listed(story.workflows)
+    names = f"{story.workflow_count:,} workflows, the most in {story.workflows[0]}"
+    if evidence.sampled:
+        # a sample may lack some workflows
+        return f"at least {names}"
+    return names
+
+
+def _listed(workflows: list[str]) -> str:
+    known = [name for name in workflows if name != NONE]
+    return ", ".join(known) or "no known workflow"
 
 
 def when_in_words(story: Story, *, is_current: bool = True) -> str:

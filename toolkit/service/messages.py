@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,21 +29,16 @@ from toolkit.base.errors import (
     UnexpectedResultWarning,
 )
 from toolkit.base.former_arguments import refuses_former
+from toolkit.service.callback_settings import CallbackSettings
 from toolkit.service.delivery import FlowControl, Retries
 from toolkit.service.publish_headers import (
+    MESSAGE_HEADERS,
     Duration,
     Method,
     content_of,
-    count,
-    duration,
     forwarded,
-    header_name,
     header_value,
     invalid_header,
-    listed,
-    method_name,
-    not_before_seconds,
-    retry_delay,
     web_address,
 )
 from toolkit.service.responses import (
@@ -60,17 +54,6 @@ from toolkit.service.transport import Transport
 
 _MOST_IN_BATCH: Final = 100  # messages of a request
 _SERVER_ERRORS: Final = 500
-_HEADERS: Final[dict[str, tuple[str, Callable[[str, Any], Any]]]] = {
-    "Method": ("method", method_name),
-    "Retries": ("retries", count),
-    "Retry-Delay": ("retry_delay", retry_delay),
-    "Timeout": ("timeout", duration),
-    "Delay": ("delay", duration),
-    "Not-Before": ("not_before", not_before_seconds),
-    "Label": ("labels", listed),
-    "Redact-Fields": ("redact", listed),
-}
-"""Headers of a message, each with the argument that it is made of, and how."""
 _SPREAD: Final = {"retry_delay": None, "not_before": None}
 """Parts of `retries` and `delay` that have a header of their own, if they are not set."""
 _FORMER: Final = {
@@ -103,69 +86,6 @@ class Published:
 
     message_id: str
     deduplicated: bool
-
-
-@dataclass(frozen=True)
-class CallbackSettings:
-    """Destination and delivery settings of a callback or failure callback.
-
-    None means the default of the service (for `retries`: the number of the original message).
-
-    Attributes
-    ----------
-    url : str
-        Address of the callback endpoint, http or https.
-    timeout, delay : int, str or timedelta, optional
-        Seconds, text such as ``"50s"``, or a timedelta of whole seconds.
-    retries : int, optional
-        0 or more.
-    method : {"GET", "POST", "PUT", "DELETE", "PATCH"}, optional
-    headers : mapping
-        Forwarded to the callback endpoint.
-
-    Raises
-    ------
-    InputError
-        When the URL or a setting cannot be used.
-
-    Examples
-    --------
-    >>> CallbackSettings("https://app.example/done?key=abc", retries=2)
-    CallbackSettings('https://app.example/done', retries=2)
-    """
-
-    url: str
-    timeout: Duration | None = field(default=None, kw_only=True)
-    retries: int | None = field(default=None, kw_only=True)
-    delay: Duration | None = field(default=None, kw_only=True)
-    method: Method | None = field(default=None, kw_only=True)
-    headers: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "headers", dict(mapping("headers", self.headers)))
-        self.wire_headers("Callback")
-
-    def __repr__(self) -> str:
-        shown = {
-            name: getattr(self, name)
-            for name in ("timeout", "retries", "delay", "method")
-        }
-        parts = [
-            f"{name}={value!r}" for name, value in shown.items() if value is not None
-        ]
-        parts += [f"headers={sorted(self.headers)}"] if self.headers else []
-        return (
-            f"CallbackSettings({', '.join([repr(self.url.partition('?')[0]), *parts])})"
-        )
-
-    def wire_headers(self, name: str) -> list[tuple[str, str]]:
-        """Return the checked publish headers of this callback, without the prefix of the dialect."""
-        result = [(name, web_address(name, self.url))]
-        for header in ("Timeout", "Retries", "Delay", "Method"):
-            argument, convert = _HEADERS[header]
-            if (value := getattr(self, argument)) is not None:
-                result.append((f"{name}-{header}", convert(f"{name}-{header}", value)))
-        return result + forwarded(f"{name}-Forward-", self.headers)
 
 
 @refuses_former(_FORMER)
@@ -447,7 +367,7 @@ def _outgoing(
     content, content_type = content_of(arguments["body"])
     options = {
         header: convert(header, arguments[argument])
-        for header, (argument, convert) in _HEADERS.items()
+        for header, (argument, convert) in MESSAGE_HEADERS.items()
         if arguments[argument] is not (_ARGUMENTS | _SPREAD)[argument]
     }
     limits = arguments["flow_control"]
@@ -526,84 +446,4 @@ def _result(request: Request, result: dict[str, Any]) -> Published:
     return Published(
         message_id=text_field(request, "messageId", result, required=True),
         deduplicated=result.get("deduplicated") is True,
-    )
-
-
-def start_run(
-    service: Service,
-    url: str,
-    body: Any = None,
-    *,
-    headers: Mapping[str, str] | None = None,
-) -> str:
-    """Start a workflow run at an application's own workflow endpoint.
-
-    The request goes to the application, which asks the service for the first step: only body and headers are
-    sent, never a token. It is not retried once it may have arrived, as that could start a second run.
-
-    Parameters
-    ----------
-    service : Service
-        The connection whose tokens and settings for masking apply to error messages.
-    url : str
-        The workflow's endpoint, http or https, without user info and fragment.
-    body : bytes, str or JSON-able, optional
-        Payload of the run. Bytes and text are sent as they are, anything else as JSON.
-    headers : mapping, optional
-        Sent to the endpoint, for example an authorization that it expects.
-
-    Returns
-    -------
-    str
-        The run's id.
-
-    Raises
-    ------
-    InputError
-        When the address or a header cannot be sent.
-    ServiceError
-        When the application does not respond as a workflow endpoint does.
-
-    Examples
-    --------
-    >>> start_run(service, "http://user:pw@app.example/flow")
-    Traceback (most recent call last):
-    ...
-    toolkit.errors.InputError: starting a workflow run: got a url with user info; expected an http(s) URL ...
-    """
-    doing = "starting a workflow run"
-    instance(
-        "service",
-        service,
-        Service,
-        "a Service",
-        "Begin with it: start_run(connect(), url).",
-    )
-    address = web_address("url", url, doing=doing)
-    content, kind = content_of(body)
-    sent = {"Content-Type": kind} if kind else {}
-    for name, value in ({} if headers is None else mapping("headers", headers)).items():
-        header_name(name)
-        sent = {
-            known: text for known, text in sent.items() if known.lower() != name.lower()
-        }
-        sent[header_name(name)] = header_value(name, value)
-    parts = urlsplit(address)
-    base = f"{parts.scheme}://{parts.netloc}"
-    request = Request(
-        doing=doing,
-        method="POST",
-        path=address[len(base) :] or "/",
-        headers=tuple(sent.items()),
-        body=content,
-        repeatable=False,
-    )
-    with Transport(base, redactor=service.redactor) as transport:
-        response = transport.send(request)
-    return text_field(
-        request,
-        "workflowRunId",
-        read_body(request, response),
-        required=True,
-        next_step="Is this the address of a workflow endpoint?",
     )

@@ -237,3 +237,16 @@ def flow_control(
         if limit is not None
     ]
     return ", ".join(parts) or None
+
+
+MESSAGE_HEADERS: Final[dict[str, tuple[str, Callable[[str, Any], Any]]]] = {
+    "Method": ("method", method_name),
+    "Retries": ("retries", count),
+    "Retry-Delay": ("retry_delay", retry_delay),
+    "Timeout": ("timeout", duration),
+    "Delay": ("delay", duration),
+    "Not-Before": ("not_before", not_before_seconds),
+    "Label": ("labels", listed),
+    "Redact-Fields": ("redact", listed),
+}
+"""Headers of a message, each with the argument that it is made of, and how."""

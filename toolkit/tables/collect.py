@@ -88,7 +88,7 @@ def _collected_columns(
     return {name: frame.iloc[:, places[name]] for name in names}
 
 
-class _Member(NamedTuple):
+class _CollectedField(NamedTuple):
     """A field of the metadata of one row."""
 
     row: int
@@ -98,7 +98,9 @@ class _Member(NamedTuple):
     """The place in the frame, for errors."""
 
 
-def _members(name: str, column: pd.Series[Any], *, is_json: bool) -> Iterator[_Member]:
+def _members(
+    name: str, column: pd.Series[Any], *, is_json: bool
+) -> Iterator[_CollectedField]:
     """Yield the values of a column that are not missing. `is_json`: text in the column is JSON."""
     for row, cell in enumerate(column):
         place = f"frame, the field {name!r} of row {row:,}"
@@ -108,7 +110,7 @@ def _members(name: str, column: pd.Series[Any], *, is_json: bool) -> Iterator[_M
         if is_json and isinstance(cell, str):
             # this can be None: the text "null"
             value = _decoded(place, cell)
-        yield _Member(row, value, place)
+        yield _CollectedField(row, value, place)
 
 
 def _path(name: str) -> list[str]:
@@ -131,7 +133,7 @@ def _decoded(place: str, text: str) -> Any:
         ) from None
 
 
-def _put(metadata: dict[str, Any], path: list[str], member: _Member) -> None:
+def _put(metadata: dict[str, Any], path: list[str], member: _CollectedField) -> None:
     """Set a field in nested objects. Raise InputError if the path is taken by another field."""
     *parents, last = path
     parent: Any = metadata

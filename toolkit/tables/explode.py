@@ -21,7 +21,6 @@ from toolkit.base.arguments import texts as checked_texts
 from toolkit.base.errors import UnexpectedResultWarning
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.column_values import INT64, clean
-from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frame_parts import frame_parts
 from toolkit.tables.frames import (
     checked_frame,
@@ -37,6 +36,7 @@ from toolkit.tables.header_maps import (
     header_map,
     header_maps,
 )
+from toolkit.tables.metadata_fields import metadata_values
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
 
 # rows of headers, so that their text stays below 2 GB, the limit of Arrow

@@ -8,14 +8,12 @@ import warnings
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
 from toolkit.base.errors import InputError, UnexpectedResultWarning
-from toolkit.base.members import RawJson, read_json
+from toolkit.base.members import RawJson
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.base64_bodies import base64_body, base64_bytes, is_cut_base64
@@ -23,13 +21,10 @@ from toolkit.tables.frames import checked_frame, texts_of, to_frame
 from toolkit.tables.json_rows import json_value
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.schemas import STEP_COLUMNS
+from toolkit.tables.truncated_json import parse_truncated
 
 _COLUMNS: Final = ("dlq_id", "workflow_run_id", "body", "body_base64", "extra")
-_CLOSING: Final = {"[": "]", "{": "}"}
 _INITIAL: Final = {"stepId": 0, "stepName": "init", "stepType": "Initial"}
-# Marks of JSON structure: a string (possibly truncated), a bracket, a brace or a comma.
-_MARK: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},]', re.DOTALL)
-_HALF_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)\Z")
 _NO_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=]")
 
 
@@ -143,7 +138,7 @@ def _delivered(
     if not text.lstrip().startswith("["):
         return [], "that are not a JSON array"
     # for example '[{"messageId": "m0", "body": "e30="}, {"mess', which is cut within the second step
-    items, truncated = _parse_truncated(text)
+    items, truncated = parse_truncated(text)
     if truncated:
         items = _without_empty_end(items)
     other = _other_content(items)
@@ -205,7 +200,7 @@ def _step(item: dict[str, Any], position: int) -> dict[str, Any]:
     step_json = text or ""
     if raw is not None:
         step_json = raw.decode("utf-8", "surrogateescape")
-    fields, shortened = _parse_truncated(step_json)
+    fields, shortened = parse_truncated(step_json)
     if not isinstance(fields, dict):
         # not a step: the sent text becomes the output
         return delivery | _output(text, raw)
@@ -231,7 +226,7 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
         return fields | {"out": json.dumps(output)}
     if fields.get("stepType") != "Call":
         return fields
-    response, _ = _parse_truncated(output)
+    response, _ = parse_truncated(output)
     status = _members(response).get("status")
     if status is None:
         return fields
@@ -269,70 +264,3 @@ def _list_member(value: Any, name: str) -> list[Any]:
     if isinstance(member, list):
         return member
     return []
-
-
-def _parse_truncated(text: str) -> tuple[Any, bool]:
-    """Return the value of JSON text up to the end of the text, and True if it is truncated.
-
-    Return None if the text is not JSON. For example, ``[{"a": 1}, {"b`` is ``[{"a": 1}, {}]``, truncated.
-    """
-    with suppress(ValueError, RecursionError):
-        return read_json(text), False
-    for completed in _completions(text):
-        with suppress(ValueError, RecursionError):
-            return read_json(completed), True
-    return None, False
-
-
-def _completions(text: str) -> Iterator[str]:
-    """Yield possible completions of truncated JSON, the one that keeps most of the text first.
-
-    1. If the text ends within a string, close the string and all open brackets.
-    2. If the text ends after a value, close all open brackets.
-    3. Remove everything after the last value that is complete, and close all open brackets.
-    """
-    brackets = _scan_brackets(text)
-    closing = "".join(reversed(brackets.open))
-    without_half_escape = _HALF_ESCAPE.sub(lambda half: half[0][: -len(half[1])], text)
-    yield f'{without_half_escape}"{closing}'
-    # a number or a name at the end may be cut, so it is not a complete value
-    if text.rstrip().endswith(("]", "}", '"')):
-        yield text + closing
-    open_at_complete_end = [*brackets.open, *reversed(brackets.closed_since)]
-    closing_at_complete_end = "".join(reversed(open_at_complete_end))
-    yield text[: brackets.complete_end] + closing_at_complete_end
-
-
-@dataclass
-class _Brackets:
-    """The brackets of truncated JSON, as the closing brackets that belong to them.
-
-    For example, ``[{"a": 1}, {"b": [2]`` has the open brackets ``]}``. The last value that is certainly
-    complete ends before the comma; ``]`` was closed after it.
-    """
-
-    open: list[str]
-    closed_since: list[str]
-    complete_end: int = 0
-
-    def mark_complete(self, position: int) -> None:
-        """Note that all values before a position are complete."""
-        self.complete_end = position
-        self.closed_since.clear()
-
-
-def _scan_brackets(text: str) -> _Brackets:
-    """Return the brackets of truncated JSON, up to the end of the text or a bracket that closes none."""
-    brackets = _Brackets([], [])
-    for mark in _MARK.finditer(text):
-        sign = mark[0][0]
-        if sign in _CLOSING:
-            brackets.open.append(_CLOSING[sign])
-            brackets.mark_complete(mark.end())
-        elif sign == ",":
-            brackets.mark_complete(mark.start())
-        elif sign != '"':
-            if brackets.open[-1:] != [sign]:
-                break
-            brackets.closed_since.append(brackets.open.pop())
-    return brackets

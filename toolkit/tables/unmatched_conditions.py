@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 from toolkit.base.arguments import nearest
-from toolkit.base.errors import InputError
 from toolkit.filters.conditions import (
     MISSING,
     And,
-    Comparison,
     Condition,
-    Contains,
     Glob,
     MetadataFilter,
     Or,
@@ -27,13 +23,13 @@ from toolkit.filters.conditions import (
     resolve,
 )
 from toolkit.secrets.names import is_secret_name
+from toolkit.tables.condition_forms import compared_values, frequent_texts, other_forms
 
 _LONGEST: Final = 80  # characters of a value in a message
 _KINDS: Final[dict[type, str]] = {
     str: "text", int: "a number", float: "a number", bool: "a boolean",
     list: "a list", dict: "an object",
 }  # fmt: skip
-_BOOLEANS: Final[dict[str, tuple[bool]]] = {"true": (True,), "false": (False,)}
 
 
 def explain_no_match(
@@ -147,7 +143,7 @@ def _explained(
     suggestion = _suggested_form(condition, values)
     if suggestion is not None:
         return [_no_match(condition, values, suggestion)]
-    known = _texts(values)
+    known = frequent_texts(values)
     if known and _can_be_misspelt(condition):
         messages = _unknown_values(condition, known)
         if only_mistakes:
@@ -175,7 +171,7 @@ def _short(condition: Condition) -> str:
 
 def _suggested_form(condition: Condition, values: list[Any]) -> str | None:
     """Return the first other form of a condition that matches values, with their number; None without one."""
-    for form in _other_forms(condition, values):
+    for form in other_forms(condition, values):
         count = sum(map(form.accepts, values))
         if count:
             return f"Did you mean {_short(form)}? It matches {count:,}."
@@ -195,7 +191,7 @@ def _has_suggestion(message: str) -> bool:
 
 def _unknown_values(condition: Condition, known: list[str]) -> list[str]:
     messages = []
-    for value in _compared_values(condition):
+    for value in compared_values(condition):
         if isinstance(value, str):
             shown = value[:_LONGEST]
             suggestion = nearest(value, known)
@@ -226,80 +222,8 @@ def _has_kind(values: list[Any], compared: Any) -> bool:
     return _KINDS.get(type(compared)) in kinds
 
 
-def _texts(values: list[Any]) -> list[str]:
-    """Return the strings of a field, or of the lists in it, the most frequent first."""
-    counts: Counter[str] = Counter()
-    for value in values:
-        items = value
-        if not isinstance(value, list):
-            items = [value]
-        counts.update(item for item in items if isinstance(item, str))
-    return [text for text, _ in counts.most_common()]
-
-
 def _compared(condition: Condition) -> Any:
     """Return the value of a condition, the first one of several, or the pattern."""
     if isinstance(condition, Glob):
         return condition.pattern
-    return _compared_values(condition)[0]
-
-
-def _compared_values(condition: Condition) -> tuple[Any, ...]:
-    """Return the values of a condition that is no pattern; None for one without a value."""
-    value = getattr(condition, "value", None)
-    return tuple(getattr(condition, "values", (value,)))
-
-
-def _other_forms(condition: Condition, values: list[Any]) -> Iterator[Condition]:
-    """Yield forms of a condition that may be meant: for lists, for other types, in another spelling."""
-    if isinstance(condition, Glob):
-        yield from _globs(condition)
-        return
-    known = _texts(values)
-    for value in _compared_values(condition):
-        candidates = (value, *_other_types(value), *_other_spellings(value, known))
-        for candidate in candidates:
-            yield from _forms_with(condition, candidate)
-
-
-def _forms_with(condition: Condition, value: Any) -> Iterator[Condition]:
-    """Yield a condition with another value, as a comparison and, if it compares for equality, for lists."""
-    operator: Any = getattr(condition, "op", "=")
-    with suppress(InputError):
-        yield Comparison(condition.field, operator, value)
-        if operator == "=":
-            yield Contains(condition.field, value)
-
-
-def _globs(condition: Glob) -> Iterator[Condition]:
-    """Yield the pattern in lower case, with a wildcard at both ends, and for lists."""
-    for pattern in (condition.pattern.lower(), f"*{condition.pattern}*"):
-        with suppress(InputError):
-            yield Glob(condition.field, pattern)
-    yield Contains(condition.field, condition.pattern)
-
-
-def _other_types(value: Any) -> Iterator[Any]:
-    """Yield a value as the other types that metadata may have: "3" as 3, and 3 as "3"."""
-    if isinstance(value, bool):
-        yield str(value).lower()
-        yield int(value)
-    elif isinstance(value, int | float):
-        yield repr(value)
-        yield f"{value:g}"
-    elif isinstance(value, str):
-        with suppress(ValueError):
-            yield int(value)
-        with suppress(ValueError):
-            yield float(value)
-        yield from _BOOLEANS.get(value.lower(), ())
-
-
-def _other_spellings(value: Any, known: list[str]) -> Iterator[str]:
-    """Yield the known strings that differ from a value only in case or in spaces around it."""
-    if not isinstance(value, str):
-        return
-    folded = value.strip().casefold()
-    for text in known:
-        if text.strip().casefold() == folded:
-            yield text
+    return compared_values(condition)[0]

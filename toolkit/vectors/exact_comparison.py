@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from toolkit.base.errors import UnexpectedResultWarning
-from toolkit.tables.frame_filters import match_metadata
+from toolkit.tables.metadata_fields import match_metadata
 from toolkit.vectors.vector_batches import Matrix, Positions, VectorBatch
 
 _Floats = npt.NDArray[np.float64]

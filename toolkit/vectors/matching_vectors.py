@@ -12,7 +12,7 @@ from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import iter_vectors
 from toolkit.service.settings import Service
 from toolkit.service.vectors import describe_index, namespace_title
-from toolkit.tables.frame_filters import metadata_values
+from toolkit.tables.metadata_fields import metadata_values
 from toolkit.tables.unmatched_conditions import explain_no_match
 
 _EXPLAINED: Final = 10_000

@@ -17,7 +17,7 @@ from toolkit.base.arguments import plain, positive, whole
 from toolkit.base.errors import InputError
 from toolkit.failures.selection import NONE, Counted, named, opened, select, typed_frame
 from toolkit.failures.sources import AnyFrame
-from toolkit.tables.vectors import is_numbers
+from toolkit.tables.vector_matrix import is_numbers
 
 _MOST_BINS: Final = 1_000
 LARGEST: Final = float(np.finfo(np.float32).max)

@@ -32,8 +32,8 @@ from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import index_request, namespace_title
 from toolkit.tables.arrow_input import ArrowStream, arrow_table
-from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.json_values import json_form
+from toolkit.tables.metadata_fields import metadata_values
 from toolkit.vectors.matching_vectors import find_matches
 
 BATCH_ROWS: Final = 1000  # rows per request at most

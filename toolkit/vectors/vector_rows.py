@@ -21,7 +21,7 @@ from toolkit.snapshots import Snapshot
 from toolkit.tables.arrow_input import ArrowStream
 from toolkit.tables.frame_parts import FrameParts
 from toolkit.tables.schemas import UNFIT
-from toolkit.tables.vectors import is_numbers
+from toolkit.tables.vector_matrix import is_numbers
 from toolkit.vectors.rounding import SKETCH, Precision, precision_of
 from toolkit.vectors.row_draws import draw_limit
 from toolkit.vectors.row_summaries import (

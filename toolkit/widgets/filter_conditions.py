@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, cast
 from toolkit.base.errors import InputError
 from toolkit.filters.conditions import Condition, parse_path
 from toolkit.filters.metadata import And, MetadataFilter, Or
-from toolkit.tables.frame_filters import MetadataField
+from toolkit.tables.metadata_fields import MetadataField
 from toolkit.widgets.fields import Button, Dropdown, Field, TextField
 from toolkit.widgets.metadata_condition import (
     OPERATORS,

@@ -16,7 +16,7 @@ from toolkit.drawing.wording import counted
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.secrets.names import is_secret_name
 from toolkit.secrets.redaction import Redactor, escape_html
-from toolkit.tables.frame_filters import MOST_READ, MetadataField, metadata_fields
+from toolkit.tables.metadata_fields import MOST_READ, MetadataField, metadata_fields
 from toolkit.widgets.fields import Changed, Completion, TextField
 from toolkit.widgets.filter_conditions import FilterGroup, conditions_of
 from toolkit.widgets.form_panel import FormPanel

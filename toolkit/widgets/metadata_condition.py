@@ -18,7 +18,7 @@ from toolkit.filters.metadata import (
     parse,
 )
 from toolkit.secrets.redaction import visible
-from toolkit.tables.frame_filters import MetadataField
+from toolkit.tables.metadata_fields import MetadataField
 from toolkit.widgets.fields import Completion
 
 _COMPARING: Final = ("=", "!=", "<", "<=", ">", ">=")

@@ -19,11 +19,8 @@ from toolkit.loading.vectors import open_vectors
 from toolkit.service.settings import Service
 from toolkit.service.vectors import VectorParts
 from toolkit.tables.arrow_input import FrameLike, conversion
-from toolkit.tables.frame_filters import (
-    match_metadata,
-    metadata_values,
-)
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
+from toolkit.tables.metadata_fields import match_metadata, metadata_values
 from toolkit.tables.receipt import get_receipt
 from toolkit.tables.schemas import vectors
 from toolkit.tables.unmatched_conditions import explain_no_match

@@ -18,7 +18,7 @@ from toolkit.base.errors import ToolkitError
 from toolkit.base.python_code import Code, fill, listed
 from toolkit.drawing.wording import counted
 from toolkit.secrets.redaction import Redactor, visible
-from toolkit.tables.frame_filters import match_metadata
+from toolkit.tables.metadata_fields import match_metadata
 from toolkit.vectors.projection import MapSource, VectorProjection, project_vectors
 from toolkit.widgets.fields import Dropdown
 from toolkit.widgets.filter_editor import FilterEditor

@@ -28,6 +28,7 @@ from starlette.responses import JSONResponse, Response
 from toolkit_service.api import ApiError, invalid
 from toolkit_service.operations import Endpoint, Operation, Query, Texts, Timestamp
 from toolkit_service.queue.database import QueueWrite
+from toolkit_service.queue.destinations import check_url
 from toolkit_service.queue.listing import (
     FlowKey,
     ListQuery,
@@ -57,7 +58,6 @@ from toolkit_service.queue.queue_operations import with_cursor
 from toolkit_service.queue.request_parts import header_pairs
 from toolkit_service.queue.runs import start_again
 from toolkit_service.queue.scheduler import Queue
-from toolkit_service.queue.sender import check_url
 from toolkit_service.queue.steps import enqueue, fresh_copy
 
 Action: TypeAlias = Callable[

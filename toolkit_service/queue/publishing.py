@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from toolkit.base.errors import InputError
 from toolkit.base.times import DAY_MS, duration_ms
 from toolkit_service.api import ApiError, invalid
+from toolkit_service.queue.destinations import check_url
 from toolkit_service.queue.messages import (
     DEFAULT_RETRIES,
     NO_ORIGIN,
@@ -31,7 +32,6 @@ from toolkit_service.queue.messages import (
     WorkflowHeaders,
     new_id,
 )
-from toolkit_service.queue.sender import check_url
 
 MAX_EXPRESSION: Final = 256
 """Longest expression, in characters. It also limits how deep calls can nest."""

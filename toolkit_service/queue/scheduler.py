@@ -22,16 +22,12 @@ from toolkit_service.api import MAX_MESSAGE
 from toolkit_service.damaged_values import DamagedValue
 from toolkit_service.queue import runs, schedules, steps
 from toolkit_service.queue.database import QueueWrite, marks
+from toolkit_service.queue.destinations import Destinations
 from toolkit_service.queue.flow_control import FlowControl, counting, stored_settings
 from toolkit_service.queue.messages import Attempt, Message, Sent, decode_message
 from toolkit_service.queue.outcomes import record_outcome, record_start
 from toolkit_service.queue.publishing import PREFIXES
-from toolkit_service.queue.sender import (
-    Destinations,
-    Sender,
-    gateway_response,
-    outgoing,
-)
+from toolkit_service.queue.sender import Sender, gateway_response, outgoing
 from toolkit_service.queue.state import Store
 from toolkit_service.storage_errors import INTERNAL_ERROR, QUEUE_FILE, damage_problem
 

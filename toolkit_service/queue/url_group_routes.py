@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse, Response
 from toolkit_service.api import checked_name, invalid, read_as, read_json
 from toolkit_service.operations import Query
 from toolkit_service.queue.database import QueueWrite
+from toolkit_service.queue.destinations import check_url
 from toolkit_service.queue.listing import not_found
 from toolkit_service.queue.queue_operations import QueueOperations
-from toolkit_service.queue.sender import check_url
 from toolkit_service.queue.url_groups import endpoints_of
 
 if TYPE_CHECKING:

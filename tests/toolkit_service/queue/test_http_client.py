@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit_service.queue import sender
+from toolkit_service.queue import http_connections
+from toolkit_service.queue.destinations import Target
+from toolkit_service.queue.http_connections import ConnectionPool, Unreachable
 from toolkit_service.queue.messages import DestinationResponse
-from toolkit_service.queue.sender import ConnectionPool, Target, Unreachable
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -173,7 +174,7 @@ def test_a_connection_that_has_been_idle_for_long_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other side may be closing it concurrently."""
-    monkeypatch.setattr(sender, "_LONGEST_IDLE", 0.01)
+    monkeypatch.setattr(http_connections, "_LONGEST_IDLE", 0.01)
 
     async def run() -> int:
         async with listening(answering(FINE)) as (destination, pool):
@@ -187,7 +188,7 @@ def test_a_connection_that_has_been_idle_for_long_is_not_used_again(
 
 def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A destination that handles one connection at a time is free again for others."""
-    monkeypatch.setattr(sender, "_LONGEST_IDLE", 0.01)
+    monkeypatch.setattr(http_connections, "_LONGEST_IDLE", 0.01)
 
     async def run() -> None:
         ended = asyncio.Event()

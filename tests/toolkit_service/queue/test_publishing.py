@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolkit_service.api import ApiError
+from toolkit_service.queue.destinations import check_url
 from toolkit_service.queue.listing import CursorSigner
 from toolkit_service.queue.messages import Message, body_fields, decode_message
 from toolkit_service.queue.publishing import read_publish
-from toolkit_service.queue.sender import check_url
 
 URL = "http://127.0.0.1:8000/a"
 NAMES = [

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from toolkit_service.vectors.rows import NamespaceRows
 from toolkit_service.vectors.search import nearest
 from toolkit_service.vectors.sparse import rounded
-from toolkit_service.vectors.vector_routes import json_arrays, score_numbers
+from toolkit_service.vectors.vector_json import json_arrays, score_numbers
 
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
 decimals = st.builds(
