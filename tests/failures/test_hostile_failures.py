@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
+from tests.covering import in_turn
 from toolkit.analysis import (
     change_points,
     error_signatures,
@@ -187,8 +188,15 @@ def bounded(function: Callable[[Any], Any], value: Any) -> Any:
     return result
 
 
-@pytest.mark.parametrize("what", FRAMES)
-@pytest.mark.parametrize("function", OF_FAILURES)
+PAIRS = [
+    (function, what)
+    for number, what in enumerate(FRAMES)
+    for function in in_turn(OF_FAILURES, number, of=2)
+]
+"""Each frame with every second function, and the next frame with the others."""
+
+
+@pytest.mark.parametrize(("function", "what"), PAIRS)
 def test_failures_have_a_result_or_a_clear_error(function, what):
     """Whatever the bodies, statuses and times are; the frame stays as it was."""
     frame = FRAMES[what]()

@@ -15,7 +15,12 @@ import warnings
 from datetime import timedelta
 from pathlib import Path
 
+# matplotlib needs these. Each process imports matplotlib itself, but not what it imports.
+import contourpy  # noqa: F401
+import kiwisolver  # noqa: F401
 import pandas as pd
+import PIL.PngImagePlugin  # noqa: F401
+import pyparsing  # noqa: F401
 from IPython.core.interactiveshell import InteractiveShell
 
 import toolkit as tk

@@ -14,6 +14,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import toolkit as tk
+from tests.covering import in_turn
 from tests.plots.conftest import PLOTS
 from toolkit.drawing.drawable import drawable, width
 from toolkit.drawing.style import THEMES
@@ -162,11 +163,15 @@ LONG = {
 }
 
 
-def long_names(number):
-    """Seven names of each of two scripts in turn, and seven of all scripts, for the size of this number."""
+def long_names(plot, number):
+    """Seven names of all scripts, and seven of one, for a plot and the size of this number.
+
+    The script differs by plot and size, so that each script is alone at each size in every sixth plot.
+    """
     every = list(LONG.values())
-    seven = [[text] * 7 for text in every[number::3]]
-    return [*seven, [*every, every[number]]]
+    place = [one.name for one in PLOTS].index(plot.name) + 2 * number
+    alone = in_turn(every, place, of=len(every))
+    return [*([text] * 7 for text in alone), [*every, every[number]]]
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -174,10 +179,10 @@ def test_long_labels_of_any_script_leave_the_axes_their_size(plot, number):
     """Seven long names in letters that are wide, missing or stacked: laid out without a warning.
 
     From 4 inches on, a third of the area is left, and no title is over a legend. Each size meets each script
-    among others, and each script is alone at one of the sizes.
+    among others, and one script alone.
     """
     size = [(3, 2), (4, 9), (9, 3.6)][number]
-    for texts in long_names(number):
+    for texts in long_names(plot, number):
         names = [
             f"{text}{place}" if place % 2 else f"{place}{text}"
             for place, text in enumerate(texts)

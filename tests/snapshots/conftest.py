@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -171,6 +172,40 @@ if find_spec("polars"):
     READERS["polars"] = _polars_ids
 
 
+_RANDOM = re.compile(rb"[0-9a-f]{16}")
+_PROCESS = re.compile(rb"\A\d+\n\Z")
+
+
+def contents(folder: Path) -> list[tuple[bytes, bytes]]:
+    """Return names and bytes of all files, without random names and the process that has the lock."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        (
+            _RANDOM.sub(b"#", str(path.relative_to(folder)).encode()),
+            _PROCESS.sub(b"", _RANDOM.sub(b"#", path.read_bytes())),
+        )
+        for path in files
+    )
+
+
+class Repeated:
+    """Tell whether a folder has the files of the previous one.
+
+    A writer that is killed before and after a flush to disk leaves the same files. What readers find in them,
+    and how the next writer goes on, is then the same, too.
+    """
+
+    def __init__(self) -> None:
+        self._previous: list[tuple[bytes, bytes]] | None = None
+
+    def __call__(self, folder: Path) -> bool:
+        """Return whether the files are those of the previous call."""
+        found = contents(folder)
+        is_same = found == self._previous
+        self._previous = found
+        return is_same
+
+
 def read_by_all(snapshot: Snapshot) -> list[str]:
     """The ids of the snapshot in order, which every reader found."""
     found = {name: sorted(read(snapshot)) for name, read in READERS.items()}
@@ -193,6 +228,7 @@ def made() -> SimpleNamespace:
         vectors=VECTORS,
         vectors_are=VECTORS_ARE,
         read_by_all=read_by_all,
+        repeated=Repeated,
     )
 
 

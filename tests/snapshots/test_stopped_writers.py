@@ -86,8 +86,12 @@ def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
     last = int(_run(mode, store.path, tmp_path / "out")[0])
     states = []
     doubled = 0
+    is_repeated = made.repeated()
     for number in range(1, last + 1):
         path = tmp_path / "out" / str(number)
+        if is_repeated(path):
+            states.append(states[-1])
+            continue
         verify_snapshot(path)
         states.append(_state(path))
         assert made.read_by_all(open_snapshot(path)) == sorted(states[-1])
@@ -111,8 +115,11 @@ def test_a_first_writer_killed_at_any_step_leaves_no_snapshot_or_a_complete_one(
     """A first write that was killed is not a snapshot, and is in nobody's way."""
     last = int(_run("crash", tmp_path / "missing", tmp_path / "out")[0])
     whole = 0
+    is_repeated = made.repeated()
     for number in range(1, last + 1):
         path = tmp_path / "out" / str(number)
+        if is_repeated(path):
+            continue
         try:
             whole += sorted(_state(path)) == ["b", "c", "d"]
         except SnapshotError as error:
@@ -174,8 +181,11 @@ def test_a_sync_killed_at_any_step_resumes_from_its_checkpoint(
         "d": ("body of d", True),
     }
     kept = []
+    is_repeated = made.repeated()
     for number in range(1, last + 1):
         path = tmp_path / "out" / str(number)
+        if is_repeated(path):
+            continue
         state = _state(path)
         assert state in (_OLD, new)
         load = made.load(*made.pages)
@@ -203,8 +213,11 @@ def test_an_export_killed_at_any_step_resumes_from_its_checkpoint(
     last = int(_run("kept-export", store.path, tmp_path / "out")[0])
     new = [row["id"] for page in made.vectors for row in page]
     kept = []
+    is_repeated = made.repeated()
     for number in range(1, last + 1):
         path = tmp_path / "out" / str(number)
+        if is_repeated(path):
+            continue
         there = read_snapshot(path)["id"].tolist()
         assert there in (["0a"], new)
         load = made.load(*made.vectors, **made.vectors_are)

@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--api-examples",
         type=int,
-        default=3,
+        default=2,
         metavar="N",
         help="examples for each operation of /openapi.json (3)",
     )

@@ -110,7 +110,7 @@ def test_responses_of_the_service_match_the_document(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Generated requests, right and wrong ones, find no 5xx and no response that is not described."""
-    examples = request.config.getoption("--api-examples", default=3)
+    examples = request.config.getoption("--api-examples", default=2)
     with LocalService(indexes=INDEXES, time_factor=1000) as service:
         file = tmp_path / "openapi.json"
         file.write_text(json.dumps(tailored(service.url)))

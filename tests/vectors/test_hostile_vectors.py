@@ -18,6 +18,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 import toolkit as tk
+from tests.covering import in_turn
 from toolkit import VectorMapPanel
 from toolkit.analysis import drift, fuse, recall, score_summary, threshold_for_precision
 from toolkit.errors import ToolkitError
@@ -211,11 +212,14 @@ def bounded(what: str, function: Callable[..., Any], *values: Any) -> Any:
 
 @pytest.mark.parametrize("what", FRAMES)
 def test_frames_have_a_result_or_a_clear_error(what):
-    """Whatever vectors, ids, texts and metadata are; the frame stays as it was."""
+    """Whatever vectors, ids, texts and metadata are; the frame stays as it was.
+
+    Each frame meets every third function, and the next frame the next third.
+    """
     frame = FRAMES[what]()
     before = frame.copy(deep=True)
-    for name, function in OF_FRAMES.items():
-        bounded(name, function, frame)
+    for name in in_turn(OF_FRAMES, list(FRAMES).index(what), of=3):
+        bounded(name, OF_FRAMES[name], frame)
         plt.close("all")
     pd.testing.assert_frame_equal(frame, before)
 
@@ -224,6 +228,11 @@ CONTAINERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "Arrow": lambda frame, _: pa.Table.from_pandas(frame, preserve_index=False),
     "dataset": lambda frame, folder: as_dataset(frame, folder.with_suffix(".parquet")),
     "matrix": lambda frame, _: np.array(list(frame["vector"]), dtype=np.float64),
+}
+OF_CONTAINERS: dict[str, Callable[[Any], Any]] = {
+    "audit_vectors": tk.audit_vectors,
+    "compare_vectors": lambda vectors: tk.compare_vectors(vectors, ORDINARY),
+    "as_matrix": tk.as_matrix,
 }
 IMPOSSIBLE = (ToolkitError, pa.ArrowException, ValueError, TypeError, OverflowError)
 """By which the container itself cannot be made: no function of vectors sees it."""
@@ -237,16 +246,20 @@ def as_dataset(frame: pd.DataFrame, path: Path) -> ds.Dataset:
 
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_other_containers_have_a_result_or_a_clear_error(container, tmp_path):
-    """Arrow, datasets and matrices of the same, as far as they can hold it."""
+    """Arrow, datasets and matrices of the same, if they can have these values.
+
+    Each frame is audited in one kind of container and compared in the next.
+    """
     tried = 0
+    first = list(CONTAINERS).index(container)
     for number, (what, frame) in enumerate(FRAMES.items()):
         try:
             vectors = CONTAINERS[container](frame(), tmp_path / str(number))
         except IMPOSSIBLE:
             continue
         tried += 1
-        bounded(f"audit_vectors of {what}", tk.audit_vectors, vectors)
-        bounded(f"compare_vectors of {what}", tk.compare_vectors, vectors, ORDINARY)
+        for function in in_turn(OF_CONTAINERS, first + number, of=3):
+            bounded(f"{function} of {what}", OF_CONTAINERS[function], vectors)
     assert tried > 10
 
 
@@ -363,8 +376,9 @@ SCORES: dict[str, Any] = {
 
 @pytest.mark.parametrize("what", SCORES)
 def test_hits_with_odd_scores_have_a_result_or_a_clear_error(what):
-    """Of one query, and as labels of which all, none and some match."""
+    """Of one query, and as labels of which all, none and some match. A report is made of one kind each."""
     scores = SCORES[what]
+    turn = list(SCORES).index(what)
     size = len(scores)
     hits = pd.DataFrame(
         {
@@ -374,17 +388,20 @@ def test_hits_with_odd_scores_have_a_result_or_a_clear_error(what):
         }
     ).assign(score=pd.Series(scores, dtype="float64"))
     bounded("score_summary", score_summary, hits)
-    for match in (
+    matches = [
         [True] * size,
         [False] * size,
         [n % 2 == 0 for n in range(size)],
         [None] * size,
-    ):
+    ]
+    for match in matches:
         labels = hits.assign(match=pd.Series(match, dtype=object))
         bounded(
             "calibrate_threshold",
             lambda labels=labels: shown(tk.calibrate_threshold(ORDINARY, labels)),
         )
+    for match in in_turn(matches, turn, of=4):
+        labels = hits.assign(match=pd.Series(match, dtype=object))
         bounded(
             "report_index",
             lambda labels=labels: reported(tk.report_index(ORDINARY, labels=labels)),
