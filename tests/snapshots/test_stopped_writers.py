@@ -33,7 +33,7 @@ def _start(*arguments: object) -> subprocess.Popen[str]:
 
 def _run(*arguments: object) -> list[str]:
     with _start(*arguments) as process:
-        out, _ = process.communicate(timeout=100)
+        out, _ = process.communicate(timeout=250)
         assert process.returncode == 0
     return out.split()
 
@@ -370,7 +370,7 @@ def test_two_processes_that_sync_at_once_leave_one_complete_history(
         _start("race", store.path, 20) as second,
     ):
         refused = [
-            int(process.communicate(timeout=100)[0]) for process in (first, second)
+            int(process.communicate(timeout=250)[0]) for process in (first, second)
         ]
     verified = verify_snapshot(store.path)
     assert verified.generation == 40 - sum(refused)
