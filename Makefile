@@ -29,16 +29,18 @@ demo: $(DEMO)/.ready ## run the main job on the embedded service; results land i
 # OpenBLAS has a thread per processor, which keeps it busy while it waits for work. Workers beside it need it.
 test test-all test-quick test-newer test-lowest: export OPENBLAS_NUM_THREADS := 1
 
-# tests/tiers.py decides what is exhaustive. Tests of a page need the ones before them: they run again as a whole.
-# If `test-all` is made too, it runs the whole of each page, and `test` leaves the tours to it.
-TOURS := $(if $(filter test-all,$(MAKECMDGOALS)), and not browser)
+# tests/tiers.py decides what is exhaustive. If `test-all` is made too, its run contains all of `test`: tests are
+# collected once, which takes half a minute per worker, and no worker waits for the end of a first tier.
+EVERYTHING := $(filter test-all,$(MAKECMDGOALS))
 
 test: install browser ## run every module's tests and a tour of each panel in the browser (ten minutes)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive$(TOURS)"
+ifeq ($(EVERYTHING),)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive"
 	@echo "tested on $$($(BIN)/python --version); make test-all runs everything"
+endif
 
-test-all: node_modules test ## run everything: all cases, crash points, panels, soak-like tests, a second Python (50 minutes)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "exhaustive or browser"
+test-all: node_modules install browser ## run everything: all cases, crash points, panels, soak-like tests, a second Python (50 minutes)
+	@$(BIN)/python -m pytest $(PARALLEL)
 	@$(MAKE) test-newer
 	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the tests of reading and public calls on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
 
@@ -97,6 +99,9 @@ serve: install ## run the embedded service with sample data until Ctrl-C
 bench: install ## run the benchmarks and print their ratios
 	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python "$$script"; done
 
+# Tests that run a share of a product of two lists; see tests/covering.py.
+PRODUCTS := $(shell grep -rl --include='test_*.py' 'from tests.covering import' tests)
+
 soak: install ## kill the service 500 times under load; load, crash and race at length (an hour)
 	@mkdir -p build
 	@status=0; \
@@ -109,6 +114,7 @@ soak: install ## kill the service 500 times under load; load, crash and race at 
 	$(BIN)/python tests/soak/unattended.py 2>&1 | tee -a build/soak.txt || status=1; \
 	$(BIN)/python tests/soak/watching.py 2>&1 | tee -a build/soak.txt || status=1; \
 	$(BIN)/python tests/soak/service_memory.py 2>&1 | tee -a build/soak.txt || status=1; \
+	ALL_CASES=1 $(BIN)/python -m pytest $(PARALLEL) $(PRODUCTS) 2>&1 | tee -a build/soak.txt || status=1; \
 	exit $$status
 
 fuzz: install ## call everything public with generated services, snapshots, frames and arguments (half an hour)

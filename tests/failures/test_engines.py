@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
+from tests.covering import ALL_CASES
 from toolkit import explain_spike, find_retry_outcomes
 from toolkit.analysis import (
     count_by_hour,
@@ -179,9 +180,15 @@ def assert_same(result: Any, expected: Any) -> None:
         assert result == expected
 
 
+EXAMPLES = 30 if ALL_CASES else 4
+"""Generated frames for each part of the analyses."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(6))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(rows=st.lists(ROWS, max_size=12))
 def test_every_engine_has_the_same_results(part, rows):
     """Rows, nulls and no rows at all: each analysis of each engine is that of the pandas frame."""

@@ -351,13 +351,12 @@ def test_one_burst_does_not_flatten_the_figure():
 
 @pytest.mark.slow
 def test_every_engine_has_the_same_explanations(sample, report, tmp_path):
-    """Arrow, a snapshot, what was scanned of it, and DuckDB, in whatever order they hold the rows."""
+    """A snapshot and DuckDB, with the rows in another order. The other engines have small reports elsewhere."""
     shuffled = sample.sample(frac=1, random_state=3)
     tk.write_snapshot(shuffled, tmp_path / "kept")
     table = to_table(shuffled.reset_index(drop=True), FAILURES)
     others = [
         tmp_path / "kept",
-        tk.open_snapshot(tmp_path / "kept").to_arrow(),
         duckdb.connect().from_arrow(table),
     ]
     for other in others:
