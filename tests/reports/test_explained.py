@@ -351,7 +351,7 @@ def test_one_burst_does_not_flatten_the_figure():
 
 @pytest.mark.slow
 def test_every_engine_has_the_same_explanations(sample, report, tmp_path):
-    """A snapshot and DuckDB, with the rows in another order. The other engines have small reports elsewhere."""
+    """A snapshot and DuckDB with the rows in another order; test_engines has the other engines."""
     shuffled = sample.sample(frac=1, random_state=3)
     tk.write_snapshot(shuffled, tmp_path / "kept")
     table = to_table(shuffled.reset_index(drop=True), FAILURES)
