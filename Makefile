@@ -31,6 +31,7 @@ test test-all test-quick test-newer test-lowest: export OPENBLAS_NUM_THREADS := 
 
 # tests/tiers.py decides what is exhaustive. If `test-all` is made too, its run contains all of `test`: tests are
 # collected once, which takes half a minute per worker, and no worker waits for the end of a first tier.
+# The second Python uses the time in which the workers wait for processes and pages.
 EVERYTHING := $(filter test-all,$(MAKECMDGOALS))
 
 test: install browser ## run every module's tests and a tour of each panel in the browser (ten minutes)
@@ -40,8 +41,12 @@ ifeq ($(EVERYTHING),)
 endif
 
 test-all: node_modules install browser ## run everything: all cases, crash points, panels, soak-like tests, a second Python (50 minutes)
-	@$(BIN)/python -m pytest $(PARALLEL)
-	@$(MAKE) test-newer
+	@newer=$$(mktemp); status=0; \
+	$(MAKE) test-newer PARALLEL="-n 1 $(RERUNS)" >$$newer 2>&1 & \
+	$(BIN)/python -m pytest $(PARALLEL) || status=$$?; \
+	wait $$! || status=$$?; \
+	cat $$newer; rm $$newer; \
+	exit $$status
 	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the tests of reading and public calls on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
 
 test-quick: install ## run the tests that need neither a browser nor much time

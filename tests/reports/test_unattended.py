@@ -14,6 +14,7 @@ sys.path.insert(0, str(_SOAK))
 
 from unattended import Fault, Night  # noqa: E402 - a script, next to the modules that it imports
 
+from tests.covering import ALL_CASES  # noqa: E402 - see above
 from toolkit.cli.exit_status import ExitStatus  # noqa: E402 - see above
 
 _ERROR = frozenset({"no space left on device"})
@@ -68,8 +69,13 @@ def test_status_and_verify_have_to_agree_with_the_report() -> None:
         assert bool(night.problem) is is_wrong
 
 
+FAULTS = [Fault.STOP, Fault.TOKEN]
+if ALL_CASES:
+    FAULTS += [Fault.ACCOUNT, Fault.AHEAD]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [Fault.STOP, Fault.TOKEN, Fault.ACCOUNT, Fault.AHEAD])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_nights_around_a_fault_name_the_new_error(fault: Fault) -> None:
     """While nothing can be known, nights end with 6; the first one after that names the error."""
     words = [
