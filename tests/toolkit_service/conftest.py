@@ -39,5 +39,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=2,
         metavar="N",
-        help="examples for each operation of /openapi.json (3)",
+        help="examples for each operation of /openapi.json (2)",
     )
