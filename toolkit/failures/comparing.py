@@ -55,16 +55,29 @@ from toolkit.failures.comparable_rows import (
     when_failed,
 )
 
-# a shorter span of failures is too short for a rate
-_LEAST_SPAN: Final = pd.Timedelta(hours=1)
-_SAME: Final = (0.95, 1.05)  # ratios of two spans that count as equally long
-_SHOWN: Final = 50  # groups that a notebook shows
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
     "group": "str", "title": "str", "change": "str", "before": "Int64", "after": "Int64", "added": "Int64",
     "left": "Int64", "expected": "float64", "confidence": "float64", **dict.fromkeys(LEFT, "Int64"),
     "first_at": _TIME, "last_at": _TIME,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ComparisonTuning:
+    """Constants of comparisons, with their reasons."""
+
+    least_span: timedelta = timedelta(hours=1)
+    """Failures of a shorter span have no rate: a few minutes of one incident would look like a high one."""
+    least_ratio: float = 0.95
+    """Two spans count as equally long from this ratio on. Two daily syncs are minutes apart from a day."""
+    most_ratio: float = 1.05
+    """Two spans count as equally long up to this ratio."""
+    shown: int = 50
+    """Groups that a notebook shows. More lines are not read; `.frame` has all groups."""
+
+
+_TUNING: Final = ComparisonTuning()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,7 +141,7 @@ class FailureComparison(Plotted):
         ]
         return frame_table(
             repr(self),
-            self.frame[[*columns, "first_at", "last_at", "group"]].head(_SHOWN),
+            self.frame[[*columns, "first_at", "last_at", "group"]].head(_TUNING.shown),
         )
 
     def _draw(self, ax: Axes, theme: Theme) -> Axes:
@@ -356,14 +369,14 @@ def _of_frames(
 def _compare_rates(sides: Sides) -> None:
     """Set `exposure` or `growth` by the times of the rows on both sides."""
     before, after = (_span(when_failed(part)) for part in sides.parts)
-    if min(before, after) < _LEAST_SPAN:
+    if min(before, after) < _TUNING.least_span:
         return
     ids = (set(part["dlq_id"].to_pylist()) for part in sides.parts)
     if set.isdisjoint(*ids):
         sides.exposure = float(before / after)
     else:
         sides.growth = max(float(after / before) - 1, 0.0)
-    if not _SAME[0] < before / after < _SAME[1]:
+    if not _TUNING.least_ratio < before / after < _TUNING.most_ratio:
         sides.notes.append(
             f"by rates: before spans {span_text(before)}, after {span_text(after)}, by their failures"
         )

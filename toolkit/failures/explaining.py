@@ -37,14 +37,27 @@ if TYPE_CHECKING:
 _Floats = NDArray[np.float64]
 _Meets = Callable[[dict[str, Any]], NDArray[np.bool_]]
 
-_SHOWN: Final = 5  # conditions in a notebook
-_NAMED: Final = 2  # alternatives per row in a notebook
+
+@dataclass(frozen=True)
+class ExplanationTuning:
+    """Constants of the words about an explanation, with their reasons."""
+
+    shown: int = 5
+    """Conditions in a notebook. `.frame` has all of them."""
+    named: int = 2
+    """Alternatives per row in a notebook. All of them describe the same rows, so more tell nothing new."""
+    largest_share: float = 1.1
+    """A larger share of the change is not shown: it is only so large because other rows fell."""
+    deviations: float = 3.0
+    """Other rows fell if their counts differ by this many standard deviations, which chance rarely does."""
+
+
+_TUNING: Final = ExplanationTuning()
+
 RANKED: Final = {
     "rank": "Int64", "condition": "object", "observed": "float64", "expected": "float64", "excess": "float64",
     "share": "float64", "lift": "float64", "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
-_WHOLE: Final = 1.1  # a larger share of the change, because other rows fell, is not shown as a share
-_FELL: Final = 3.0  # standard deviations of the difference of two counts
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,7 +184,7 @@ class Explanation(Plotted):
     def _rise_in_words(self, first: pd.Series[Any]) -> str:
         """Return the first condition with the share of the change, or with the counts before and after."""
         condition = describe_condition(first["condition"])
-        if first["share"] <= _WHOLE:
+        if first["share"] <= _TUNING.largest_share:
             share = percent(min(first["share"], 1.0))
             return f"{condition} holds {share} of the change"
         # a share above 1 is hard to read, and if the total did not grow, a share is not defined
@@ -179,7 +192,7 @@ class Explanation(Plotted):
         sentence = f"{condition} rose from {before:,.0f} to {after:,.0f}"
         others_before, others_after = self.expected - before, self.observed - after
         scatter = max(others_before + others_after, 0.0) ** 0.5
-        if others_before - others_after > _FELL * scatter:
+        if others_before - others_after > _TUNING.deviations * scatter:
             return f"{sentence}, as others fell"
         return sentence
 
@@ -207,11 +220,11 @@ class Explanation(Plotted):
                 "∞" if np.isinf(row["lift"]) else row["lift"],
                 share_text(row["share"]), f"{row['confidence']:.2f}", clean(_some(row["alternatives"])),
             )
-            for row in self.frame.head(_SHOWN).to_dict("records")
+            for row in self.frame.head(_TUNING.shown).to_dict("records")
         ]  # fmt: skip
         sentence += "."
-        if len(self.frame) > _SHOWN:
-            sentence += f" The first {_SHOWN} of {len(self.frame)} conditions:"
+        if len(self.frame) > _TUNING.shown:
+            sentence += f" The first {_TUNING.shown} of {len(self.frame)} conditions:"
         return result_table(sentence, head, rows)
 
     def _draw(self, ax: Axes, theme: Theme) -> Axes:
@@ -226,9 +239,9 @@ class Explanation(Plotted):
 
 def _some(conditions: Sequence[dict[str, Any]]) -> str:
     """Return the first conditions in words, and the number of further conditions."""
-    named = [describe_condition(condition) for condition in conditions[:_NAMED]]
-    if len(conditions) > _NAMED:
-        named.append(f"{len(conditions) - _NAMED:,} more")
+    named = [describe_condition(condition) for condition in conditions[: _TUNING.named]]
+    if len(conditions) > _TUNING.named:
+        named.append(f"{len(conditions) - _TUNING.named:,} more")
     return "; ".join(named)
 
 

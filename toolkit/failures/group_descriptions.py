@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,16 +35,32 @@ from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.signing import Signature
 from toolkit.tables.frames import made_visible
 
-_TITLE: Final = 120  # characters
-_TEMPLATE: Final = 500
-_EXAMPLE: Final = 300
-_EXAMPLES: Final = 3
-_COMPARED: Final = 200  # different documents of a group, at most, for the cohesion
-_COMPARED_TEXT: Final = 1_000  # characters of a body that are compared
+
+@dataclass(frozen=True)
+class DescriptionTuning:
+    """How much of a group is described and compared, with the reasons."""
+
+    title: int = 120
+    """Characters of a name that a rule gives to a group, as of the other titles."""
+    template: int = 500
+    """Characters of the template. The first lines of a message identify the group."""
+    example: int = 300
+    """Characters of an example, which is read in a cell of a table."""
+    examples: int = 3
+    """Examples of a group: enough to see which words differ."""
+    compared: int = 200
+    """Different documents of a group that are compared for the cohesion, so that a large group stays fast."""
+    compared_text: int = 1_000
+    """Characters of a body that are compared: as many as of a message."""
+    keys: int = 4
+    """Keys in the title of JSON without a message. More do not fit into a title."""
+    statuses: int = 5
+    """Statuses that are listed, the most frequent first."""
+
+
+_TUNING: Final = DescriptionTuning()
 _SIGNS: Final = re.compile(r"[<>{}\[\]\":,;=]+")
 _WITHOUT_TEXT: Final = {"empty": "Empty body", "binary": "Body that is not UTF-8"}
-_KEYS_OF_TITLE: Final = 4
-_STATUSES: Final = 5
 _ALIKE: Final = {
     "html": "HTML pages with the same title and heading",
     "empty": "empty bodies",
@@ -113,7 +130,7 @@ def _example_rows(frame: pd.DataFrame) -> list[NDArray[Any]]:
     candidates = latest.assign(repeated=repeated).sort_values("repeated", kind="stable")
     examples = (
         candidates.groupby("group_")
-        .head(_EXAMPLES)["group_"]
+        .head(_TUNING.examples)["group_"]
         .sort_values(kind="stable")
     )
     return _parts(examples.to_numpy(), examples.index.to_numpy())
@@ -167,7 +184,7 @@ def _descriptions(
         described.append((
             group_id,
             _shown_title(names.get(group_id), signature),
-            shorten(" | ".join([*signature.facts, *signature.templates]), _TEMPLATE),
+            shorten(" | ".join([*signature.facts, *signature.templates]), _TUNING.template),
             signature.document.kind,
             _reason(signature, len(by_signature) - 1, rows.splits.get(group_id)),
             status_list(Counter({value_text(statuses[code]): count for code, count in by_status.items()})),
@@ -212,13 +229,13 @@ def _example(row: int, rows: SignedFailures) -> dict[str, str]:
     if body is None and encoded:
         line = binary_line(encoded)
     dlq_id = rows.table["dlq_id"][row].as_py() or ""
-    return {"dlq_id": rows.clean(dlq_id), "text": shorten(line, _EXAMPLE)}
+    return {"dlq_id": rows.clean(dlq_id), "text": shorten(line, _TUNING.example)}
 
 
 def _shown_title(name: str | None, signature: Signature) -> str:
     """Return the name that a rule gives the group, else the title without a cut in a sentence."""
     if name:
-        return shorten(name, _TITLE)
+        return shorten(name, _TUNING.title)
     return title_of(_title(signature))
 
 
@@ -241,7 +258,7 @@ def _title_of_keys(facts: Sequence[str], status: list[str]) -> str:
     named = [fact for fact in facts if fact not in status]
     if named[:1] != ["keys"]:
         return " ".join(facts)
-    keys = [f'"{key}"' for key in named[1 : 1 + _KEYS_OF_TITLE]]
+    keys = [f'"{key}"' for key in named[1 : 1 + _TUNING.keys]]
     title = "JSON without an error"
     if keys:
         listed = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
@@ -295,8 +312,8 @@ def _json_likeness(facts: Sequence[str]) -> str:
 def status_list(statuses: Counter[str]) -> str:
     """Return the statuses, the most frequent first, for example "502, 500"."""
     ordered = sorted(statuses, key=lambda status: (-statuses[status], status))
-    shown = ordered[:_STATUSES]
-    if len(ordered) > _STATUSES:
+    shown = ordered[: _TUNING.statuses]
+    if len(ordered) > _TUNING.statuses:
         shown.append("…")
     return ", ".join(shown)
 
@@ -312,7 +329,9 @@ def _compared(code: int, rows: SignedFailures, text_of: NDArray[np.int64]) -> Do
         return document
     text = rows.signed.texts[text_of[code]] or ""
     return Document(
-        document.kind, (), (with_placeholders(_SIGNS.sub(" ", text[:_COMPARED_TEXT])),)
+        document.kind,
+        (),
+        (with_placeholders(_SIGNS.sub(" ", text[: _TUNING.compared_text])),),
     )
 
 
@@ -325,7 +344,7 @@ def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
     counts: Counter[Document] = Counter()
     for document, count in documents:
         counts[document] += count
-    (most_common, _), *others = counts.most_common(_COMPARED)
+    (most_common, _), *others = counts.most_common(_TUNING.compared)
     words = Counter(_words(most_common))
     total = similarity = float(counts[most_common])
     for document, count in others:

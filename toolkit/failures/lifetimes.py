@@ -30,34 +30,31 @@ from toolkit.failures.sources import AnyFrame, SelectedRows
 from toolkit.tables.frames import made_visible
 from toolkit.tables.schemas import TIME
 
-# common durations in seconds, with similar ratios, so that retries after minutes and after a day both show
-_DELAYS: Final = np.array(
-    [
-        0,
-        1,
-        5,
-        15,
-        60,
-        300,
-        900,
-        1800,
-        3600,
-        7200,
-        14400,
-        28800,
-        57600,
-        86400,
-        172800,
-        604800,
-    ],
-    dtype=np.float64,
-)
-_MOST_RETRIES: Final = 1_000
-_STEPS: Final = [
-    timedelta(hours=hours) for hours in (0.25, 0.5, 1, 3, 6, 12, 24, 48, 168)
-]
-_QUARTER: Final = 0.25  # hours: every step is a multiple
-_MOST_BINS: Final = 48
+
+@dataclass(frozen=True)
+class LifetimeTuning:
+    """Constants of durations and retries, with their reasons."""
+
+    delays: tuple[int, ...] = (
+        0, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 28800, 57600, 86400, 172800, 604800,
+    )  # fmt: skip
+    """Seconds from which a bin of delays begins: common durations with similar ratios, so that retries after
+    minutes and after a day both show."""
+    most_retries: int = 1_000
+    """The largest number of retries that is counted. Rows with a larger one, which is likely damaged, are
+    left out and counted, so that one wrong number does not stretch the table."""
+    steps: tuple[timedelta, ...] = tuple(
+        timedelta(hours=hours) for hours in (0.25, 0.5, 1, 3, 6, 12, 24, 48, 168)
+    )
+    """Lengths of a bin of times until failures expire, as people divide a day and a week."""
+    quarter: float = 0.25
+    """Hours that are counted together first. Every step is a multiple."""
+    most_bins: int = 48
+    """Bins of a plot. More bars could not be told apart."""
+
+
+_TUNING: Final = LifetimeTuning()
+_DELAYS: Final = np.array(_TUNING.delays, dtype=np.float64)
 _EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
 _DOING: Final = "finding expiring failures"
 # hours
@@ -179,11 +176,11 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     allowed_only = "retried" not in opened(frame, doing=doing, name="frame").names
     columns = ["max_retries"] if allowed_only else ["retried", "max_retries"]
     rows = select(frame, columns, doing=doing, name="frame").count(*columns).to_pylist()
-    counts = np.zeros((2, _MOST_RETRIES + 1), dtype=np.int64)
+    counts = np.zeros((2, _TUNING.most_retries + 1), dtype=np.int64)
     most, left_out = -1, 0
     for row in rows:
         number, count = row[columns[0]], row["count_"]
-        if number is not None and 0 <= number <= _MOST_RETRIES:
+        if number is not None and 0 <= number <= _TUNING.most_retries:
             most = max(most, int(number))
             counts[0 if number == row["max_retries"] else 1, int(number)] += count
         else:
@@ -468,7 +465,7 @@ def _with_quarter(table: pa.Table) -> pa.Table:
     hours = table["hours_left"].cast(pa.float64())
     # NaN of a pandas frame is a missing value
     hours = pc.if_else(pc.is_nan(hours), None, hours)
-    quarters = pc.floor(pc.divide(hours, _QUARTER))
+    quarters = pc.floor(pc.divide(hours, _TUNING.quarter))
     quarter = pc.max_element_wise(quarters, -1.0, skip_nulls=False).cast(pa.int64())
     return pa.table({"quarter_": quarter, "hours_left": hours})
 
@@ -481,7 +478,10 @@ def _bins(rows: SelectedRows, now: datetime) -> ExpiryBins:
     longest = timedelta(0)
     if len(coming):
         longest = timedelta(hours=float(coming["longest"].max()))
-    step = next((step for step in _STEPS if longest < _MOST_BINS * step), _STEPS[-1])
+    step = next(
+        (step for step in _TUNING.steps if longest < _TUNING.most_bins * step),
+        _TUNING.steps[-1],
+    )
     indices = coming.index.to_numpy(dtype=np.int64) // (step // timedelta(minutes=15))
     # sums of whole numbers below 2**53 are exact
     sums = np.bincount(indices, weights=coming["count_"])

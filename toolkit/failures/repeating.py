@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -47,10 +48,23 @@ _ALL_KINDS: Final = [*_KINDS, "entity"]
 _DOING: Final = "finding repeat offenders"
 # the start of the query or fragment of an address
 _BEHIND_PATH: Final = re.compile(r"[?#]")
-_BODY: Final = 100_000  # characters of a body that is read, at most
-_ENTITIES: Final = 20  # of one body
-_VALUE: Final = 200  # characters
-_APART: Final = timedelta(hours=1)  # failures closer than this are one occasion
+
+
+@dataclass(frozen=True)
+class RepeatTuning:
+    """Constants of repeat offenders, with their reasons."""
+
+    longest_body: int = 100_000
+    """Characters of a body that is searched for ids. Larger bodies are files, and decoding them is slow."""
+    entities: int = 20
+    """Ids that are read from one body, so that a list of a thousand customers does not fill the table."""
+    longest_value: int = 200
+    """Characters of a value that is shown and compared. Ids are shorter."""
+    apart: timedelta = timedelta(hours=1)
+    """Failures that are closer than this are one occasion, for example the retries of one outage."""
+
+
+_TUNING: Final = RepeatTuning()
 _ENDED: Final = {
     state: words
     for state, words in SHORT_STATES.items()
@@ -118,7 +132,7 @@ def repeat_offenders(
         [*_KINDS.values(), "body"], opened(failures, doing=_DOING).names
     )
     rows = select_timed(failures, columns, doing=_DOING)
-    wanted = Occasions(_APART, least, top)
+    wanted = Occasions(_TUNING.apart, least, top)
     found, total = reduce_together(
         [(rows.then(_values), wanted), (rows, Counts(()))],
     )
@@ -134,7 +148,9 @@ def repeat_offenders(
     clean = Redactor()
     kinds = [_ALL_KINDS[place] for place in offenders["kind"]]
     shown = [
-        (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
+        (clean.url if kind == "destination" else clean.text)(
+            value[: _TUNING.longest_value]
+        )
         for kind, value in zip(kinds, offenders["value"], strict=True)
     ]
     return typed_frame(
@@ -198,10 +214,10 @@ def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]
     rows: list[int] = []
     entities: list[tuple[str, str]] = []
     for row, body in enumerate(bodies):
-        if not body or len(body) > _BODY or body.lstrip()[:1] != "{":
+        if not body or len(body) > _TUNING.longest_body or body.lstrip()[:1] != "{":
             continue
         if body not in known:
-            known[body] = list(dict.fromkeys(_fields(body)))[:_ENTITIES]
+            known[body] = list(dict.fromkeys(_fields(body)))[: _TUNING.entities]
         for entity in known[body]:
             entities.append(entity)
             rows.append(row)
@@ -221,7 +237,7 @@ def _fields(body: str) -> Iterator[tuple[str, str]]:
     inner = [value for value in members.values() if isinstance(value, dict)]
     for name, value in chain.from_iterable(own.items() for own in (members, *inner)):
         if _ENTITY.search(name) and _is_entity(value):
-            yield name[:_VALUE], str(value)[:_VALUE]
+            yield name[: _TUNING.longest_value], str(value)[: _TUNING.longest_value]
 
 
 def _is_entity(value: object) -> bool:

@@ -31,8 +31,19 @@ _OUTCOMES: Final = {
 }  # fmt: skip
 OUTCOMES: Final = ("succeeded", "failed", "cancelled", "running")
 _QUANTILES: Final = {"median": 0.5, "p90": 0.9, "p99": 0.99}
-_SHOWN: Final = 20
-_FEW: Final = 5  # ended runs, at least, for a rate that means something
+
+
+@dataclass(frozen=True)
+class RunTuning:
+    """Constants of summaries of runs, with their reasons."""
+
+    shown: int = 20
+    """Workflows in a notebook. `.frame` has all of them."""
+    least_runs: int = 5
+    """Ended runs of a workflow whose success rate is named. Of four runs, one failure is 25 %."""
+
+
+_TUNING: Final = RunTuning()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -71,12 +82,14 @@ class RunSummary(Plotted):
 
     def _repr_html_(self) -> str:
         caption = self.verdict
-        if len(self.frame) > _SHOWN:
-            caption += f" {len(self.frame) - _SHOWN:,} more workflows are in .frame."
+        if len(self.frame) > _TUNING.shown:
+            caption += (
+                f" {len(self.frame) - _TUNING.shown:,} more workflows are in .frame."
+            )
         return frame_table(caption, self._shown())
 
     def _shown(self) -> pd.DataFrame:
-        shown = self.frame.head(_SHOWN)
+        shown = self.frame.head(_TUNING.shown)
         return shown.assign(workflow_url=shown["workflow_url"].map(_masked))
 
     def _draw(self, ax: Axes, theme: Theme) -> Axes:
@@ -254,7 +267,7 @@ def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
 
 def _lowest_rate(frame: pd.DataFrame) -> list[str]:
     """Return a sentence about the workflow with the lowest rate, if several have enough runs."""
-    known = frame[frame["succeeded"] + frame["failed"] >= _FEW]
+    known = frame[frame["succeeded"] + frame["failed"] >= _TUNING.least_runs]
     if len(frame) <= 1 or known.empty:
         return []
     worst = known.sort_values(["success_rate", "runs"], ascending=[True, False]).iloc[0]
