@@ -58,8 +58,8 @@ def calls_in(path: Path) -> list[tuple[str, set[str]]]:
     ]
 
 
-def test_there_are_seven() -> None:
-    """The story has seven chapters, in order."""
+def test_there_are_eight() -> None:
+    """The story has eight chapters, in order."""
     assert [path.stem for path in NOTEBOOKS] == [
         "01_first_look",
         "02_failures",
@@ -68,6 +68,7 @@ def test_there_are_seven() -> None:
         "05_snapshots_and_reports",
         "06_what_changed",
         "07_index_health",
+        "08_error_to_fix",
     ]
 
 
@@ -122,10 +123,16 @@ def test_it_changes_nothing_in_an_account(path: Path) -> None:
     )
     # a redrive is practised on a service of the notebook's own, never on the reader's
     redrives = re.findall(r"run_redrive\((\w+)", "\n".join(code_of(path)))
-    assert redrives == (["practice"] if path.stem.startswith("06") else [])
-    allowed = {"02_failures": {"resume_failures"}, "03_callbacks": {"publish"}}.get(
-        path.stem, set()
+    assert redrives == (["practice"] if path.stem[:2] in ("06", "08") else [])
+    stored = re.findall(
+        r"(?:upsert_vectors|index_failures)\((\S+)", "\n".join(code_of(path))
     )
+    assert stored == (["practice,", "broken,"] if path.stem.startswith("08") else [])
+    allowed = {
+        "02_failures": {"resume_failures"},
+        "03_callbacks": {"publish"},
+        "08_error_to_fix": {"upsert_vectors"},
+    }.get(path.stem, set())
     assert {name for name, _ in calls} & CHANGING == allowed
 
 
@@ -161,7 +168,7 @@ def test_it_runs_from_top_to_bottom(
     assert all(plots == images for plots, images in plotted.values())
     assert (
         len(plotted)
-        == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1, "06": 3, "07": 3}[
+        == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1, "06": 3, "07": 3, "08": 1}[
             path.stem[:2]
         ]
     )
@@ -225,9 +232,17 @@ def ills_of_the_index(said: str, _: tk.Service) -> None:
     assert 15 <= rows["outlier"] <= 22
 
 
+def from_an_error_to_the_fix(said: str, _: tk.Service) -> None:
+    """The eighth finds the runbook, replays before and after the repair, and ends with "stopped"."""
+    assert "runbook: Runbook: payments" in said
+    assert "broken: same failure; repaired: succeeded" in said
+    assert re.search(r"^Stopped: 0 failures since", said, re.MULTILINE)
+
+
 FINDINGS = {
     "06_what_changed": incident_of_the_last_day,
     "07_index_health": ills_of_the_index,
+    "08_error_to_fix": from_an_error_to_the_fix,
 }
 
 

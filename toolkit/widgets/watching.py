@@ -19,6 +19,7 @@ from weakref import finalize
 
 import msgspec
 import pandas as pd
+import pyarrow as pa
 
 from toolkit.base.errors import ToolkitError
 from toolkit.drawing.wording import counted
@@ -112,6 +113,8 @@ class Watch:
             group.forget(now)
         found = self._to_notice(now)
         self._marked |= dict.fromkeys(found)
+        # Arrow keeps freed memory for the next look, which in a night of looks becomes fragmented
+        pa.default_memory_pool().release_unused()
         problems = [self._repair, self._notice(found)]
         self._repair = ""
         problem = "; ".join(filter(None, problems))
