@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -15,8 +14,8 @@ from toolkit.base.arguments import whole
 from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, describe_condition, frame_table
 from toolkit.failures.explaining import Explanation, explain_change
-from toolkit.tables.column_values import clean
 from toolkit.vectors.documents import DocumentFinder, Groups
+from toolkit.vectors.few_valued_fields import few_valued_fields
 from toolkit.vectors.new_vectors import drift_sentences, drifts
 from toolkit.vectors.rounding import Rounding, sketch_distances
 from toolkit.vectors.score_plots import draw_similarities
@@ -63,7 +62,6 @@ _SIDES: Final = {
     "neither": "neither state has any",
 }
 _FIELDS: Final = 12  # metadata fields that are compared
-_VALUES: Final = 50  # different values of such a field, at most
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -330,14 +328,11 @@ def compare_vectors(
     sources: tuple[_Source, _Source] = (before, after)
     if namespaces is not None:
         sources = (InNamespace(before, namespaces[1]), after)
-    old, new = (
-        read_rows(
-            VectorTables(value, doing=_DOING, name=name, with_ids=True),
-            sample=_SAMPLE,
-            seed=seed,
-        )
+    tables = [
+        VectorTables(value, doing=_DOING, name=name, with_ids=True)
         for name, value in zip(_STATES, sources, strict=True)
-    )
+    ]
+    old, new = (read_rows(state, sample=_SAMPLE, seed=seed) for state in tables)
     first, second = (
         side.rows.assign(position=np.arange(len(side.rows)))
         .drop_duplicates(["namespace", "id"])
@@ -372,7 +367,7 @@ def compare_vectors(
     return VectorChanges(
         frame=frame,
         drift=drifts(_new(frame), old, new, finder, seed),
-        explanation=_explained(frame, *sources),
+        explanation=_explained(changed, *tables),
         rounding=rounding,
         dimensions=_dimensions(old, new),
         rows=len(joined),
@@ -388,7 +383,7 @@ def _two_namespaces(
     names = []
     for name, value in zip(_STATES, (before, after), strict=True):
         tables = VectorTables(value, doing=_DOING, name=name, with_ids=True)
-        names.append(tables.keys()["namespace"].unique().tolist())
+        names.append(tables.namespaces())
     if [len(found) for found in names] != [1, 1] or names[0] == names[1]:
         return None
     return names[0][0], names[1][0]
@@ -539,48 +534,29 @@ def _new(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _explained(
-    frame: pd.DataFrame, before: _Source, after: _Source
+    changed: pd.DataFrame, before: VectorTables, after: VectorTables
 ) -> Explanation | None:
     """Explain the changes by metadata fields with few values, if the changed vectors share values."""
-    if frame.empty:
+    if changed.empty:
         return None
-    change_of = frame.set_index(["namespace", "id"])["change"].to_dict()
-    gone = {key for key, change in change_of.items() if change == "vanished"}
-    rows, is_changed = [], []
-    for source, wanted in ((after, change_of.keys() - gone), (before, gone)):
-        for batch in VectorTables(source, doing=_DOING):
-            for namespace, key, text in zip(
-                batch.namespaces, batch.ids, batch.metadata, strict=True
-            ):
-                inside = (namespace, key) in wanted
-                if source is after or inside:
-                    rows.append({"namespace": namespace or "(default)"} | _fields(text))
-                    is_changed.append(inside)
-    table = pd.DataFrame(rows).astype("str")
-    few = [name for name in table.columns if 1 < table[name].nunique() <= _VALUES][
-        :_FIELDS
-    ]
-    if not few or not any(is_changed):
+    has_vanished = changed["side"] == "left_only"
+    gone = changed.loc[has_vanished, "position"].to_numpy(dtype=np.intp)
+    others = changed.loc[~has_vanished, "position_after"].to_numpy(dtype=np.intp)
+    fields = few_valued_fields(after)
+    is_changed = np.zeros(after.rows + len(gone), dtype=bool)
+    is_changed[others] = True
+    is_changed[after.rows :] = True
+    if len(gone):
+        fields.merge(few_valued_fields(before).take(gone))
+    table = fields.frame()
+    few = fields.several_valued[:_FIELDS]
+    if not few:
         return None
-    mask = np.array(is_changed)
     found = explain_change(
-        table, table[mask], attributes=few, exposure=len(table) / mask.sum()
+        table,
+        table[is_changed],
+        attributes=few,
+        exposure=len(table) / is_changed.sum(),
     )
     # changed vectors are a part of all vectors, and no later events
     return replace(found, compared=("changed vectors", "all vectors"))
-
-
-def _fields(text: str | None) -> dict[str, str]:
-    try:
-        value = None
-        if text:
-            value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        return {}
-    return {
-        clean(name): clean(str(item)[:100])
-        for name, item in value.items()
-        if not isinstance(item, dict | list)
-    }

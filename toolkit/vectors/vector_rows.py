@@ -139,6 +139,18 @@ class VectorTables:
         for start in range(0, self.rows, BATCH):
             yield function(columns.slice(start, BATCH), start)
 
+    def namespaces(self) -> list[str]:
+        """Return the namespaces, in the order of the rows. Only their column is read."""
+        if self.reader.only_namespace is not None:
+            return [self.reader.only_namespace]
+        if "namespace" not in self.columns:
+            return [""]
+        names: dict[str, None] = {}
+        for batch in batches_of(self._source, ["namespace"], BATCH):
+            found = batch.column(0).cast(pa.string()).fill_null("").unique()
+            names.update(dict.fromkeys(found.to_pylist()))
+        return list(names)
+
     def keys(self) -> pd.DataFrame:
         """Return the namespace and id of each row."""
         names = [name for name in ("namespace", "id") if name in self.columns]
