@@ -68,7 +68,8 @@ class FewValued:
         columns = {}
         for name, values in self.value_codes.items():
             codes = np.concatenate(self.codes[name])
-            columns[name] = pd.Categorical.from_codes(codes, categories=[*values])
+            names = pd.Index([*values], dtype="str")
+            columns[name] = pd.Categorical.from_codes(codes, categories=names)
         return pd.DataFrame(columns, index=range(self.rows)).astype("str")
 
     @property
@@ -138,7 +139,7 @@ class _Reading:
 
 
 def few_valued_fields(tables: VectorTables) -> FewValued:
-    """Return the fields of all rows; workers of Dask read those of their partitions."""
+    """Return the fields of all rows; workers of Dask read their partitions."""
     merged = FewValued()
     for part in tables.map(_Reading(tables.reader)):
         merged.merge(part)
