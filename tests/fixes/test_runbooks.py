@@ -185,6 +185,8 @@ def test_no_failures_and_foreign_rows_are_no_error(services):
     """An empty frame has no rows; rows of another origin in the namespace are ignored."""
     service = services["dense"]
     empty = ERRORS[:0]
+    missing = failures("", "x").assign(response_body=None)
+    assert tk.index_failures(missing, service, namespace="missing") == 1
     assert tk.suggest_runbooks(empty, service).frame.empty
     assert tk.index_failures(empty, service) == 0
     foreign = {

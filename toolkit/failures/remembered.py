@@ -42,9 +42,11 @@ class Remembered:
     outcome: str
 
 
-def stored_text(text: str | None, redactor: Redactor) -> str:
+def stored_text(text: object, redactor: Redactor) -> str:
     """Return the masked example of a group, as it is stored and queried; never empty."""
-    masked = redactor.text((text or "")[:LONGEST])
+    if not isinstance(text, str):
+        text = ""  # a missing body
+    masked = redactor.text(text[:LONGEST])
     return masked.strip() or "empty response"
 
 
