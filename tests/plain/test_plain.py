@@ -55,22 +55,22 @@ ENGLISH = (
 DENSITY = {
     "toolkit/vectors": 0.30,
     "toolkit/base": 0.225,
-    "toolkit/cli": 0.19,
+    "toolkit/cli": 0.185,
     "toolkit/service": 0.20,
     "toolkit/drawing": 0.20,
-    "toolkit/filters": 0.24,
+    "toolkit/filters": 0.239,
     "toolkit/fixes": 0.20,
     "toolkit/loading": 0.22,
-    "toolkit_service": 0.20,
+    "toolkit_service": 0.198,
     "toolkit/redrive": 0.20,
-    "toolkit/failures": 0.20,
-    "toolkit/reports": 0.20,
+    "toolkit/failures": 0.198,
+    "toolkit/reports": 0.197,
     "toolkit/signatures": 0.34,
     "toolkit/secrets": 0.20,
     "toolkit/widgets": 0.25,
     "toolkit/base/serving.py": 0.17,
     "toolkit/snapshots": 0.22,
-    "toolkit/tables": 0.27,
+    "toolkit/tables": 0.267,
 }
 """Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for all."""
 

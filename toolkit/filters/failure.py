@@ -79,7 +79,7 @@ class _DerivedValues:
 
 @dataclass(frozen=True, init=False, repr=False)
 class FailureFilter(_DerivedValues):
-    """Which failures to load. Fields combine with AND, several values of one field with OR.
+    """Select failures to load: all fields that are set must match, each by any of the given values.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class _LogQuery:
 
 @dataclass(frozen=True)
 class EventFilter(_LogQuery):
-    """Events of messages to load. Fields combine with AND, several values of one field with OR.
+    """Select events of messages to load: all fields that are set must match, each by any of the given values.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class EventFilter(_LogQuery):
 
 @dataclass(frozen=True)
 class RunFilter(_LogQuery):
-    """Workflow runs to load. Fields combine with AND, several values of one field with OR.
+    """Select workflow runs to load: all fields that are set must match, each by any of the given values.
 
     Parameters
     ----------

@@ -110,8 +110,8 @@ def publish(
 ) -> Published:
     """Publish a message. The service delivers it to `url`, and retries if the delivery fails.
 
-    A deduplication id is always sent (a random one unless given), so that a publish whose response was lost
-    can be sent again without a second message.
+    Each message is sent with a deduplication id (yours, or a random one), or is recognized by the content if
+    you choose that. So if a response is lost, the message can be sent again, and is accepted only once.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def publish(
         Default: ``application/json``, ``text/plain; charset=utf-8`` or ``application/octet-stream``,
         by the kind of `body`.
     retries : int or Retries, optional
-        Number of retries, or also the time before a retry: ``Retries(5, delay=1000)``.
+        Number of retries. To set the time before a retry as well, pass ``Retries(5, delay=1000)``.
     timeout : int, str or timedelta, optional
         Time limit of the destination: seconds, text, for example ``"50s"``, or a timedelta of whole seconds.
     delay : int, str, timedelta or datetime, optional

@@ -32,17 +32,18 @@ def start_run(
     *,
     headers: Mapping[str, str] | None = None,
 ) -> str:
-    """Start a workflow run at an application's own workflow endpoint.
+    """Start a workflow run at the workflow endpoint of an application.
 
-    The request goes to the application, which asks the service for the first step: only body and headers are
-    sent, never a token. It is not retried once it may have arrived, as that could start a second run.
+    The request goes to the application, which asks the service for the first step. It contains the body and
+    the headers only, never a token. If it may have arrived, it is not sent again, because that could start a
+    second run.
 
     Parameters
     ----------
     service : Service
         The connection whose tokens and settings for masking apply to error messages.
     url : str
-        The workflow's endpoint, http or https, without user info and fragment.
+        The workflow endpoint, http or https, without user info and fragment.
     body : bytes, str or JSON-able, optional
         Payload of the run. Bytes and text are sent as they are, anything else as JSON.
     headers : mapping, optional
@@ -51,14 +52,14 @@ def start_run(
     Returns
     -------
     str
-        The run's id.
+        The id of the run.
 
     Raises
     ------
     InputError
-        When the address or a header cannot be sent.
+        If the address or a header cannot be sent.
     ServiceError
-        When the application does not respond as a workflow endpoint does.
+        If the application does not respond as a workflow endpoint does.
 
     Examples
     --------
@@ -77,13 +78,7 @@ def start_run(
     )
     address = web_address("url", url, doing=doing)
     content, kind = content_of(body)
-    sent = {"Content-Type": kind} if kind else {}
-    for name, value in ({} if headers is None else mapping("headers", headers)).items():
-        header_name(name)
-        sent = {
-            known: text for known, text in sent.items() if known.lower() != name.lower()
-        }
-        sent[header_name(name)] = header_value(name, value)
+    sent = _headers_of_start(kind, headers)
     parts = urlsplit(address)
     base = f"{parts.scheme}://{parts.netloc}"
     request = Request(
@@ -103,3 +98,21 @@ def start_run(
         required=True,
         next_step="Is this the address of a workflow endpoint?",
     )
+
+
+def _headers_of_start(
+    content_type: str | None, headers: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return the headers of a start. If you pass a content type, in any case, it replaces the usual one."""
+    sent: dict[str, str] = {}
+    if content_type:
+        sent["Content-Type"] = content_type
+    if headers is None:
+        return sent
+    for name, value in mapping("headers", headers).items():
+        checked_name = header_name(name)
+        for known in list(sent):
+            if known.lower() == checked_name.lower():
+                del sent[known]
+        sent[checked_name] = header_value(name, value)
+    return sent

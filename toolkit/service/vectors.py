@@ -131,7 +131,7 @@ def describe_index(service: Service) -> IndexInfo:
     Raises
     ------
     ServiceError
-        When the request fails.
+        If the request fails.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def list_namespaces(service: Service) -> list[str]:
     Raises
     ------
     ServiceError
-        When the request fails.
+        If the request fails.
 
     Examples
     --------
