@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from docutils import nodes
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
@@ -101,10 +102,33 @@ def leave_out_of_search(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = f"---\nnosearch: true\n---\n\n{source[0]}"
 
 
+def follow_theme(_app: Sphinx, page: nodes.document) -> None:
+    """Show a picture of a page as the theme is light or dark, if there are pictures of both.
+
+    For example, ``pictures/report-light.png`` is shown in the light theme, and
+    ``pictures/report-dark.png`` in the dark one.
+    """
+    for picture in list(page.findall(nodes.image)):
+        match = re.fullmatch(r"(pictures/.*-)(light|dark)(\b.*)", picture["uri"])
+        if match is None:
+            continue
+        both = {theme: f"{match[1]}{theme}{match[3]}" for theme in ("light", "dark")}
+        if not all((Path(__file__).parent / uri).exists() for uri in both.values()):
+            continue
+        for theme, uri in both.items():
+            shown = picture.deepcopy()
+            shown["uri"] = uri
+            shown["classes"].append(f"only-{theme}")
+            picture.parent.insert(picture.parent.index(picture), shown)
+        picture.parent.remove(picture)
+
+
 def setup(app: Sphinx) -> None:
     """Add pictures after numpydoc, which rewrites the description."""
     for plain in ("output", "cron"):
         app.add_lexer(plain, TextLexer)
+    # before Sphinx collects the pictures that it copies
+    app.connect("doctree-read", follow_theme, priority=400)
     app.connect("source-read", index_keywords)
     app.connect("source-read", leave_out_of_search)
     app.connect("autodoc-process-docstring", add_picture, priority=900)

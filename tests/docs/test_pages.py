@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from docutils import nodes
+from docutils.utils import new_document
 
 import toolkit as tk
 from toolkit.tables import schemas
@@ -96,3 +99,19 @@ def test_every_plot_of_the_reference_is_drawn():
     for stem in ast.literal_eval(panels[1]).values():
         for theme in ("light", "dark"):
             assert (DOCS / "pictures" / f"{stem.format(theme)}.png").exists()
+
+
+def test_a_picture_of_a_page_follows_the_theme():
+    """A picture that exists light and dark is shown in both themes, and another one as it is."""
+    page = new_document("page")
+    page += nodes.image(uri="pictures/report-light.png")
+    page += nodes.image(uri="pictures/failure-groups-light.png")
+    runpy.run_path(str(DOCS / "conf.py"))["follow_theme"](None, page)
+    shown = [
+        (picture["uri"], picture["classes"]) for picture in page.findall(nodes.image)
+    ]
+    assert shown == [
+        ("pictures/report-light.png", ["only-light"]),
+        ("pictures/report-dark.png", ["only-dark"]),
+        ("pictures/failure-groups-light.png", []),
+    ]
