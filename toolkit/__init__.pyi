@@ -45,8 +45,8 @@ from toolkit.redrive.plan import RedrivePlan as RedrivePlan
 from toolkit.redrive.planning import plan_redrive as plan_redrive
 from toolkit.redrive.results import read_redrive_status as read_redrive_status
 from toolkit.redrive.running import run_redrive as run_redrive
-from toolkit.reports import report_failures as report_failures
-from toolkit.reports import report_index as report_index
+from toolkit.reports.failure_report import report_failures as report_failures
+from toolkit.reports.index_report import report_index as report_index
 from toolkit.service.callback_settings import CallbackSettings as CallbackSettings
 from toolkit.service.cancelling import cancel_messages as cancel_messages
 from toolkit.service.cancelling import cancel_runs as cancel_runs

@@ -23,8 +23,8 @@ from toolkit.fixes.failed_request import FailedRequest as FailedRequest
 from toolkit.fixes.replaying import Replays as Replays
 from toolkit.fixes.runbooks import RunbookSuggestions as RunbookSuggestions
 from toolkit.redrive.results import RedriveResult as RedriveResult
-from toolkit.reports import FailureReport as FailureReport
-from toolkit.reports import IndexReport as IndexReport
+from toolkit.reports.failure_report import FailureReport as FailureReport
+from toolkit.reports.index_report import IndexReport as IndexReport
 from toolkit.service.messages import Published as Published
 from toolkit.service.settings import Dialect as Dialect
 from toolkit.service.settings import Endpoint as Endpoint

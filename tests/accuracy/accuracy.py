@@ -55,7 +55,7 @@ from toolkit.analysis import (
     similar_texts,
     threshold_for_precision,
 )
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.schemas import FAILURES
 from toolkit.vectors.fusion import compare_fusion

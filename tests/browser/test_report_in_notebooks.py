@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import frame_from_rows, to_frame

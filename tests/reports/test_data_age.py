@@ -17,7 +17,7 @@ from toolkit.analysis import error_signatures, recent_failures
 from toolkit.cli.command_line import main
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.failures.over_time import failure_trend
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 from toolkit.snapshots.manifest import read_manifest, write_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.tables.receipt import Syncs

@@ -20,7 +20,7 @@ from tests.reports.conftest import failures
 from toolkit.analysis import failure_functions, sample_failures
 from toolkit.drawing.style import THEMES, drawing
 from toolkit.redrive.choices import recommended
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 from toolkit.reports.sections import ReportCode, ReportFigure, ReportText
 from toolkit.secrets.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder

@@ -14,7 +14,7 @@ import toolkit as tk
 from tests.reports.conftest import failures
 from tests.reports.test_explained import records, section
 from toolkit.cli import main
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

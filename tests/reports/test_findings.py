@@ -13,7 +13,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
 

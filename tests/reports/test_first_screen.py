@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.reports.conftest import failures
-from toolkit.reports import FailureReport, report_failures
+from toolkit.reports.failure_report import FailureReport, report_failures
 from toolkit.reports.problems import Scale
 from toolkit.reports.sections import ReportTable
 from toolkit.secrets.redaction import Redactor, Secret

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader
 from markdown_it import MarkdownIt
 
 from toolkit.errors import InputError, ToolkitError
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 from toolkit.reports.markdown_form import escape_markdown
 from toolkit.reports.sections import ReportColumn
 from toolkit.secrets.redaction import Redactor, Secret, visible

@@ -16,8 +16,9 @@ from markdown_it import MarkdownIt
 
 from tests.reports.conftest import NOW, failures, ordinary
 from toolkit.errors import InputError
-from toolkit.reports import report_failures, report_index
 from toolkit.reports.email_form import MOST_BYTES
+from toolkit.reports.failure_report import report_failures
+from toolkit.reports.index_report import report_index
 from toolkit.reports.page import Report
 from toolkit.reports.sections import Notice, ReportFigure, Section, table
 from toolkit.reports.short_form import MOST_CHARACTERS

@@ -15,8 +15,8 @@ import pytest
 
 import toolkit as tk
 from tests.accuracy.histories import history
-from toolkit.reports import FailureReport, report_failures
 from toolkit.reports.email_form import MOST_BYTES
+from toolkit.reports.failure_report import FailureReport, report_failures
 from toolkit.secrets.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import frame_from_rows, to_frame

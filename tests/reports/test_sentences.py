@@ -14,7 +14,7 @@ import pytest
 import toolkit as tk
 from tests.reports.conftest import failures
 from toolkit.analysis import find_incidents
-from toolkit.reports import report_failures
+from toolkit.reports.failure_report import report_failures
 from toolkit.reports.sections import ReportCode
 from toolkit.tables.frames import to_table
 from toolkit.tables.schemas import FAILURES

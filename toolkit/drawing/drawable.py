@@ -125,7 +125,7 @@ def _shared_end(names: Iterable[list[str]]) -> int:
     2
     """
     from_the_end = [parts[::-1] for parts in names]
-    return len(commonprefix(from_the_end))  # noqa: RUF071 - of parts, not of paths
+    return len(commonprefix(from_the_end))  # noqa: RUF071 - compared by letters
 
 
 def _numbered_lines(names: Sequence[object]) -> list[str]:
@@ -231,18 +231,3 @@ def _shortened(parts: list[str], longest: float) -> str:
 def _fitting(widths: Sequence[float], limit: float) -> int:
     """Return how many of the first parts fit."""
     return bisect_right(list(accumulate(widths)), limit)
-
-
-def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
-    """Remove the common prefix of addresses, up to a slash. Return all names, and the prefix.
-
-    >>> without_prefix(["https://a.example/flows/pay", "https://a.example/flows/ship", "other (3)"])
-    (['pay', 'ship', 'other (3)'], 'https://a.example/flows/')
-    """
-    addresses = {name for name in names if "://" in name}
-    if len(addresses) < 2:  # noqa: PLR2004 - one address alone stays unchanged
-        return list(names), ""
-    prefix = commonprefix(sorted(addresses))  # noqa: RUF071 - cut at a slash below
-    prefix = prefix[: prefix.rfind("/") + 1]
-    short = {address: address.removeprefix(prefix) or "/" for address in addresses}
-    return list(map(short.get, names, names)), prefix

@@ -21,8 +21,8 @@ from toolkit.drawing.axis import (
     with_finding,
 )
 from toolkit.drawing.counted_bars import draw_rows
-from toolkit.drawing.drawable import without_prefix
 from toolkit.drawing.row_names import NAMED_BAR, name_bars, name_rows, rows_that_fit
+from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.style import HATCHES, Theme, ThemeName, drawing
 from toolkit.drawing.wording import counted, describe_condition, percent, short_number
 from toolkit.secrets.redaction import Redactor

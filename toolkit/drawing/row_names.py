@@ -27,9 +27,9 @@ from toolkit.drawing.drawable import (
     drawable,
     drawable_names,
     width,
-    without_prefix,
     wrapped,
 )
+from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.style import Theme, as_written
 from toolkit.drawing.wording import fitting_numbers, short_number
 

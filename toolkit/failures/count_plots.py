@@ -13,8 +13,9 @@ from toolkit.base.time_zones import shown_in, time_zone
 from toolkit.base.times import DAY_MS, milliseconds
 from toolkit.drawing import axis, row_names
 from toolkit.drawing.counted_bars import draw_cells, draw_rows
-from toolkit.drawing.drawable import drawable, without_prefix
+from toolkit.drawing.drawable import drawable
 from toolkit.drawing.gap_hatching import GAP_NOTE, hatch_cells
+from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.style import HATCHES, Theme, ThemeName, documented, drawing
 from toolkit.drawing.wording import counted, percent, short_number, span
 from toolkit.failures.calendars import WEEKDAYS, FailureCalendar, failure_calendar

@@ -339,3 +339,16 @@ def grouped_rows(
         [positions.get(group, -1) for group in rows.ids], dtype=np.int64
     )
     return FailureGroups(frame, known), of_group[rows.groups]
+
+
+def times_and_groups(
+    rows: SignedFailures, groups: FailureGroups, codes: NDArray[np.int64]
+) -> pa.Table:
+    """Return the times and the `group` of each row, for `failure_trend`.
+
+    Groups are named by their ids, because titles may be equal.
+    """
+    group_ids = groups.frame["group"].to_numpy(dtype=object)
+    row_groups = group_ids[codes] if len(group_ids) else []
+    times = rows.table.select(["failed_at", "created_at"])
+    return times.append_column("group", pa.array(row_groups, pa.string()))

@@ -15,7 +15,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from toolkit.base.arguments import whole
 from toolkit.base.time_zones import time_text, time_zone
 from toolkit.drawing import axis, row_names
-from toolkit.drawing.drawable import drawable, without_prefix
+from toolkit.drawing.drawable import drawable
+from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.style import ThemeName, documented, drawing
 from toolkit.drawing.wording import counted, elapsed, percent, span
 from toolkit.failures.run_log import binned_rates, run_deliveries

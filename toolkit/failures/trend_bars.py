@@ -16,7 +16,7 @@ from matplotlib.path import Path
 
 from toolkit.drawing import axis, row_names
 from toolkit.drawing.counted_bars import draw_cells
-from toolkit.drawing.drawable import without_prefix
+from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.style import HATCHES, Theme
 from toolkit.drawing.wording import readable_top
 from toolkit.failures.over_time import FailureTrend

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, Final, get_args
+from typing import Final, get_args
 from zoneinfo import ZoneInfo
 
-import numpy.typing as npt
-import pyarrow as pa
 from matplotlib.axes import Axes
 
 from toolkit.base.arguments import choice, instance, whole
 from toolkit.base.time_zones import time_text, time_zone
 from toolkit.base.times import parse_time
 from toolkit.drawing import axis, row_names
-from toolkit.drawing.drawable import drawable, without_prefix
+from toolkit.drawing.drawable import drawable
 from toolkit.drawing.gap_hatching import GAP_NOTE, hatch_spans
+from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.style import (
     HATCHES,
     Theme,
@@ -28,9 +27,9 @@ from toolkit.drawing.style import (
 from toolkit.drawing.wording import counted, percent, span
 from toolkit.failures.gaps import gaps_of
 from toolkit.failures.group_rules import GroupRules
-from toolkit.failures.grouping import FailureGroups, grouped_rows
+from toolkit.failures.grouping import FailureGroups, grouped_rows, times_and_groups
 from toolkit.failures.over_time import FailureTrend, Markers, failure_trend
-from toolkit.failures.signed_failures import SignedFailures, read_rows
+from toolkit.failures.signed_failures import read_rows
 from toolkit.failures.sources import AnyFrame
 from toolkit.failures.time_bins import bin_width
 from toolkit.failures.trend_bars import DrawnLayout, Layout, TrendBars
@@ -311,16 +310,3 @@ def plot_failure_groups(
             layout=drawn_layout,
             title="Groups of failures over time",
         )
-
-
-def times_and_groups(
-    rows: SignedFailures, groups: FailureGroups, codes: npt.NDArray[Any]
-) -> pa.Table:
-    """Return the times and the `group` of each row, for `failure_trend`.
-
-    Groups are named by their ids, because titles may be equal.
-    """
-    group_ids = groups.frame["group"].to_numpy(dtype=object)
-    row_groups = group_ids[codes] if len(group_ids) else []
-    times = rows.table.select(["failed_at", "created_at"])
-    return times.append_column("group", pa.array(row_groups, pa.string()))

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from toolkit.base.time_zones import time_zone
-from toolkit.drawing.drawable import without_prefix
+from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.wording import counted, shorten, span
 from toolkit.failures.matching_rows import rows_meeting
 from toolkit.failures.selection import NONE

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
 
 from toolkit.base.arguments import choice, positive, whole, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.visible_text import visible
-from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table
 from toolkit.loading.vector_names import Namespaces
 from toolkit.loading.vectors import load_index, of_vectors
@@ -34,7 +32,6 @@ from toolkit.vectors.query_scores import (
     scores_of_vectors,
 )
 from toolkit.vectors.retrieval import UNKNOWN_QUERIES, Threshold, find_threshold
-from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.vector_batches import Matrix
 from toolkit.vectors.vector_rows import (
     VectorSource,
@@ -45,6 +42,11 @@ from toolkit.vectors.vector_rows import (
     typed_tuples,
     with_default_named,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import ThemeName
 
 _Floats = npt.NDArray[np.float64]
 
@@ -141,6 +143,8 @@ class Calibration:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the scores of random pairs, duplicates and labelled pairs."""
+        from toolkit.vectors.score_plots import draw_similarities  # noqa: PLC0415 - matplotlib is slow to import
+
         return draw_similarities(
             self.pairs, "Scores of pairs", "score", ax=ax, theme=theme
         )

@@ -6,18 +6,15 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from toolkit.base.arguments import shown, text, unmasked, whole, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.progress import ProgressSteps, StepOption
 from toolkit.base.visible_text import visible
-from toolkit.drawing.result_bars import draw_differences
-from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import run_queries
@@ -28,6 +25,11 @@ from toolkit.tables.column_values import clean
 from toolkit.tables.frames import pandas_frame
 from toolkit.vectors.retrieval import fuse, paired_difference
 from toolkit.vectors.vector_rows import typed_tuples
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import ThemeName
 
 _DOING: Final = "comparing fusions"
 _AT_ONCE: Final = 20  # queries per request: each returns up to `depth` hits
@@ -156,6 +158,8 @@ class FusionComparison:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the difference of nDCG between fusions and legs, with intervals."""
+        from toolkit.drawing.result_bars import draw_differences  # noqa: PLC0415 - matplotlib is slow to import
+
         chosen = self.differences[self.differences["measure"] == "ndcg"]
         named = chosen.assign(name=chosen["fusion"] + " against " + chosen["leg"])
         title, label = (

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from toolkit.base.arguments import whole
-from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.vectors.exact_comparison import (
@@ -22,7 +20,6 @@ from toolkit.vectors.exact_comparison import (
 )
 from toolkit.vectors.rounding import sketch_distances
 from toolkit.vectors.row_summaries import IDS, FieldCounts
-from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.similar_texts import text_agreement
 from toolkit.vectors.vector_batches import Positions
 from toolkit.vectors.vector_findings import (
@@ -39,6 +36,11 @@ from toolkit.vectors.vector_rows import (
     typed_tuples,
     with_default_named,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import ThemeName
 
 _SAMPLE: Final = 100_000
 _LISTED: Final = 20  # dimensions named in a detail
@@ -160,6 +162,8 @@ class VectorAudit:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the cosines of random pairs and of nearest neighbours, by namespace."""
+        from toolkit.vectors.score_plots import draw_similarities  # noqa: PLC0415 - matplotlib is slow to import
+
         title = "Cosines of nearest and of random pairs"
         return draw_similarities(self.similarities, title, "cosine", ax=ax, theme=theme)
 

@@ -26,17 +26,10 @@ from toolkit.drawing.axis import (
 from toolkit.drawing.drawable import drawable_names
 from toolkit.drawing.style import Theme, ThemeName, documented, drawing, prepare
 from toolkit.failures.sources import AnyFrame
-from toolkit.secrets.redaction import Redactor
+from toolkit.vectors.point_values import CATEGORIES, as_categories, as_numbers
 from toolkit.vectors.scores import norm_bins
 
-CATEGORIES: Final = 8
-"""Values that have their own colour; all others share one."""
-
-MISSING: Final = "(none)"
-
 _MARKERS: Final = ("o", "s", "^", "D", "v", "<", ">", "p", "o")
-# a scale adds and multiplies: near the largest float it overflows
-_TOO_LARGE: Final = 1e300
 _PALE: Final = 2  # the first ones are too near the background for points
 
 _Floats = npt.NDArray[np.float64]
@@ -104,50 +97,6 @@ def plot_vector_norms(
         count_axis(axes, "vectors", colours, norms.counts.max())
         label_axis(axes.xaxis, f"length of the vector\n{notes}", colours)
         return axes
-
-
-def as_numbers(values: pd.Series[Any]) -> _Floats | None:
-    """Return values as numbers, with NaN for missing ones. Return None if they are categories.
-
-    Numbers with at most 8 different values are categories as well.
-
-    >>> as_numbers(pd.Series(range(9)))[:3], as_numbers(pd.Series([1, 2, 2]))
-    (array([0., 1., 2.]), None)
-    """
-    if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(
-        values.dtype
-    ):
-        return None
-    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    numbers = np.where(np.abs(numbers) < _TOO_LARGE, numbers, np.nan)
-    if len(np.unique(numbers[~np.isnan(numbers)])) <= CATEGORIES:
-        return None
-    return numbers
-
-
-def as_categories(
-    values: pd.Series[Any], redactor: Redactor | None = None
-) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """Return the names of the most frequent values, and the position in them of each value.
-
-    If there are more than 8 values, the last name is "other".
-
-    >>> as_categories(pd.Series(["b", "a", "a", None]))
-    (['a', '(none)', 'b'], array([2, 0, 0, 1]))
-    """
-    mask = (redactor or Redactor()).text
-    strings = values.astype("object").where(values.notna(), MISSING).map(str)
-    counts = strings.value_counts().rename_axis("value").reset_index(name="rows")
-    by_frequency = counts.sort_values(["rows", "value"], ascending=[False, True])[
-        "value"
-    ].tolist()
-    frequent = by_frequency[:CATEGORIES]
-    position = {value: number for number, value in enumerate(frequent)}
-    codes = strings.map(position).fillna(len(frequent)).to_numpy(dtype=np.intp)
-    names = [mask(value) for value in frequent]
-    if len(by_frequency) > len(frequent):
-        names.append("other")
-    return names, codes
 
 
 def draw_points(

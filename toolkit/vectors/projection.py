@@ -6,23 +6,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
 
 from toolkit.base.arguments import choice, nearest, text, whole, wrong
 from toolkit.base.errors import InputError, SettingsError
 from toolkit.base.progress import ProgressSteps, StepOption
-from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.tables.explode import explode_metadata
 from toolkit.tables.frames import pandas_frame
-from toolkit.vectors.point_plots import draw_points
 from toolkit.vectors.vector_batches import Matrix
 from toolkit.vectors.vector_rows import VectorSource, VectorTables, typed_tuples
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import ThemeName
 
 Method = Literal["pca", "tsne", "umap"]
 
@@ -371,6 +373,8 @@ def plot_vector_map(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['x (2)', 'y (1)']
     """
+    from toolkit.vectors.point_plots import draw_points  # noqa: PLC0415 - matplotlib is slow to import
+
     projection = (
         vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
     )

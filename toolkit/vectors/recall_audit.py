@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
 
 from toolkit.base.arguments import whole, wrong
 from toolkit.base.errors import InputError
 from toolkit.base.visible_text import visible
-from toolkit.drawing.result_bars import draw_recall
-from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, frame_table, shorten
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
@@ -36,6 +33,11 @@ from toolkit.vectors.vector_rows import (
     typed_tuples,
     with_default_named,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import ThemeName
 
 _DOING: Final = "auditing recall"
 _GOOD: Final = 0.95
@@ -198,6 +200,8 @@ class RecallAudit:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the mean recall with its interval, by namespace and filter."""
+        from toolkit.drawing.result_bars import draw_recall  # noqa: PLC0415 - matplotlib is slow to import
+
         by = with_default_named(self.by)
         name = by["namespace"].where(
             by["filter"] == "", by["namespace"] + ", " + by["filter"]

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from toolkit.base.arguments import whole
-from toolkit.drawing.style import ThemeName
 from toolkit.drawing.wording import counted, describe_condition, frame_table
 from toolkit.failures.explaining import Explanation, explain_change
 from toolkit.vectors.documents import DocumentFinder, Groups
 from toolkit.vectors.few_valued_fields import few_valued_fields
 from toolkit.vectors.new_vectors import drift_sentences, drifts
 from toolkit.vectors.rounding import Rounding, sketch_distances
-from toolkit.vectors.score_plots import draw_similarities
 from toolkit.vectors.vector_rows import (
     IndexRows,
     InNamespace,
@@ -28,6 +25,11 @@ from toolkit.vectors.vector_rows import (
     typed_tuples,
     with_default_named,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import ThemeName
 
 _DOING: Final = "comparing vectors"
 _SAMPLE: Final = 100_000
@@ -247,6 +249,8 @@ class VectorChanges:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "auto") -> Axes:
         """Draw the distances between old and new vectors, by namespace."""
+        from toolkit.vectors.score_plots import draw_similarities  # noqa: PLC0415 - matplotlib is slow to import
+
         moved = with_default_named(self.moved).rename(
             columns={"distance": "score", "namespace": "pair"}
         )

@@ -27,11 +27,10 @@ from toolkit.failures.group_rules import (
     split_values,
     write_rules,
 )
-from toolkit.failures.grouping import FailureGroups, grouped_rows
+from toolkit.failures.grouping import FailureGroups, grouped_rows, times_and_groups
 from toolkit.failures.over_time import FailureTrend, failure_trend
 from toolkit.failures.seen_before import similar_texts
 from toolkit.failures.signed_failures import SignedFailures, grouped_columns, read_rows
-from toolkit.failures.trend_plots import times_and_groups
 from toolkit.widgets.shown_code import named_code
 
 # similarity of the messages from which another group counts as similar

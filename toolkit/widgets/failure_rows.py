@@ -25,7 +25,7 @@ from toolkit.base.errors import InputError
 from toolkit.base.python_code import PublicCall
 from toolkit.base.time_zones import time_zone
 from toolkit.base.times import parse_time
-from toolkit.drawing.drawable import without_prefix
+from toolkit.drawing.shared_prefix import without_prefix
 from toolkit.drawing.wording import shorten
 from toolkit.failures.counts import SHORT_STATES
 from toolkit.failures.group_rules import GroupRules

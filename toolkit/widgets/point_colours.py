@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from toolkit.secrets.redaction import Redactor, visible
-from toolkit.vectors.point_plots import MISSING, as_categories, as_numbers
+from toolkit.vectors.point_values import MISSING, as_categories, as_numbers
 
 NO_VALUE: Final = 255
 """The colour of a point without a value."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from toolkit.drawing.drawable import without_prefix
+from toolkit.drawing.shared_prefix import without_prefix
 
 
 def short_names(names: Sequence[str], longest: int = 60) -> list[str]:

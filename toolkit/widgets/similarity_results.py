@@ -10,17 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from toolkit.drawing.fonts import for_browser
-from toolkit.drawing.style import THEMES
-from toolkit.drawing.svg import inline_svg
 from toolkit.drawing.wording import counted, shorten
 from toolkit.secrets.names import is_secret_name
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.tables.json_rows import json_value
-from toolkit.vectors.score_plots import plot_score_comparison, plot_score_distribution
 from toolkit.vectors.scores import score_moves
 from toolkit.widgets.page_parts import is_count, note
 from toolkit.widgets.panel import masked_text
@@ -212,17 +206,6 @@ def scope(frame: pd.DataFrame) -> dict[str, Any]:
     return queries[0]
 
 
-def _svg(
-    draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float
-) -> str:
-    figure = Figure(figsize=(4.8, height), layout="constrained")
-    with for_browser():
-        draw(figure.add_subplot())
-    return inline_svg(
-        figure, title=title, description=described, prefix=prefix, theme=THEMES["light"]
-    )
-
-
 class HitTable:
     """The hits of a result, as the page draws them."""
 
@@ -307,30 +290,23 @@ class HitResults:
         return shown.frame, index
 
     def _show_one(self, frame: pd.DataFrame) -> None:
+        from toolkit.widgets.hit_charts import score_chart  # noqa: PLC0415 - matplotlib is slow to import
+
         self.table.show(frame, "" if self.pinned is None else "Pinned: ")
         self.summary = self.comparison = ""
-        self.chart = _svg(
-            lambda ax: plot_score_distribution(frame, by=None, ax=ax), self._prefix,
-            "Scores of the hits", f"Histogram of {len(frame):,} scores", 2.4,
-        )  # fmt: skip
+        self.chart = score_chart(frame, self._prefix)
 
     def _show_both(self, pinned: pd.DataFrame, frame: pd.DataFrame) -> None:
+        from toolkit.widgets.hit_charts import (  # noqa: PLC0415 - matplotlib is slow to import
+            comparison_chart,
+            score_charts,
+        )
+
         words, summary = rank_changes(score_moves(pinned, frame))
         gone = {name: word for name, word in words.items() if "gone" in word}
         self.pinned_table.show(pinned, "Pinned: ", gone, frame)
         self.table.show(frame, "Now: ", words, pinned)
         changed = difference(scope(pinned), scope(frame), self._redactor.text)
         self.summary = note(summary, "count") + note(f"Changed: {changed}")
-        both = {"pinned": pinned, "now": frame}
-        scores = pd.concat(
-            [hits[["score"]].assign(result=name) for name, hits in both.items()]
-        )
-        self.chart = _svg(
-            lambda ax: plot_score_distribution(scores, by="result", ax=ax), self._prefix,
-            "Scores of the hits, pinned and now",
-            f"Two histograms, of {len(pinned):,} and {len(frame):,} scores", 3.4,
-        )  # fmt: skip
-        self.comparison = _svg(
-            lambda ax: plot_score_comparison(pinned, frame, names=("pinned", "now"), ax=ax),
-            f"{self._prefix}-both", "Scores, pinned and now", summary, 3.4,
-        )  # fmt: skip
+        self.chart = score_charts(pinned, frame, self._prefix)
+        self.comparison = comparison_chart(pinned, frame, self._prefix, summary)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import traitlets
-from matplotlib.path import Path
 
 from toolkit.base.arguments import instance, nearest, wrong
 from toolkit.base.errors import ToolkitError
@@ -376,6 +375,8 @@ class VectorMapPanel(FormPanel):
 
     def _choose_inside(self, path: list[Any], *, add: bool) -> None:
         """Select the points inside a lasso, or add them to the selection."""
+        from matplotlib.path import Path  # noqa: PLC0415 - matplotlib is slow to import
+
         places = self.projection.frame[["x", "y"]].to_numpy()
         # The kernel decides which points are inside, so that the page needs no index of them.
         inside = Path(np.asarray(path, dtype=np.float64)).contains_points(places)
