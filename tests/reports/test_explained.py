@@ -109,7 +109,7 @@ def test_the_five_stories_of_the_sample_are_named(
 
 
 def test_the_verdict_explains_in_two_sentences(report):
-    """It names the largest explanation, since when, until when, what is worse than before, what is new."""
+    """It names what is ongoing, the largest explanation, what is worse than before, and what is new."""
     assert report.verdict.startswith("5,000 failures in 11 workflows between ")
     first, second = re.split(r"(?<=hours)\. ", report.verdict)
     assert "1 expires within 24 hours" in first
@@ -118,6 +118,23 @@ def test_the_verdict_explains_in_two_sentences(report):
     assert "from 2026-03-05 08:00 UTC until 2026-03-05 11:29 UTC" in second
     assert "the last 24 hours show no clear change in all, but 1 group grew" in second
     assert "new is runtime error: invalid memory address" in second
+
+
+def test_the_verdict_begins_with_what_is_ongoing(report):
+    """The newest ongoing problem is that of the headline, and is named before the largest explanation."""
+    problems = report.to_dict()["problems"]
+    ongoing = [
+        row for row in problems if row["state"] != "ended" and row["explanation"]
+    ]
+    newest = max(ongoing, key=lambda row: row["since"])
+    since = f"{datetime.fromisoformat(newest['since']):%Y-%m-%d %H:%M} UTC"
+    began = re.search(
+        rf"ongoing, .*?: {newest['failures']:,} failures.*?{since}", report.verdict
+    )
+    assert began is not None
+    assert began.end() < report.verdict.index("the largest explanation")
+    assert report.headline.startswith(f"{len(ongoing)} problems are ongoing")
+    assert f"{len(ongoing)} problems are ongoing" in report.verdict
 
 
 def acted_on(report, frame) -> list[pd.DataFrame]:

@@ -176,12 +176,17 @@ class FailureClasses(Plotted):
     frame: pd.DataFrame
     counts: pd.DataFrame
 
-    def __repr__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Return one sentence with the number of failures per class."""
         rows = self.counts.itertuples(index=False)
         parts = [f"{count:,} {name} ({percent(share)})" for name, count, share in rows]
         if not parts:
             return "0 failures"
         return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}"
+
+    def __repr__(self) -> str:
+        return self.verdict
 
     def _repr_html_(self) -> str:
         counts = self.counts.assign(share=self.counts["share"].map(percent))

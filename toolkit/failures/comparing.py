@@ -111,7 +111,9 @@ class FailureComparison(Plotted):
     notes: tuple[str, ...]
     rules: GroupRules
 
-    def __repr__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Return one sentence with the number of groups per kind of change, and the first one."""
         sizes = self.frame["change"].value_counts()
         counts = [
             f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes
@@ -127,6 +129,9 @@ class FailureComparison(Plotted):
                     f"{first['change']}: {visible(first['title'])} ({numbers})"
                 )
         return visible("; ".join([*parts, *self.notes]))
+
+    def __repr__(self) -> str:
+        return self.verdict
 
     def _repr_html_(self) -> str:
         columns = [

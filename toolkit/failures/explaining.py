@@ -155,7 +155,9 @@ class Explanation(Plotted):
             )
         ]
 
-    def __repr__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Return one sentence with the change and the likeliest condition."""
         if self.compared is not None:
             return self._shares_sentence(*self.compared)
         change = self._change_in_words()
@@ -195,6 +197,9 @@ class Explanation(Plotted):
         if others_before - others_after > _TUNING.deviations * scatter:
             return f"{sentence}, as others fell"
         return sentence
+
+    def __repr__(self) -> str:
+        return self.verdict
 
     def _shares_sentence(self, part: str, whole: str) -> str:
         """Return the first condition with its count in a part of rows, and the count by its share of all."""

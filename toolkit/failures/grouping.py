@@ -119,7 +119,9 @@ class FailureGroups(Plotted):
         )
         return failures.assign(signature=groups)
 
-    def __repr__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Return one sentence with the number of groups, and the largest one."""
         total = int(self.frame["count"].sum())
         sentence = f"{counted(total, 'failure')} in {counted(len(self.frame), 'group')}"
         if not total:
@@ -130,6 +132,9 @@ class FailureGroups(Plotted):
             self.frame["title"].iloc[largest],
         )
         return f"{sentence}; the largest, {percent(share)}: {visible(title)}"
+
+    def __repr__(self) -> str:
+        return self.verdict
 
     def _repr_html_(self) -> str:
         names = [

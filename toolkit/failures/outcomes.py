@@ -103,7 +103,9 @@ class RetryOutcomes:
     frame: pd.DataFrame
     counts: pd.DataFrame
 
-    def __repr__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Return one sentence with the number of entries per outcome."""
         entries = "1 entry" if len(self.frame) == 1 else f"{len(self.frame):,} entries"
         parts = [
             f"{count:,} {outcome}"
@@ -112,6 +114,9 @@ class RetryOutcomes:
         if not parts:
             return entries
         return f"{entries}: {', '.join(parts)}"
+
+    def __repr__(self) -> str:
+        return self.verdict
 
     def _repr_html_(self) -> str:
         return frame_table(repr(self), self.counts)

@@ -93,13 +93,18 @@ class Replays:
 
     frame: pd.DataFrame
 
-    def __repr__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Return one sentence with the number of requests per outcome."""
         counts = Counter(self.frame["outcome"])
         outcomes = [f"{count:,} {outcome}" for outcome, count in counts.most_common()]
         sent = f"{counted(len(self.frame), 'request')} sent again"
         if not outcomes:
             return sent
         return f"{sent}: {', '.join(outcomes)}"
+
+    def __repr__(self) -> str:
+        return self.verdict
 
     def _repr_html_(self) -> str:
         return frame_table(repr(self), self.frame[_SHOWN])

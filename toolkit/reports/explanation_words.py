@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import counted, percent
 from toolkit.failures.selection import NONE
+from toolkit.reports.board import Problem
 from toolkit.reports.evidence import Evidence, Story
 from toolkit.reports.periods import Trend
 
@@ -15,14 +16,17 @@ from toolkit.reports.periods import Trend
 _WORKFLOWS: Final = 5
 
 
-def explained_in_words(evidence: Evidence | None) -> str:
-    """Return the second sentence of the verdict: the largest explanation, its end, and new groups."""
+def explained_in_words(
+    evidence: Evidence | None, problems: Sequence[Problem] = ()
+) -> str:
+    """Return the second sentence of the verdict: what is ongoing, the largest explanation, and new groups.
+
+    The newest ongoing problem comes first, as in the headline, unless it is the largest explanation.
+    """
     if evidence is None:
         return ""
     trend = evidence.trend
-    clauses = []
-    if evidence.stories:
-        clauses.append(_largest_in_words(evidence, evidence.stories[0]))
+    clauses = _stories_in_words(evidence, problems)
     if trend.worse or trend.direction == "better":
         clauses.append(_rate_in_words(trend))
     # a steady rate and new groups are worth a sentence only next to others, or if there is an earlier load
@@ -56,6 +60,41 @@ def _new_in_words(evidence: Evidence, new: list[str]) -> str:
     if len(new) > 1:
         words += f" and {len(new) - 1:,} more"
     return words
+
+
+def _stories_in_words(evidence: Evidence, problems: Sequence[Problem]) -> list[str]:
+    """Return a clause about the newest ongoing explanation, and one about the largest explanation."""
+    if not evidence.stories:
+        return []
+    clauses = []
+    ongoing = ongoing_explanations(problems)
+    if ongoing and ongoing[0].explanation != 1:
+        clauses.append(_newest_in_words(evidence, ongoing))
+    clauses.append(_largest_in_words(evidence, evidence.stories[0]))
+    return clauses
+
+
+def ongoing_explanations(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems that an explanation describes and that continue, the newest first."""
+    ongoing = [
+        problem
+        for problem in problems
+        if problem.explanation is not None and problem.is_ongoing
+    ]
+    return sorted(ongoing, key=lambda problem: problem.since, reverse=True)
+
+
+def _newest_in_words(evidence: Evidence, ongoing: Sequence[Problem]) -> str:
+    """Return a sentence about the newest ongoing problem, and the number of ongoing problems."""
+    newest = ongoing[0]
+    story = evidence.stories[int(newest.explanation or 1) - 1]
+    if len(ongoing) == 1:
+        begin = "1 problem is ongoing,"
+    else:
+        begin = f"{len(ongoing)} problems are ongoing, the newest is"
+    since = time_text(newest.since)
+    words = named(evidence, story, story.name)
+    return f"{begin} {words}: {number_of(evidence, story)} ({percent(story.share)}) since {since}"
 
 
 def _rate_in_words(trend: Trend) -> str:

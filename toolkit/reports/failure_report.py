@@ -244,7 +244,7 @@ def _report(
         trend = evidence.trend
     # the counting sections are masked while they are made, because they draw names
     sections += [section.masked(clean.value, redactor.code) for section in explained]
-    sentence = redactor.text(verdict(findings, explained_in_words(evidence)))
+    sentence = redactor.text(verdict(findings, explained_in_words(evidence, problems)))
     numbers = tuple(four_numbers(findings, trend))
     sections.append(numbers_section(sentence, numbers))
     facts, comparison = findings["completeness"], findings["comparison"] or {}

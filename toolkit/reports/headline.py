@@ -9,6 +9,7 @@ from typing import Any, Final
 from toolkit.base.time_zones import span_of_times, time_text
 from toolkit.drawing.wording import counted, percent, span
 from toolkit.reports.board import Problem
+from toolkit.reports.explanation_words import ongoing_explanations
 from toolkit.reports.periods import Trend
 from toolkit.reports.sections import read_time
 from toolkit.reports.spoken_times import at_time, day_text
@@ -50,7 +51,7 @@ def _now_in_words(
         return "No failures."
     explained = [problem for problem in problems if problem.explanation is not None]
     changed = [problem for problem in problems if problem.explanation is None]
-    ongoing = [problem for problem in explained if problem.is_ongoing]
+    ongoing = ongoing_explanations(problems)
     if ongoing:
         return _ongoing_in_words(ongoing, now)
     if changed:
@@ -67,7 +68,7 @@ def _now_in_words(
 
 
 def _ongoing_in_words(ongoing: Sequence[Problem], now: datetime) -> str:
-    newest = max(ongoing, key=lambda problem: problem.since)
+    newest = ongoing[0]
     begin = f"began {at_time(newest.since, now)} in {_place(newest)}"
     if len(ongoing) == 1:
         return f"1 problem is ongoing. It {begin}."
