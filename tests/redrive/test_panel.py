@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
 import threading
@@ -15,7 +16,7 @@ import pytest
 import toolkit as tk
 from tests.redrive.conftest import Shop
 from tests.widgets.page import choose, tick, write
-from toolkit.errors import InputError
+from toolkit.errors import InputError, ToolkitError
 from toolkit.redrive.running import new_run_id
 from toolkit.widgets.redrive_panel import RedrivePanel
 
@@ -220,3 +221,53 @@ def test_one_press_in_the_browser_plans_the_selection_or_the_group(shop: Shop) -
     until(lambda: browser.redrive is not panel and browser._job is None)
     assert set(browser.redrive.value.frame["dlq_id"]) == set(browser.found()["dlq_id"])
     assert len(browser.found()) == 2
+
+
+def test_a_notebook_shows_the_panel_before_the_plan_is_made(
+    shop: Shop, ledger: Path
+) -> None:
+    """If an event loop runs, the plan arrives later; reading it earlier waits for it."""
+    failed = shop.fail("panel-later", 2)
+    expected = tk.plan_redrive(failed).confirmation
+
+    async def arrives() -> None:
+        panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
+        assert [step["state"] for step in panel.steps] == ["now", "", "", ""]
+        assert panel.groups == ""
+        while not panel.groups:
+            await asyncio.sleep(0.01)
+        assert expected in panel.confirm.remark
+        assert panel.value.confirmation == expected
+        assert panel._job is None
+
+    async def is_read_at_once() -> None:
+        panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
+        assert panel.value.confirmation == expected
+        assert panel.groups
+        write(panel.confirm, "everything")
+        press(panel, "Run")
+        assert "is not the confirmation" in panel.message
+
+    asyncio.run(arrives())
+    asyncio.run(is_read_at_once())
+
+
+def test_a_plan_that_cannot_be_made_is_an_error_in_the_panel(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """Failures without a column are refused at once; an unreadable ledger is shown, and raised by `value`."""
+    failed = shop.fail("panel-error", 1)
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(b"no ledger" * 1_000)
+
+    async def is_shown() -> None:
+        with pytest.raises(InputError, match="workflow_url"):
+            tk.RedrivePanel(None, failed.drop(columns="workflow_url"))
+        panel = tk.RedrivePanel(None, failed, ledger=broken)
+        while panel._job is not None:
+            await asyncio.sleep(0.01)
+        assert "tk-problem" in panel.status
+        with pytest.raises(ToolkitError):
+            _ = panel.value
+
+    asyncio.run(is_shown())

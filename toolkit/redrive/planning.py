@@ -196,6 +196,14 @@ def plan_redrive(
     )
 
 
+def planned_workflows(failures: AnyFrame) -> list[str]:
+    """Return the workflows of failures. Raise InputError if `plan_redrive` does not accept the failures."""
+    select(failures, _NEEDED, doing=_DOING)
+    table = select(failures, ["workflow_url"], doing=_DOING).table()
+    urls = table["workflow_url"].drop_null().unique().to_pylist()
+    return sorted(map(str, urls))
+
+
 def _checked_actions(actions: object) -> dict[str, str] | str | None:
     """Return the argument ``actions``, checked: one action for all groups, or one per group."""
     if actions is None:

@@ -194,15 +194,23 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
     return future
 
 
+def has_loop() -> bool:
+    """Return whether an event loop is running, as in a notebook; results of threads can then arrive later."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def on_loop() -> Callable[[Callable[[], None]], Any]:
     """Return a function that calls on the running event loop, or directly if no loop is running."""
-    try:
+    if has_loop():
         return asyncio.get_running_loop().call_soon_threadsafe
-    except RuntimeError:
-        return lambda call: call()
+    return lambda call: call()
 
 
-class _Checked(traitlets.Any):
+class CheckedValue(traitlets.Any):
     """Any value. None is validated like any other value."""
 
     # traitlets does not call validators of None if `allow_none` is True, as it is for its own `Any`.
@@ -223,7 +231,9 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
     With a `key`, the value and the last result are kept. `PagePanel` adds the page: one module of JavaScript.
     """
 
-    value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
+    value = CheckedValue(
+        help="The chosen value: frozen, readable, settable, observable."
+    )
     _value_type: type = object
     _status: _HasMarkup
     _code: _HasMarkup
@@ -363,7 +373,9 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
 
         def ended(future: Future[T]) -> None:
             with showing:
-                self._job = None
+                # a call whose result was taken earlier must not end the next one
+                if self._job is job:
+                    self._job = None
             try:
                 then(future.result())
             except BaseException as error:  # noqa: BLE001 - shown in the panel
@@ -434,6 +446,10 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
     def __repr__(self) -> str:
         return visible(f"{type(self).__name__}({self._short_code()})")
 
+    def _static_code(self) -> str:
+        """Return the code for pages without widgets."""
+        return self.to_code()
+
     def _static(self) -> tuple[pd.DataFrame, str]:
         """Return the form for pages without widgets: rows, and a line about them."""
         frame = self.frame()
@@ -443,7 +459,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         """Return the widget if it can be drawn, otherwise text and a table of the first rows."""
         frame, rows = self._static()
         parts = map(
-            escape_html, (self._title, self._redactor.code(self.to_code()), rows)
+            escape_html, (self._title, self._redactor.code(self._static_code()), rows)
         )
         html = "<strong>{}</strong><pre>{}</pre><p>{}</p>".format(*parts)
         # The frontend draws the richest type that it can, so one without widgets shows the HTML. The version

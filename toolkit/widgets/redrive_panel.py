@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
@@ -15,6 +16,7 @@ import traitlets
 
 from toolkit.base.arguments import file_path, instance
 from toolkit.base.errors import InputError
+from toolkit.base.python_code import PublicCall, fill
 from toolkit.base.times import parse_duration
 from toolkit.base.visible_text import visible
 from toolkit.failures.sources import AnyFrame
@@ -22,7 +24,7 @@ from toolkit.redrive.choices import ACTIONS, LEFT_OUT
 from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.limits import Limits
 from toolkit.redrive.plan import RedrivePlan, duration_text
-from toolkit.redrive.planning import plan_redrive
+from toolkit.redrive.planning import plan_redrive, planned_workflows
 from toolkit.redrive.results import RedriveResult, read_redrive_status, waiting_of
 from toolkit.redrive.running import run_redrive
 from toolkit.secrets.redaction import Redactor
@@ -30,12 +32,20 @@ from toolkit.service.settings import Service
 from toolkit.widgets.fields import CheckList, Dropdown, TextField
 from toolkit.widgets.form_panel import FormPanel
 from toolkit.widgets.page_panel import kit_module
-from toolkit.widgets.page_parts import note, script, synced
-from toolkit.widgets.panel import Cancelled, Job, masked_table
-from toolkit.widgets.redrive_steps import meter_of, steps_of
+from toolkit.widgets.page_parts import MESSAGE_LOCK, note, script, synced
+from toolkit.widgets.panel import (
+    Cancelled,
+    CheckedValue,
+    Job,
+    has_loop,
+    in_thread,
+    masked_table,
+)
+from toolkit.widgets.redrive_steps import first_steps, meter_of, steps_of
 from toolkit.widgets.short_names import short_names
 from toolkit.widgets.shown_code import named_code
 
+_PLAN: Final = PublicCall("plan_redrive", ())
 _USUAL: Final = "resume, or restart where changed"
 _PLANNED: Final = [
     "title",
@@ -88,6 +98,17 @@ class LimitField(TextField):
         return getattr(Limits(**given), self._name)
 
 
+class PlannedValue(CheckedValue):
+    """The plan of a panel. If it is still being made, reading it waits."""
+
+    def get(self, obj: Any, cls: Any = None) -> Any:
+        """Return the plan."""
+        plan = super().get(obj, cls)
+        if plan is None:
+            plan = obj.take_first_plan()
+        return plan
+
+
 def _share(text: str) -> float:
     """Read a share, for example 0.2 or 20 %."""
     if text.endswith("%"):
@@ -127,6 +148,9 @@ class RedrivePanel(FormPanel):
 
     Notes
     -----
+    In a notebook, the panel appears at once and makes the plan on another thread. If you read `value` before,
+    you wait for the plan.
+
     Preview plans again with the chosen options, and sends nothing. Run sends the shown plan if you entered
     the confirmation below it. You can use the kernel meanwhile. After Stop, nothing more is sent. Sent
     entries that have not ended are counted, and Run continues.
@@ -146,6 +170,7 @@ class RedrivePanel(FormPanel):
     groups = synced(traitlets.Unicode())
     meter = synced(traitlets.List())
     outcome = synced(traitlets.Unicode())
+    value = PlannedValue(help="The plan that is shown, and run.")
     _value_type = RedrivePlan
     _stop = "Stop"
 
@@ -165,11 +190,15 @@ class RedrivePanel(FormPanel):
         self.result: RedriveResult | None = None
         self._runs = False  # whether the running call sends entries
         own = redactor or (service.redactor if service is not None else None)
-        super().__init__(
-            "Redrive", value=self._planned({}) if value is None else value, redactor=own
-        )
+        self._first_plan: Future[RedrivePlan] | None = None
+        if value is None:
+            urls = planned_workflows(failures)
+            value = self._begin_plan()
+        else:
+            instance("value", value, RedrivePlan, "a RedrivePlan")
+            urls = sorted(set(value.frame["workflow_url"].dropna()))
+        super().__init__("Redrive", value=value, redactor=own)
         changed = partial(self.say, "Press Preview to see the plan with these options.")
-        urls = sorted(set(self.value.frame["workflow_url"].dropna()))
         self.action = self.add_field(
             "action", Dropdown("Action", changed, (_USUAL, *ACTIONS))
         )
@@ -200,6 +229,41 @@ class RedrivePanel(FormPanel):
             self.add_field("confirm", self.confirm)
         self._show_buttons()
         self._begin()
+
+    def _begin_plan(self) -> RedrivePlan | None:
+        """Return a plan of the failures, or None if the plan is made while a notebook shows the panel."""
+        if not has_loop():
+            return self._planned({})
+        self._first_plan = in_thread(lambda: self._planned({}))
+        return None
+
+    def _begin(self) -> None:
+        plan = self._first_plan
+        if plan is None:
+            super()._begin()
+            return
+        limits = Limits()
+        with self._drawing():
+            self.verdict = "The plan is being made …"
+            self.steps = first_steps(limits, "being made")
+            for field in self.limits.values():
+                field.value = field.of(limits)
+            self.observe(self._value_set, "value")
+        self._start(lambda job, _: job.wait(plan.result), lambda _: self.value)
+
+    def take_first_plan(self) -> RedrivePlan | None:
+        """Wait for the plan that the panel makes at the beginning, and show it."""
+        with MESSAGE_LOCK:
+            plan = self._first_plan
+            if plan is None:
+                return None
+            made = plan.result()
+            self._job = None
+            self.value = made
+        return made
+
+    def _is_planning(self) -> bool:
+        return self._first_plan is not None and not self._first_plan.done()
 
     def _show_buttons(self) -> None:
         """Show the buttons. While a plan runs, the primary one is Stop, which is always safe."""
@@ -232,11 +296,11 @@ class RedrivePanel(FormPanel):
 
     def _start_run(self) -> None:
         """Run the shown plan if the confirmation was entered. Otherwise explain which one is expected."""
-        plan, entered = self._request()
         # If a call is running, `_start` reports that.
         if self._job is not None:
             self._warn_running()
             return
+        plan, entered = self.value, self.confirm.value
         if entered == plan.confirmation:
             self._runs = True
             super()._start_run()
@@ -267,7 +331,9 @@ class RedrivePanel(FormPanel):
             "failures",
         )
 
-    def _checked(self, value: object) -> RedrivePlan:
+    def _checked(self, value: object) -> RedrivePlan | None:
+        if value is None and self._first_plan is not None:
+            return None
         if self._job is not None:
             # The running call acts on the plan that was confirmed, so the panel must not show another one.
             raise InputError(
@@ -281,7 +347,9 @@ class RedrivePanel(FormPanel):
         history = self.ledger if self.ledger.exists() else None
         return plan_redrive(self._failures, history=history, **options)
 
-    def _request(self) -> tuple[RedrivePlan, str]:
+    def _request(self) -> tuple[RedrivePlan | None, str]:
+        if self._first_plan is not None:
+            return None, ""
         return self.value, self.confirm.value
 
     def _call(self, job: Job, requested: tuple[RedrivePlan, str]) -> RedriveResult:
@@ -337,14 +405,16 @@ class RedrivePanel(FormPanel):
     def _failed(self, error: BaseException) -> None:
         self._runs = False
         super()._failed(error)
-        self._show_known()
-        self._show_progress()
+        if self._first_plan is None:
+            self._show_known()
+            self._show_progress()
 
     def _empty(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.value.frame
         return frame
 
     def _show(self, value: RedrivePlan) -> None:
+        self._first_plan = None
         self.say("")
         # the confirmation stands at the field in which it is entered
         verdict, _, _ = value.verdict.partition("; confirm=")
@@ -388,8 +458,24 @@ class RedrivePanel(FormPanel):
             more = note(f"{len(groups) - _SHOWN:,} more groups")
         return f"{table}{more}"
 
+    def _static_code(self) -> str:
+        if not self._is_planning():
+            return self.to_code()
+        return named_code(
+            lambda name: fill("plan = {call}", call=_PLAN.write(name)),
+            self._failures,
+            "failures",
+        )
+
     def _static(self) -> tuple[pd.DataFrame, str]:
+        if self._is_planning():
+            frame = self._failures
+            if not isinstance(frame, pd.DataFrame):
+                frame = pd.DataFrame()
+            return frame, "The plan was not made yet when this page was stored."
         return self.value.groups.drop(columns="group"), self.value.verdict
 
     def __repr__(self) -> str:
+        if self._is_planning():
+            return "RedrivePanel(the plan is being made)"
         return visible(f"RedrivePanel({self._redactor.text(self.value.verdict)})")

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from toolkit.drawing.wording import span
+from toolkit.redrive.limits import Limits
 from toolkit.redrive.plan import RedrivePlan
 from toolkit.redrive.results import RedriveResult
 
@@ -29,7 +30,6 @@ def steps_of(
     The state is "done", "now" or "" (later). For example, while the plan runs, "Plan" is done, and the
     waves are now.
     """
-    limits = plan.limits
     begun = running or (result is not None and not _is_untouched(result))
     ended = result is not None and result.finished and not running
     sending = ""
@@ -37,23 +37,26 @@ def steps_of(
         sending = "done" if ended else "now"
     actions = plan.acted["action"].value_counts()
     planned = ", ".join(f"{action} {number:,}" for action, number in actions.items())
+    steps = first_steps(plan.limits, planned or "nothing to do")
+    states = ("done" if begun else "now", sending, sending, "done" if ended else "")
+    return [{**step, "state": state} for step, state in zip(steps, states, strict=True)]
+
+
+def first_steps(limits: Limits, planned: str) -> list[dict[str, str]]:
+    """Return the steps before anything is sent. `planned` is the line about the plan."""
     stop = f"a group stops if more than {limits.stop_above:.0%} fail"
     return [
-        {
-            "title": "Plan",
-            "text": planned or "nothing to do",
-            "state": "done" if begun else "now",
-        },
+        {"title": "Plan", "text": planned, "state": "now"},
         {
             "title": f"Canaries: {limits.canaries:,}",
             "text": "of each group; the others wait for the outcome",
-            "state": sending,
+            "state": "",
         },
-        {"title": f"Waves of {limits.wave:,}", "text": stop, "state": sending},
+        {"title": f"Waves of {limits.wave:,}", "text": stop, "state": ""},
         {
             "title": "Done",
             "text": f"each wave ends within {span(timedelta(seconds=limits.deadline))}",
-            "state": "done" if ended else "",
+            "state": "",
         },
     ]
 
