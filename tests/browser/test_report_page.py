@@ -209,6 +209,11 @@ def test_texts_in_figures_can_be_read(chromium, sample_file, scheme, width):
     context.close()
 
 
+CUT = """() => [...document.querySelectorAll(".scroll")]
+  .filter((table) => table.scrollWidth > table.clientWidth)
+  .map((table) => table.getAttribute("aria-label"))"""
+
+
 @pytest.fixture(scope="module")
 def current():
     """A report on the sample, with the time at which the sample ends."""
@@ -236,6 +241,21 @@ def test_the_first_screen_tells_what_is_wrong_now(chromium, current, tmp_path, w
         assert page.locator("h1").bounding_box()["height"] < 40
         assert page.evaluate("document.documentElement.scrollHeight") <= 6_000
         assert page.locator("section:not([id^=more]) > h2").count() <= 8
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_column_is_cut_on_a_phone(chromium, current, tmp_path, scheme):
+    """No table of the page, folded ones included, is wider than the screen."""
+    context = chromium.new_context(
+        color_scheme=scheme, viewport={"width": 390, "height": 844}
+    )
+    page = context.new_page()
+    page.goto(current.save(tmp_path / "report.html").as_uri())
+    page.evaluate(OPEN)
+    tables = page.locator(".scroll")
+    assert tables.count() >= 10
+    assert page.evaluate(CUT) == []
     context.close()
 
 

@@ -29,6 +29,14 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+async def eventually(holds: Callable[[], object]) -> None:
+    """Wait until it holds, while results of threads arrive."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "waited for a minute"
+        await asyncio.sleep(0.01)
+
+
 def states(panel: RedrivePanel) -> dict[str, int]:
     """How many entries have each state, by the result that is shown."""
     return (
@@ -234,8 +242,7 @@ def test_a_notebook_shows_the_panel_before_the_plan_is_made(
         panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
         assert [step["state"] for step in panel.steps] == ["now", "", "", ""]
         assert panel.groups == ""
-        while not panel.groups:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: panel.groups)
         assert expected in panel.confirm.remark
         assert panel.value.confirmation == expected
         assert panel._job is None
@@ -264,8 +271,7 @@ def test_a_plan_that_cannot_be_made_is_an_error_in_the_panel(
         with pytest.raises(InputError, match="workflow_url"):
             tk.RedrivePanel(None, failed.drop(columns="workflow_url"))
         panel = tk.RedrivePanel(None, failed, ledger=broken)
-        while panel._job is not None:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: panel._job is None)
         assert "tk-problem" in panel.status
         with pytest.raises(ToolkitError):
             _ = panel.value

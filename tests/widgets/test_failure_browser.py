@@ -626,7 +626,7 @@ def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
 def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
     """Rows marked on two threads, searches on a third, sorts on a fourth: each mark is in the value."""
     # the page is notified of none of them
-    monkeypatch.setattr("toolkit.widgets.failure_browser._ORDERS", 1_000)
+    monkeypatch.setattr("toolkit.widgets.row_orders._ORDERS", 1_000)
     count = 120
     browser = FailurePanel(
         make([{"dlq_id": f"id-{number}"} for number in range(count)]), redactor=REDACT

@@ -9,15 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 import traitlets
 
 from toolkit.base.arguments import instance
 from toolkit.base.errors import InputError, ToolkitError
-from toolkit.base.python_code import Code, PublicCall, fill, listed
 from toolkit.base.time_zones import time_zone
-from toolkit.base.times import milliseconds
 from toolkit.drawing.wording import counted
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups
@@ -28,28 +25,28 @@ from toolkit.redrive.planning import plan_redrive
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
 from toolkit.tables.freshness import Clock, freshness
+from toolkit.widgets.board_code import code_of_found, code_of_selection
 from toolkit.widgets.failure_detail import detail_markup
-from toolkit.widgets.failure_grouping import trend_state
 from toolkit.widgets.failure_rows import SORTABLE, FailureRows, FailureView, Indices
-from toolkit.widgets.group_facts import GroupFacts
+from toolkit.widgets.group_board import GroupBoard
+from toolkit.widgets.group_edits import CannotEdit, GroupEdits
 from toolkit.widgets.page_panel import PagePanel, is_texts, kit_module
 from toolkit.widgets.page_parts import MESSAGE_LOCK, is_count, note, script, synced
 from toolkit.widgets.panel import Job, masked_table, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
-from toolkit.widgets.shown_code import code_markup, named_code
+from toolkit.widgets.row_orders import RowOrders
+from toolkit.widgets.shown_code import code_markup
 from toolkit.widgets.shown_failures import shown_failures
+from toolkit.widgets.view_words import counts_in_words, remarks_in_words
 
 _NOT_COPIED: Final = (
     "This page may not write to the clipboard: copy the code below. If it is shortened,"
     " .selection_code() returns all of it."
 )
-_SELECTION: Final = 'ids = {ids}\nselected = {frame}[{frame}["dlq_id"].isin(ids)]'
-_FOUND: Final = PublicCall("FailurePanel", ("value", "rules"))
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
 # seconds until groups are read, so that the first rows are shown at once
 _DELAY: Final = 0.3
-_ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
 _NO_FAILURE: Final = (
     '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
 )
@@ -155,15 +152,12 @@ class FailurePanel(PagePanel):
         self._freshness = partial(freshness, receipt_of(shown), now, max_age)
         self._freshness()  # raises if an option cannot be read
         self._grouping, self._service = self._rows.grouping, service
-        self._facts: GroupFacts | None = None
-        self._facts_of: FailureGroups | None = None
-        self._about_of: tuple[GroupFacts, str] | None = None
-        self._order: Indices = np.arange(0, dtype=np.int64)
-        self._orders: dict[int, Indices] = {}
+        self._groups = GroupBoard(self._rows, redactor)
+        self._edits = GroupEdits(self._grouping)
+        self._orders = RowOrders()
         self._arranged: FailureView | None = None  # of the order, without a selection
         self._active: int | None = None
         self.redrive: RedrivePanel | None = None
-        self.split_by = next(iter(self._grouping.columns), "")
         given = FailureView() if value is None else value
         super().__init__("Failures", value=given, key=key, redactor=redactor)
         self.table = {
@@ -193,7 +187,7 @@ class FailurePanel(PagePanel):
             "More like this": self.more_like_this,
             "Merge groups": self._merge,
             "Split off this": self._split,
-            "Undo": lambda: self._rule(self._grouping.undo, "Undone."),
+            "Undo": lambda: self._edit(self._edits.undo),
             "All groups": lambda: self._look_at(()),
         }
         self._begin()
@@ -269,101 +263,63 @@ class FailurePanel(PagePanel):
             self._show_about()
 
     def _regroup(self) -> None:
-        """Compute the facts of the groups again if they have changed, and send the rows of the board."""
-        groups = self._grouping.groups
-        if self._facts is None or self._facts_of is not groups:
-            end = self._freshness().end
-            self._facts = GroupFacts(self._rows, self._redactor, end, self._rows.zone)
-            self._facts_of = groups
-        state = {"waiting": False, "failed": False, "groups": self._facts.board()}
+        """Send the rows of the board."""
+        groups = self._groups.groups(self._freshness().end)
+        state = {"waiting": False, "failed": False, "groups": groups}
         self._update("board", state | {"rules": self._grouping.path})
         self._show_code()
 
     def _show_trend(self) -> None:
-        """Show the trend of the chosen groups, and the chosen range of times."""
-        value: FailureView = self.value
-        ends = [
-            None if end is None else milliseconds(end)
-            for end in (value.since, value.until)
-        ]
-        # `until` excludes its own time, and the range of the brush includes both ends. They differ by 1 ms.
-        chosen = [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
-        state: dict[str, Any] = {"selection": chosen}
-        if self._facts is not None:
-            series = self._facts.series(value.groups)
-            state |= trend_state(self._grouping.trend, self._rows.zone, series)
-        self._update("trend", state)
+        self._update("trend", self._groups.trend(self.value))
 
     def _show_hits(self) -> None:
-        """Send the number of failures per group that the search and the times find, or None for all."""
-        value: FailureView = self.value
-        hits: dict[str, int] | None = None
-        if self._facts is not None and (value.search or value.since or value.until):
-            hits = self._facts.hits(self._rows.arranged(value.replace(groups=())))
-        self._update("board", {"hits": hits})
+        self._update("board", {"hits": self._groups.hits(self.value)})
 
     def _show_about(self) -> None:
-        """Show the facts of the group of the shown failure."""
-        facts, active = self._facts, self._active
-        if facts is None or active is None:
-            self.about = {}
-            return
-        shown = (facts, facts.group_of(active))
-        # shared values are compared once per group, not for each failure that is looked at
-        if not self.about or self._about_of != shown:
-            self._about_of, self.about = shown, facts.about(shown[1])
+        self.about = self._groups.about(self._active, self.about)
+
+    @property
+    def split_by(self) -> str:
+        """Return the column that "Split off this" uses."""
+        return self._edits.split_by
+
+    @split_by.setter
+    def split_by(self, column: str) -> None:
+        self._edits.split_by = column
 
     def _merge(self) -> None:
-        chosen = self.value.groups
-        if len(chosen) < 2:  # noqa: PLR2004 - two can be merged
-            self.say("Choose the groups to merge, two or more.", "problem")
-        else:
-            self._rule(
-                lambda: self._grouping.merge(chosen),
-                f"{counted(len(chosen), 'group')} merged.",
-            )
+        self._edit(lambda: self._edits.merge(self.value.groups))
 
     def _split(self) -> None:
-        row, column = self._active, self.split_by
-        if row is None:
-            self.say("No failure is shown.", "problem")
-            return
-        # A split by a value that all failures share would only rename the group.
-        if number := self._grouping.shared_by_all(row, column):
-            every = (
-                "The only failure of this group has"
-                if number == 1
-                else f"All {number:,} failures of this group have"
-            )
-            self.say(f"{every} this {column}; choose another column.", "problem")
-            return
-
-        def split() -> None:
-            new = self._grouping.split(row, column)
+        def split() -> str:
+            group, done = self._edits.split(self._active)
             if chosen := self.value.groups:  # the failure stays in view
-                self._change(groups=(*chosen, new))
+                self._change(groups=(*chosen, group))
+            return done
 
-        self._rule(split, f"Split by the {column} of the failure shown.")
+        self._edit(split)
 
     def _choose_rules(self, path: str) -> None:
-        self._rule(partial(self._grouping.choose, path), "")
+        def choose() -> str:
+            self._grouping.choose(path)
+            return ""
 
-    def _rule(self, change: Callable[[], object], done: str) -> None:
+        self._edit(choose)
+
+    def _edit(self, edit: Callable[[], str]) -> None:
         """Change the rules. An error is shown, together with changes that succeeded."""
         with MESSAGE_LOCK:
             try:
-                if change() is False:
-                    self.say("Nothing to undo.", "problem")
-                    return
+                done = edit()
+            except CannotEdit as reason:
+                self.say(str(reason), "problem")
+                return
             except ToolkitError as error:
                 self._failed(error)
             else:
-                kept = (
-                    f" Written to {self._grouping.path}."
-                    if done and self._grouping.path
-                    else ""
-                )
-                self.say(done + kept)
+                if done and self._grouping.path:
+                    done += f" Written to {self._grouping.path}."
+                self.say(done)
             known = set(self._grouping.groups.frame["group"])
             self._arranged = None  # the same groups may contain other failures
             with self.hold_sync():
@@ -377,7 +333,7 @@ class FailurePanel(PagePanel):
 
     def found(self) -> pd.DataFrame:
         """Return the failures that the search finds, in the table's order: rows of the frame."""
-        return self._rows.frame.iloc[self._order]
+        return self._rows.frame.iloc[self._orders.rows]
 
     def frame(self) -> pd.DataFrame:
         """Return the selected failures in the order of selection, as rows of the frame."""
@@ -386,7 +342,7 @@ class FailurePanel(PagePanel):
     def select_found(self) -> None:
         """Add all rows that the search finds to the selection."""
         with MESSAGE_LOCK:
-            self._arrange(self._mark(self._order, on=True))
+            self._arrange(self._mark(self._orders.rows, on=True))
 
     def clear_selection(self) -> None:
         """Clear the selection."""
@@ -432,12 +388,7 @@ class FailurePanel(PagePanel):
         ]
         selected = failures[failures["dlq_id"].isin(ids)]
         """
-        ids = listed(self.value.selected)
-        return named_code(
-            lambda name: fill(_SELECTION, ids=ids, frame=name),
-            self._rows.frame,
-            "failures",
-        )
+        return code_of_selection(self._rows.frame, self.value.selected)
 
     def show_failure(self, dlq_id: str) -> None:
         """Show one failure in full. Raise InputError if it is not in the frame."""
@@ -455,12 +406,13 @@ class FailurePanel(PagePanel):
         }
         with self.hold_sync():
             self.detail = detail_markup(row, self._redactor, self._rows.zone)
-            self._update("table", {"shown": self._shown_position()})
+            shown = self._orders.position_of(self._active)
+            self._update("table", {"shown": shown})
             self._show_about()
 
     def page(self, start: int, stop: int) -> list[list[Any]]:
         """Return rows of the table: for each, True if it is selected, then the cells."""
-        indices = self._order[start:stop].tolist()
+        indices = self._orders.rows[start:stop].tolist()
         selected = set(self.value.selected)
         marks = [dlq_id in selected for dlq_id in self._rows.ids(indices)]
         return [
@@ -469,7 +421,8 @@ class FailurePanel(PagePanel):
         ]
 
     def _static(self) -> tuple[pd.DataFrame, str]:
-        return self.found(), self._counts()
+        counts = counts_in_words(self._rows, self.value, self._orders.rows)
+        return self.found(), counts
 
     def _call(self, job: Job, requested: FailureView) -> pd.DataFrame:  # noqa: ARG002 - nothing here is slow
         return self.frame()
@@ -490,81 +443,55 @@ class FailurePanel(PagePanel):
         # order.
         with self.hold_sync():
             if renewed:
-                self._order, self._arranged = self._rows.arranged(value), wanted
-                if not len(self._order):
-                    self._active, self.detail = None, _NO_FAILURE
-                    self._show_about()
-                elif self._shown_position() < 0:
-                    # the failure that is shown does not match
-                    self.show_failure(self._id_at(0))
+                self._orders.renew(self._rows.arranged(value))
+                self._arranged = wanted
+                self._show_first_if_needed()
                 self._show_trend()
                 self._show_hits()
-            self._send_order(value, renewed=renewed)
+            self._send_order(value)
             self._show_view()
             self._show_code()
 
-    def _send_order(self, value: FailureView, *, renewed: bool) -> None:
+    def _show_first_if_needed(self) -> None:
+        """Show the first failure if the failure that is shown does not match."""
+        if not len(self._orders.rows):
+            self._active, self.detail = None, _NO_FAILURE
+            self._show_about()
+        elif self._orders.position_of(self._active) < 0:
+            self.show_failure(self._id_at(0))
+
+    def _send_order(self, value: FailureView) -> None:
         """Send the order of the rows, and the first rows."""
         version = self.table["version"] + 1
-        order = self.table["order"] + int(renewed)
         state = {
-            "total": len(self._order),
-            "shown": self._shown_position(),
+            "total": len(self._orders.rows),
+            "shown": self._orders.position_of(self._active),
             "sort_by": value.sort_by,
             "ascending": value.ascending,
-            "order": order,
+            "order": self._orders.number,
             "version": version,
             "page": self._page(0, _PAGE, version),
         }
         self._update("table", state)
-        self._orders[order] = self._order
-        self._orders.pop(order - _ORDERS, None)
-
-    def _shown_position(self) -> int:
-        """Return the position in the table of the failure that is shown, or -1 if the table lacks it."""
-        positions = np.flatnonzero(
-            self._order == (-1 if self._active is None else self._active)
-        )
-        return int(positions[0]) if len(positions) else -1
-
-    def _counts(self) -> str:
-        value = self.value
-        counts = f"{len(self._order):,} of {len(self._rows):,} failures · {len(value.selected):,} selected"
-        if value.selected and value.search:
-            found_ids = set(self._rows.ids(self._order.tolist()))
-            out = sum(chosen not in found_ids for chosen in value.selected)
-            counts += f", {out:,} of them not among those found" if out else ""
-        return counts
 
     def _show_view(self) -> None:
         """Send the search, the chosen groups, and the counts with their remarks."""
-        value: FailureView = self.value
-        remarks = []
-        if statuses := [
-            word for word in value.search.split() if self._rows.is_status(word)
-        ]:
-            remarks.append(
-                f"{', '.join(statuses)} as status; in quotation marks a number is found as text."
-            )
-        if not len(self._order):
-            remarks.extend(self._rows.unknown_words(value.search))
-        if self._rows.without_time:
-            remarks.append(
-                "≥ marks entries without a failure time; their creation time is shown."
-            )
+        value, found = self.value, self._orders.rows
+        remarks = note(remarks_in_words(self._rows, value, found))
         problem = self._freshness().problem
-        age = note(f"Out of date: {problem}." if problem else "", "problem")
+        if problem:
+            remarks = note(f"Out of date: {problem}.", "problem") + remarks
         self.view = {
             "search": value.search,
             "groups": list(value.groups),
             "selected": len(value.selected),
-            "found": len(self._order),
-            "counts": self._counts(),
-            "remarks": age + note(" ".join(remarks)),
+            "found": len(found),
+            "counts": counts_in_words(self._rows, value, found),
+            "remarks": remarks,
         }
 
     def _id_at(self, position: int) -> str:
-        return self._rows.ids([int(self._order[position])])[0]
+        return self._rows.ids([int(self._orders.rows[position])])[0]
 
     def _page(self, start: int, stop: int, version: int) -> dict[str, Any]:
         rows = self.page(start, min(stop, start + _MOST))
@@ -572,37 +499,46 @@ class FailurePanel(PagePanel):
 
     def _process(self, content: dict[str, Any]) -> None:
         match content:
+            case {"kind": "press", "name": str(name)} if name in self._actions:
+                self.press(name)
+            case {"kind": "copied", "status": str(status)}:
+                self._copied(status, done=content.get("done") is True)
+            case {"kind": "split_by" | "rules"}:
+                self._process_rules(content)
+            case {"kind": "rows" | "active" | "select" | "all"}:
+                self._receive_rows(content)
+            case _:
+                self._process_view(content)
+
+    def _process_view(self, content: dict[str, Any]) -> None:
+        """Change the search, the groups, the times or the order."""
+        value: FailureView = self.value
+        match content:
             case {"kind": "search", "text": str(text)}:
                 self._change(search=text)
             case {"kind": "groups", "groups": groups} if is_texts(groups):
                 self._change(groups=groups)
             case {"kind": "toggle", "group": str(group)}:
-                known = self.value.groups
-                others = [name for name in known if name != group]
-                self._change(groups=others if group in known else [*known, group])
+                self._change(groups=_toggled(value.groups, group))
             case {"kind": "range", "ends": []}:
                 self._change(since=None, until=None)
             case {"kind": "range", "ends": [since, until]} if is_count(
                 since
             ) and is_count(until):
                 self._change(since=since, until=until + 1)
+            case {"kind": "sort", "name": name} if name in list(SORTABLE):
+                # by the same column again: the other way round
+                ascending = value.sort_by != name or not value.ascending
+                self._change(sort_by=name, ascending=ascending)
+
+    def _process_rules(self, content: dict[str, Any]) -> None:
+        match content:
             case {"kind": "split_by", "column": column} if (
                 column in self._grouping.columns
             ):
-                self.split_by = str(column)
+                self._edits.split_by = str(column)
             case {"kind": "rules", "path": str(path)}:
                 self._choose_rules(path)
-            case {"kind": "press", "name": str(name)} if name in self._actions:
-                self.press(name)
-            case {"kind": "sort", "name": name} if name in list(SORTABLE):
-                # by the same column again: the other way round
-                value: FailureView = self.value
-                ascending = value.sort_by != name or not value.ascending
-                self._change(sort_by=name, ascending=ascending)
-            case {"kind": "copied", "status": str(status)}:
-                self._copied(status, done=content.get("done") is True)
-            case _:
-                self._receive_rows(content)
 
     def _receive_rows(self, content: dict[str, Any]) -> None:
         """Check a message about rows of the table, and apply it.
@@ -610,39 +546,40 @@ class FailurePanel(PagePanel):
         Positions in the message refer to the order that the page had when it sent the message, even if the
         next order was on the way to the page. So the rows that a person saw are the rows that are selected.
         """
-        kind, number = content.get("kind"), content.get("order", self.table["order"])
-        order = self._orders.get(number) if is_count(number) else None
-        position, start, stop = (
-            content.get(name, 0) for name in ("position", "from", "to")
-        )
+        kind = content["kind"]
+        order = self._orders.of(content.get("order", self._orders.number))
         if order is None:
             if kind in ("select", "all"):
                 self.say(
                     "The table has changed since then. Select once more.", "problem"
                 )
-        elif all(
-            is_count(index) and index <= len(order) for index in (position, start, stop)
-        ):
-            self._process_rows(content, order, position, slice(start, stop))
-
-    def _process_rows(
-        self, content: dict[str, Any], order: Indices, position: int, part: slice
-    ) -> None:
-        kind, now = content.get("kind"), order is self._order
-        # Rows of an older order are of no use: the page gets the first rows with each new order.
-        if kind == "rows" and now:
-            self.send(self._page(part.start, part.stop, self.table["version"]))
-        elif kind == "active" and now and position < len(order):
+            return
+        positions = [content.get(name, 0) for name in ("position", "from", "to")]
+        if not all(is_count(at) and at <= len(order) for at in positions):
+            return
+        position, start, stop = positions
+        if kind in ("select", "all"):
+            is_on = kind == "all" or content.get("on") is True
+            self._select(kind, order, slice(start, stop), on=is_on)
+        elif order is not self._orders.rows:
+            # Rows of an older order are of no use: the page gets the first rows with each new order.
+            return
+        elif kind == "rows":
+            self.send(self._page(start, stop, self.table["version"]))
+        elif position < len(order):
             self.show_failure(self._id_at(position))
-        elif kind in ("select", "all"):
-            on = kind == "all" or content.get("on") is True
-            value = self._mark(order if kind == "all" else order[part], on=on)
-            if now and kind == "select":
-                # the page has drawn the rows
-                self._show_view()
-                self._show_code()
-            else:
-                self._arrange(value)
+
+    def _select(self, kind: str, order: Indices, part: slice, *, on: bool) -> None:
+        """Select a part of the rows of an order, or all of them."""
+        if kind == "all":
+            part = slice(None)
+        value = self._mark(order[part], on=on)
+        if kind == "select" and order is self._orders.rows:
+            # the page has drawn the rows
+            self._show_view()
+            self._show_code()
+        else:
+            self._arrange(value)
 
     def _value_set(self, change: dict[str, Any]) -> None:
         # the status line is about another selection
@@ -666,7 +603,7 @@ class FailurePanel(PagePanel):
         """Send ids or code to the page for the clipboard: of the selection, or else of the shown rows."""
         which = ""
         if what == "code" and not self.value.selected:
-            number = counted(len(self._order), "failure")
+            number = counted(len(self._orders.rows), "failure")
             status = f"Code of {number} copied."
             self.send({"kind": "copy", "text": self.found_code(), "status": status})
             return
@@ -707,20 +644,7 @@ class FailurePanel(PagePanel):
         # failures: the frame this panel was made with
         found = tk.FailurePanel(failures, value=tk.FailureView(search='timeout')).found()
         """
-        view = self.value.replace(selected=())
-        rules: dict[str, object] = {}
-        if view.groups and self._grouping.path:
-            rules = {"rules": self._grouping.path}
-        elif view.groups and self._grouping.rules.text:
-            rules = {
-                "rules": fill("tk.GroupRules({text})", text=self._grouping.rules.text)
-            }
-
-        def write(name: Code) -> Code:
-            call = _FOUND.write(name, value=view.to_code(), **rules)
-            return fill("found = {call}.found()", call=call)
-
-        return named_code(write, self._rows.frame, "failures")
+        return code_of_found(self._rows.frame, self.value, self._grouping)
 
     def _show_code(self) -> None:
         """Show the code of the selection, or else of the rows that are found."""
@@ -732,8 +656,16 @@ class FailurePanel(PagePanel):
     ) -> dict[str, Any]:
         """Return the widget, and for pages without widgets the groups and the first rows."""
         bundle = super()._repr_mimebundle_(**options)
-        if self._grouping.ready and self._facts is not None:
+        facts = self._groups.facts
+        if self._grouping.ready and facts is not None:
             columns = ["state", "title", "where", "count", "first", "last"]
-            rows = pd.DataFrame(self._facts.board()).reindex(columns=columns)
+            rows = pd.DataFrame(facts.board()).reindex(columns=columns)
             bundle["text/html"] += masked_table(rows, self._redactor)
         return bundle
+
+
+def _toggled(groups: Sequence[str], group: str) -> list[str]:
+    """Return chosen groups with one added, or without it if it was chosen."""
+    if group in groups:
+        return [name for name in groups if name != group]
+    return [*groups, group]

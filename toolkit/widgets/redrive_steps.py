@@ -30,16 +30,24 @@ def steps_of(
     The state is "done", "now" or "" (later). For example, while the plan runs, "Plan" is done, and the
     waves are now.
     """
-    begun = running or (result is not None and not _is_untouched(result))
-    ended = result is not None and result.finished and not running
-    sending = ""
-    if begun:
-        sending = "done" if ended else "now"
     actions = plan.acted["action"].value_counts()
-    planned = ", ".join(f"{action} {number:,}" for action, number in actions.items())
-    steps = first_steps(plan.limits, planned or "nothing to do")
-    states = ("done" if begun else "now", sending, sending, "done" if ended else "")
+    planned = [f"{action} {number:,}" for action, number in actions.items()]
+    steps = first_steps(plan.limits, ", ".join(planned) or "nothing to do")
+    states = _states_of(result, running=running)
     return [{**step, "state": state} for step, state in zip(steps, states, strict=True)]
+
+
+def _states_of(
+    result: RedriveResult | None, *, running: bool
+) -> tuple[str, str, str, str]:
+    """Return the states of the plan, the canaries, the waves and the end."""
+    if running:
+        return "done", "now", "now", ""
+    if result is None or _is_untouched(result):
+        return "now", "", "", ""
+    if result.finished:
+        return "done", "done", "done", "done"
+    return "done", "now", "now", ""
 
 
 def first_steps(limits: Limits, planned: str) -> list[dict[str, str]]:

@@ -1,0 +1,37 @@
+"""Describe what a panel of failures shows: the numbers of failures, and remarks about the search."""
+
+from __future__ import annotations
+
+from toolkit.widgets.failure_rows import FailureRows, FailureView, Indices
+
+
+def counts_in_words(rows: FailureRows, view: FailureView, found: Indices) -> str:
+    """Return the numbers of failures that are found and selected."""
+    selected = f"{len(view.selected):,} selected"
+    counts = f"{len(found):,} of {len(rows):,} failures · {selected}"
+    # without a search, all selected failures are found
+    if not view.search:
+        return counts
+    found_ids = rows.ids(found.tolist())
+    not_found = set(view.selected).difference(found_ids)
+    if not_found:
+        counts += f", {len(not_found):,} of them not among those found"
+    return counts
+
+
+def remarks_in_words(rows: FailureRows, view: FailureView, found: Indices) -> str:
+    """Return how the search was understood, and the mark of entries without a failure time."""
+    remarks = []
+    words = view.search.split()
+    statuses = ", ".join(filter(rows.is_status, words))
+    if statuses:
+        remarks.append(
+            f"{statuses} as status; in quotation marks a number is found as text."
+        )
+    if not len(found):
+        remarks.extend(rows.unknown_words(view.search))
+    if rows.without_time:
+        remarks.append(
+            "≥ marks entries without a failure time; their creation time is shown."
+        )
+    return " ".join(remarks)
