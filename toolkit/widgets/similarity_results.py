@@ -51,70 +51,109 @@ def hit_rows(
     If an `other` result is shown next to it, both describe the same vector by the same field.
     """
     some = frame.head(_SHOWN)
+    scores = some["score"].to_numpy(dtype=np.float64, na_value=np.nan)
+    low, high = _ends_of_bars(frame)
+    shares = np.nan_to_num((scores - low) / (high - low), posinf=0.0, neginf=0.0)
+    others = pd.DataFrame()
+    if other is not None:
+        others = other.head(_SHOWN)
+    texts = _descriptions(some, redactor, others)
+    changes = moved or {}
+    rows = [
+        HitRow(
+            rank=f"{rank:,}",
+            id=_one_line(identity, redactor),
+            score=_score_text(score),
+            share=share,
+            moved=changes.get(identity, ""),
+            more=_one_line(text, redactor),
+        )
+        for rank, identity, score, share, text in zip(
+            some["rank"],
+            some["id"].astype(str),
+            scores.tolist(),
+            shares.clip(0.0, 1.0).tolist(),
+            texts,
+            strict=True,
+        )
+    ]
+    if not rows:
+        return rows, "No hits"
+    total = counted(len(frame), "hit")
+    if len(frame) > _SHOWN:
+        total += f", the first {_SHOWN} shown"
+    return rows, f"{total}; bars from {low:.3g} to {high:.3g}"
+
+
+def _ends_of_bars(frame: pd.DataFrame) -> tuple[float, float]:
+    """Return the scores at which the bars of hits begin and end.
+
+    Bars begin at 0, or at the lowest score if scores are negative. They end at 1 for scores of dense vectors,
+    which are between 0 and 1, so that bars of two queries can be compared.
+    """
     scores = frame["score"].to_numpy(dtype=np.float64, na_value=np.nan)
     usable = scores[np.isfinite(scores)]
-    # Bars begin at 0, or at the lowest score if scores are negative. They end at 1 for scores of dense
-    # vectors, which are between 0 and 1, so that bars of two queries can be compared.
     low = float(min(usable.min(initial=0.0), 0.0))
     high = float(usable.max(initial=0.0))
-    if low == 0.0 and (high == 0.0 or _FUSED < high <= 1.0):
+    is_dense = high == 0.0 or _FUSED < high <= 1.0
+    if low == 0.0 and is_dense:
         high = 1.0
-    rows = []
-    texts = _descriptions(some, redactor, None if other is None else other.head(_SHOWN))
-    for rank, identity, score, text in zip(
-        some["rank"], some["id"].astype(str), scores.tolist(), texts, strict=False
-    ):
-        share = (score - low) / (high - low) if np.isfinite(score) else 0.0
-        rows.append(
-            HitRow(
-                rank=f"{rank:,}",
-                id=_one_line(identity, redactor),
-                score=f"{score:.4f}" if abs(score) < 1_000 else f"{score:.6g}",  # noqa: PLR2004 - digits
-                share=min(max(share, 0.0), 1.0),
-                moved=(moved or {}).get(identity, ""),
-                more=_one_line(text, redactor),
-            )
-        )
-    total = counted(len(frame), "hit") + (
-        f", the first {_SHOWN} shown" if len(frame) > _SHOWN else ""
-    )
-    return rows, f"{total}; bars from {low:.3g} to {high:.3g}" if rows else "No hits"
+    return low, high
+
+
+def _score_text(score: float) -> str:
+    if abs(score) < 1_000:  # noqa: PLR2004 - digits
+        return f"{score:.4f}"
+    return f"{score:.6g}"
 
 
 def _descriptions(
-    hits: pd.DataFrame, redactor: Redactor, other: pd.DataFrame | None
+    hits: pd.DataFrame, redactor: Redactor, others: pd.DataFrame
 ) -> list[str]:
     """Return a description of each hit: the data, or else the most descriptive metadata field."""
-    data = _values_of(hits, "data")
-    whole = _values_of(hits, "metadata")
-    fields = [_texts(value) for value in whole]
-    others = (
-        []
-        if other is None
-        else [_texts(value) for value in _values_of(other, "metadata")]
-    )
-    held: dict[str, list[str]] = {}
-    for texts in [*fields, *others]:
+    metadata = _values_of(hits, "metadata")
+    fields = [_texts(value) for value in metadata]
+    other_fields = [_texts(value) for value in _values_of(others, "metadata")]
+    order = _descriptive_first([*fields, *other_fields])
+    return [
+        _description(redactor, order, *hit)
+        for hit in zip(_values_of(hits, "data"), fields, metadata, strict=True)
+    ]
+
+
+def _descriptive_first(fields: list[dict[str, str]]) -> list[str]:
+    """Return the names of fields: telling names first, then fields with many and long values."""
+    values: dict[str, list[str]] = {}
+    for texts in fields:
         for name, text in texts.items():
-            held.setdefault(name, []).append(text)
+            values.setdefault(name, []).append(text)
+    telling = {name: place for place, name in enumerate(_NAMES)}
 
     def rank(name: str) -> tuple[int, int, int, str]:
-        """Return a key that sorts fields: telling names first, then fields with many and long values."""
-        telling = _NAMES.index(name.lower()) if name.lower() in _NAMES else len(_NAMES)
-        return telling, -len(set(held[name])), -sum(map(len, held[name])), name
+        texts = values[name]
+        place = telling.get(name.lower(), len(_NAMES))
+        return place, -len(set(texts)), -sum(map(len, texts)), name
 
-    order, described = sorted(held, key=rank), []
-    for text, texts, metadata in zip(data, fields, whole, strict=True):
-        best = next((name for name in order if name in texts), None)
-        if isinstance(text, str) and text:
-            described.append(text)
-        elif best is not None:
-            described.append(
-                f"{best}: {redactor.value(texts[best], secret=is_secret_name(best))}"
-            )
-        else:
-            described.append(metadata if isinstance(metadata, str) else "")
-    return described
+    return sorted(values, key=rank)
+
+
+def _description(
+    redactor: Redactor,
+    order: list[str],
+    data: Any,
+    texts: dict[str, str],
+    metadata: Any,
+) -> str:
+    """Return the data of a hit, the most descriptive field, or the metadata as they are."""
+    if isinstance(data, str) and data:
+        return data
+    for name in order:
+        if name in texts:
+            shown = redactor.value(texts[name], secret=is_secret_name(name))
+            return f"{name}: {shown}"
+    if isinstance(metadata, str):
+        return metadata
+    return ""
 
 
 def _values_of(hits: pd.DataFrame, name: str) -> list[Any]:
@@ -171,7 +210,11 @@ def _moved(before: Any, after: Any) -> str:
     if pd.isna(after):
         return "✗ gone"
     up = int(before) - int(after)
-    return "= same" if not up else f"▲ {up:,} up" if up > 0 else f"▼ {-up:,} down"
+    if up > 0:
+        return f"▲ {up:,} up"
+    if up < 0:
+        return f"▼ {-up:,} down"
+    return "= same"
 
 
 def difference(
@@ -193,11 +236,14 @@ def difference(
 
 
 def _option(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> str:
-    value = scope.get(name, 10 if name == "top_k" else None)
+    default = {"top_k": 10}.get(name)
+    value = scope.get(name, default)
+    if value is None:
+        return "none"
     if isinstance(value, dict):
         numbers = value.get("dimension", value.get("terms"))
         return f"{numbers} numbers ({str(value.get('sha256', ''))[:8]})"
-    return "none" if value is None else shorten(masked(str(value)), _LONGEST_OPTION)
+    return shorten(masked(str(value)), _LONGEST_OPTION)
 
 
 def scope(frame: pd.DataFrame) -> dict[str, Any]:
