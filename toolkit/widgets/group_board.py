@@ -1,4 +1,4 @@
-"""Keep what a board shows about groups: rows, trend, numbers of matching failures, and the group in view."""
+"""Keep the facts that a board shows about groups: rows, trend, matching failures, and the group in view."""
 
 from __future__ import annotations
 

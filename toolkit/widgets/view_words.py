@@ -1,4 +1,4 @@
-"""Describe what a panel of failures shows: the numbers of failures, and remarks about the search."""
+"""Describe the failures that a panel shows: their numbers, and remarks about the search."""
 
 from __future__ import annotations
 
