@@ -22,7 +22,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from functools import cache
 from typing import Final
 
 from toolkit.signatures.codes import (
@@ -94,6 +93,8 @@ _LONG_TIME: Final = re.compile(r"<duration>(?:,? (?:<time>|<duration>))+")
 _QUOTED_PAIR: Final = re.compile(r"(?<![\w.])(\w[\w.\-]*=)(\"[^\"<]{0,200}\")")
 _Replacement = str | Callable[[re.Match[str]], str]
 
+_DIGIT_OF_SCRIPT: Final = re.compile(r"[^\x00-\x7f\D\U00010000-\U0010ffff]")
+"""A digit of Arabic, Devanagari, full-width Japanese or another script of the basic plane."""
 _REFUSED_KEY: Final = re.compile(
     r"(Key \([^()]{1,200}\)=\()[^()]{0,200}(\))"  # PostgreSQL
     r"|(?<=uplicate entry )'[^']{0,200}'"  # MySQL
@@ -145,17 +146,9 @@ def with_placeholders(message: str) -> str:
     return _join_values(" ".join(_replace_words(words)))
 
 
-@cache
-def _digits_of_scripts() -> dict[int, str]:
-    """Return the digits of Arabic, Devanagari, full-width Japanese and other scripts, as the digits 0 to 9.
-
-    The table is computed when the first text of another script is read, because this takes as long as the
-    import of many modules.
-    """
-    digits = {
-        code: unicodedata.decimal(chr(code), None) for code in range(0x80, 0x10000)
-    }
-    return {code: str(digit) for code, digit in digits.items() if digit is not None}
+def _digit(found: re.Match[str]) -> str:
+    """Return a digit of another script as one of the digits 0 to 9."""
+    return str(unicodedata.decimal(found[0]))
 
 
 def _with_short_words(message: str) -> str:
@@ -220,7 +213,7 @@ def _replace_phrases(message: str) -> str:
     if "[masked len=" in text:
         text = _SECRET.sub("<secret>", text)
     if not text.isascii():
-        text = text.translate(_digits_of_scripts())
+        text = _DIGIT_OF_SCRIPT.sub(_digit, text)
     if _MAY_BE_TIME.search(text):
         text = _TIMES.sub("<time>", text)
     for sign, pattern, replacement in _PHRASES:
