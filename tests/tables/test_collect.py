@@ -100,3 +100,33 @@ def test_arithmetic_with_a_cell_is_an_error_and_a_column_becomes_a_matrix():
     assert tk.as_matrix(column).dtype == np.float32
     assert tk.as_matrix(column).tolist() == [[1, 2], [3, 4]]
     assert repr(column.dtype) == "VectorDtype('vector[float32, 2]')"
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda column: column + column,
+        lambda column: 2 * column,
+        lambda column: column / 2,
+        lambda column: column.mean(),
+        lambda column: column.sum(),
+        lambda column: column.max(),
+    ],
+)
+def test_arithmetic_with_a_column_names_the_function_to_use(compute):
+    """A column of vectors is no matrix, and the error tells how to get one."""
+    column = pd.Series([[0.5, 1.0], None, [2.0, 4.0]], dtype="vector[float32, 2]")
+    with pytest.raises(TypeError, match="as_matrix"):
+        compute(column)
+
+
+@pytest.mark.parametrize("text", ["", "x", "two"])
+def test_text_does_not_fill_missing_vectors(text):
+    """As for numbers of pandas, the error names the value and the type; a dict fills other columns."""
+    column = pd.Series([[0.5, 1.0], None], dtype="vector[float32, 2]")
+    frame = pd.DataFrame({"vector": column, "data": ["a", None]})
+    with pytest.raises(TypeError, match=rf"Invalid value '{text}' for dtype 'vector"):
+        frame.fillna(text)
+    filled = frame.fillna({"data": text})
+    assert filled["data"].tolist() == ["a", text]
+    assert filled["vector"].isna().tolist() == [False, True]

@@ -30,6 +30,7 @@ _NUMBERS: Final = {
     "float64": pa.float64(),
     "int64": pa.int64(),
 }
+_USE_MATRIX: Final = "use as_matrix(frame) for all rows"
 
 
 sqlite3.register_adapter(Vector, str)
@@ -256,6 +257,11 @@ class VectorArray(ExtensionArray):
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._readonly:
             raise ValueError("Cannot modify read-only array")
+        if isinstance(value, str | bytes):
+            # as a sequence, text would be several vectors of one character each
+            raise TypeError(
+                f"Invalid value {value[:40]!r} for dtype '{self.dtype}': expected a vector or None"
+            )
         key = check_array_indexer(self, key)
         single = missing(value) or is_vector(value)
         if not single and isinstance(key, int | np.integer):
@@ -292,6 +298,22 @@ class VectorArray(ExtensionArray):
         )
 
     __hash__ = None  # type: ignore[assignment]  # as of every array that can change
+
+    def _no_arithmetic(self, _other: object) -> Any:
+        """Raise TypeError with the function that returns numbers to compute with."""
+        raise TypeError(f"arithmetic with a column of vectors: {_USE_MATRIX}")
+
+    __add__ = __radd__ = __mul__ = __rmul__ = _no_arithmetic
+    __sub__ = __rsub__ = __truediv__ = __rtruediv__ = _no_arithmetic
+
+    def _reduce(
+        self, name: str, *, skipna: bool = True, keepdims: bool = False, **options: Any
+    ) -> Any:
+        """Raise TypeError for a reduction, for example the mean, with the function to use."""
+        try:
+            return super()._reduce(name, skipna=skipna, keepdims=keepdims, **options)
+        except TypeError as error:
+            raise TypeError(f"{error}: {_USE_MATRIX}") from None
 
     def __array__(
         self, dtype: Any = None, copy: bool | None = None
