@@ -55,6 +55,33 @@ def test_only_an_unusual_direction_is_strange():
     assert noise > 2.75
 
 
+def _subjects(rng: np.random.Generator) -> np.ndarray:
+    """Off-centre vectors of twelve subjects, which vary in 24 directions and little in the others.
+
+    Each of the last three rows is alone on a subject.
+    """
+    rows, dimension = 600, 96
+    meanings = rng.normal(size=(24, dimension))
+    centres = 0.9 * rng.normal(size=(15, 24))
+    subject = np.concatenate([rng.integers(12, size=rows - 3), [12, 13, 14]])
+    width = rng.uniform(0.3, 0.6, (rows, 1))
+    latent = centres[subject] + width * rng.normal(size=(rows, 24))
+    centre = 4 * rng.normal(size=dimension)
+    return centre + latent @ meanings + rng.normal(size=(rows, dimension))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_an_audit_names_noise_and_no_subject_of_one_row(seed: int):
+    """The whole audit has no finding, until two rows have random directions."""
+    rng = np.random.default_rng(seed)
+    matrix = unit_rows(_subjects(rng).astype(np.float32))
+    assert tk.audit_vectors(matrix).frame.empty
+    noise = matrix.mean(axis=0) + 0.25 * rng.normal(size=(2, matrix.shape[1]))
+    matrix[:2] = unit_rows(noise.astype(np.float32))
+    (finding,) = tk.audit_vectors(matrix).frame.to_dict("records")
+    assert (finding["finding"], finding["ids"]) == ("outlier", ("0", "1"))
+
+
 def test_the_call_of_duplicates_keeps_one_of_each_group(local_indexes):
     """The code of a finding runs as it is shown: it counts, and with confirm=True it deletes."""
     service = local_indexes["dense"]
