@@ -118,7 +118,7 @@ def test_an_id_that_is_not_there_is_an_error(sample_service):
         ((None,), {}, "none of queries"),
         (("connection refused",), {}, "queries: got 'connection refused'.*query_text"),
         (([0.1, 0.2],), {}, "queries at position 0: got 0.1"),
-        ((np.ones(3),), {}, "queries at position 0"),
+        ((np.ones(3),), {}, "queries: got ndarray.*vector="),
         ((pd.DataFrame({"a": [1]}),), {}, "queries: got DataFrame"),
         ((5,), {}, "queries: got 5"),
         (([],), {}, "queries: got list of 0"),

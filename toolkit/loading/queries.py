@@ -34,7 +34,7 @@ from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_hits
 
 # these can be iterated over, but not as queries
-_NO_QUERIES: Final = (str, bytes, Mapping, pd.DataFrame)
+_NO_QUERIES: Final = (str, bytes, Mapping, pd.DataFrame, np.ndarray)
 _EXPECTED: Final = "a VectorQuery, or several"
 _HINT: Final = "For vectors use vector=, for stored ids id=, for text query_text."
 

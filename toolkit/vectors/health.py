@@ -205,7 +205,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     sample of 2,000.
 
     Vectors of two models with one dimension are found by pairs of rows whose text shares most words, among at
-    most 4,000 rows per namespace. In mixtures of two real models, a share of 5 % is found in 1,500 rows with
+    most 4,000 rows per namespace. Of 40 mixtures of two real models with a share of 5 %, 35 were found, with
     160 such pairs. If text is missing, or little is alike, no mixture is found.
 
     Examples
