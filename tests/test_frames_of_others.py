@@ -21,7 +21,7 @@ from toolkit.base.arguments import texts as arguments_texts
 from toolkit.errors import InputError
 from toolkit.tables.frames import checked_frame, frame_from_rows
 from toolkit.tables.schemas import FAILURES
-from toolkit.vectors.upserts import _rows as upsert_rows
+from toolkit.vectors.row_encoding import _rows as upsert_rows
 
 
 class Stream:

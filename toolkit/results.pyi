@@ -41,7 +41,7 @@ from toolkit.vectors.drift import Drift as Drift
 from toolkit.vectors.fusion import FusionComparison as FusionComparison
 from toolkit.vectors.health import VectorAudit as VectorAudit
 from toolkit.vectors.projection import VectorProjection as VectorProjection
-from toolkit.vectors.recall_audit import RecallAudit as RecallAudit
+from toolkit.vectors.recall_result import RecallAudit as RecallAudit
 from toolkit.vectors.restoring import VectorRestore as VectorRestore
 from toolkit.vectors.retrieval import Recall as Recall
 from toolkit.vectors.retrieval import Threshold as Threshold

@@ -9,11 +9,8 @@ import pytest
 import toolkit as tk
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.vectors.exact_comparison import ExactSearch
-from toolkit.vectors.recall_audit import (
-    compare_hits,
-    recall_by_group,
-    recall_over_queries,
-)
+from toolkit.vectors.recall_audit import compare_hits
+from toolkit.vectors.recall_judgement import recall_by_group, recall_over_queries
 from toolkit.vectors.vector_rows import VectorTables
 from toolkit_service.demo.local_service import LocalService
 

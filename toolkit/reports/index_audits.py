@@ -19,7 +19,8 @@ from toolkit.vectors.documents import Groups
 from toolkit.vectors.exact_comparison import SIMILARITIES
 from toolkit.vectors.health import VectorAudit, audit_vectors
 from toolkit.vectors.projection import VectorProjection, project_vectors
-from toolkit.vectors.recall_audit import RecallAudit, audit_recall
+from toolkit.vectors.recall_audit import audit_recall
+from toolkit.vectors.recall_result import RecallAudit
 from toolkit.vectors.vector_changes import VectorChanges, compare_vectors
 from toolkit.vectors.vector_rows import VectorSource
 

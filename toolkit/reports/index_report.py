@@ -61,7 +61,7 @@ from toolkit.tables.receipt import Receipt
 from toolkit.vectors.documents import Groups
 from toolkit.vectors.exact_comparison import SIMILARITIES
 from toolkit.vectors.health import VectorAudit
-from toolkit.vectors.recall_audit import query_vectors
+from toolkit.vectors.recall_queries import query_vectors
 from toolkit.vectors.vector_rows import VectorSource, VectorTables
 
 _DOING: Final = "making an index report"

@@ -25,7 +25,7 @@ from toolkit.vectors.answers import AnswerChanges
 from toolkit.vectors.calibration import Calibration
 from toolkit.vectors.health import VectorAudit
 from toolkit.vectors.projection import VectorProjection
-from toolkit.vectors.recall_audit import RecallAudit
+from toolkit.vectors.recall_result import RecallAudit
 from toolkit.vectors.vector_changes import VectorChanges
 
 Mask: TypeAlias = Callable[[Any], Any]

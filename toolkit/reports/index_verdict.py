@@ -23,7 +23,7 @@ from toolkit.reports.sections import (
 )
 from toolkit.vectors.answers import AnswerChanges
 from toolkit.vectors.health import VectorAudit
-from toolkit.vectors.recall_audit import RecallAudit
+from toolkit.vectors.recall_result import RecallAudit
 from toolkit.vectors.vector_changes import VectorChanges
 
 

@@ -35,7 +35,7 @@ from toolkit.service.settings import Service, endpoint_of
 from toolkit.service.transport import Transport
 from toolkit.service.vectors import index_request, namespace_title, read_info
 from toolkit.vectors.matching_vectors import find_matches, reason_of_no_vectors
-from toolkit.vectors.upserts import one_namespace
+from toolkit.vectors.row_encoding import one_namespace
 
 VectorIds: TypeAlias = str | Iterable[str] | pd.DataFrame
 

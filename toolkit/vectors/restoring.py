@@ -40,7 +40,8 @@ from toolkit.snapshots.opening import Snapshot, open_snapshot
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
 from toolkit.vectors.chosen_rows import ChosenRows
-from toolkit.vectors.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
+from toolkit.vectors.row_encoding import BATCH_ROWS, RowEncoder, WireRow
+from toolkit.vectors.upserts import store_rows
 
 _DOING: Final = "restoring vectors"
 _PENDING: Final = 60.0  # seconds to wait until the stored vectors are indexed
