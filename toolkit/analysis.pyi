@@ -31,9 +31,9 @@ from toolkit.signatures.headlines import error_text as error_text
 from toolkit.signatures.headlines import mask_text as mask_text
 from toolkit.signatures.signing import error_signatures as error_signatures
 from toolkit.vectors.drift import drift as drift
-from toolkit.vectors.retrieval import fuse as fuse
+from toolkit.vectors.precision import threshold_for_precision as threshold_for_precision
+from toolkit.vectors.rank_fusion import fuse as fuse
 from toolkit.vectors.retrieval import recall as recall
-from toolkit.vectors.retrieval import threshold_for_precision as threshold_for_precision
 from toolkit.vectors.scores import norm_bins as norm_bins
 from toolkit.vectors.scores import score_bins as score_bins
 from toolkit.vectors.scores import score_curves as score_curves

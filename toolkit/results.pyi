@@ -40,11 +40,11 @@ from toolkit.vectors.calibration import Calibration as Calibration
 from toolkit.vectors.drift import Drift as Drift
 from toolkit.vectors.fusion import FusionComparison as FusionComparison
 from toolkit.vectors.health import VectorAudit as VectorAudit
+from toolkit.vectors.precision import Threshold as Threshold
 from toolkit.vectors.projection import VectorProjection as VectorProjection
 from toolkit.vectors.recall_result import RecallAudit as RecallAudit
 from toolkit.vectors.restoring import VectorRestore as VectorRestore
 from toolkit.vectors.retrieval import Recall as Recall
-from toolkit.vectors.retrieval import Threshold as Threshold
 from toolkit.vectors.rounding import Rounding as Rounding
 from toolkit.vectors.scores import NormBins as NormBins
 from toolkit.vectors.scores import ScoreBins as ScoreBins

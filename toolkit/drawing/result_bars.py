@@ -388,7 +388,9 @@ def draw_recall(
         limit(axes.xaxis, low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
         notes = [f"({number:,} queries)" for number in known["queries"]]
         prefix = name_rows(axes, positions, known["name"].tolist(), notes=notes)
-        finding = f"at least {percent(known['share'].min())}"
+        finding = percent(known["share"].min())
+        if len(known) > 1:
+            finding = f"the lowest is {finding}"
         heading(axes, with_finding(title, finding), colours, prefix=prefix)
         number_axis(axes, axes.xaxis, percent)
         label_axis(

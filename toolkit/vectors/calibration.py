@@ -25,13 +25,17 @@ from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.vectors.exact_comparison import SIMILARITIES, pair_scores
 from toolkit.vectors.label_tests import look_like_hits
+from toolkit.vectors.precision import (
+    UNKNOWN_QUERIES,
+    Threshold,
+    find_threshold,
+)
 from toolkit.vectors.query_scores import (
     PairScores,
     read_queries,
     scores_of_texts,
     scores_of_vectors,
 )
-from toolkit.vectors.retrieval import UNKNOWN_QUERIES, Threshold, find_threshold
 from toolkit.vectors.vector_batches import Matrix
 from toolkit.vectors.vector_rows import (
     VectorSource,

@@ -23,7 +23,8 @@ from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.column_values import clean
 from toolkit.tables.frames import pandas_frame
-from toolkit.vectors.retrieval import fuse, paired_difference
+from toolkit.vectors.rank_fusion import fuse
+from toolkit.vectors.retrieval import paired_difference
 from toolkit.vectors.vector_rows import typed_tuples
 
 if TYPE_CHECKING:

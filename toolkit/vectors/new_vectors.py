@@ -49,7 +49,7 @@ def drifts(
 
 
 def drift_sentences(table: pd.DataFrame) -> list[str]:
-    """Return the statements about namespaces whose new vectors differ, and about those that may."""
+    """Return the statements about namespaces whose new vectors differ or may differ."""
     if table.empty:
         return []
     # With many namespaces, some p-value is low by chance, so the limit is divided by their number

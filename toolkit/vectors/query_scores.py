@@ -1,4 +1,4 @@
-"""Compute the scores that queries of users reach in an index, next to those of pairs of stored rows."""
+"""Compute the scores that queries of users reach in an index, next to pairs of stored rows."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _queried(
     sample: int,
     seed: int,
 ) -> dict[str, tuple[list[str], Matrix]]:
-    """Return the labels and vectors of the queries by namespace: stored vectors, or those of the caller."""
+    """Return the labels and vectors of the queries by namespace: stored vectors, or the caller's."""
     if queries is None:
         return draw_queries(tables, is_first, dimension, sample, seed, None)
     asked = query_vectors(queries)
