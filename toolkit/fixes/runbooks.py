@@ -69,6 +69,7 @@ class RunbookTuning:
 TUNING: Final = RunbookTuning()
 _DOING: Final = "suggesting runbooks"
 _SHOWN: Final = 20
+_LARGEST: Final = 1e300  # any cut: integers beyond it are no floats
 _TITLE: Final = 120
 _TITLES: Final = ("title", "name", "headline")
 _LINKS: Final = ("url", "link", "href")
@@ -221,8 +222,9 @@ def suggest_runbooks(
 
 
 def _is_number(value: object) -> bool:
-    is_bool = isinstance(value, bool)
-    return isinstance(value, int | float) and not is_bool and bool(np.isfinite(value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -_LARGEST < value < _LARGEST
 
 
 def _query_text(group: Any, redactor: Redactor) -> str:

@@ -28,7 +28,7 @@ def embeddings(texts: Sequence[str], embed: Embed | None) -> list[dict[str, Any]
     """
     if embed is None:
         return [{"data": text} for text in texts]
-    if not callable(embed):
+    if isinstance(embed, type) or not callable(embed):
         raise wrong("embed", embed, "a function of a list of strings")
     if not texts:
         return []
