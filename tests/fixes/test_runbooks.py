@@ -214,7 +214,7 @@ def test_an_unknown_namespace_is_a_warning(services):
         {"cut": "high"},
         {"embed": "model"},
         {"embed": lambda texts: [[0.5] * 8]},
-        {"embed": lambda texts: [{"vektor": [0.5]}] * len(texts)},
+        {"embed": lambda texts: [{"vectors": [0.5]}] * len(texts)},
     ],
     ids=["k", "cut", "no function", "too few", "name"],
 )

@@ -117,9 +117,9 @@ NO_MATCH = [
     ({"filter": "n = '3'"}, "n = 3? It matches 1"),
     ({"filter": "n > 90"}, "n > 90: n is a number from 0 to 9"),
     ({"filter": "m = 1"}, "no metadata has a field 'm'"),
-    ({"filter": "n = 1", "namespace": "frist"}, "Did you mean 'first'?"),
-    ({"prefix": "a", "namespace": "frist"}, "Did you mean 'first'?"),
-    ({"ids": ["a0"], "namespace": "frist"}, "Did you mean 'first'?"),
+    ({"filter": "n = 1", "namespace": "first1"}, "Did you mean 'first'?"),
+    ({"prefix": "a", "namespace": "first1"}, "Did you mean 'first'?"),
+    ({"ids": ["a0"], "namespace": "first1"}, "Did you mean 'first'?"),
 ]
 
 

@@ -354,6 +354,8 @@ def times_and_groups(
     Groups are named by their ids, because titles may be equal.
     """
     group_ids = groups.frame["group"].to_numpy(dtype=object)
-    row_groups = group_ids[codes] if len(group_ids) else []
+    row_groups: Any = []
+    if len(group_ids):
+        row_groups = group_ids[codes]
     times = rows.table.select(["failed_at", "created_at"])
     return times.append_column("group", pa.array(row_groups, pa.string()))
