@@ -40,9 +40,12 @@ ifeq ($(EVERYTHING),)
 	@echo "tested on $$($(BIN)/python --version); make test-all runs everything"
 endif
 
+# `make -n` runs each line with the name MAKE in it, and would run all tests.
+TESTING_NEWER = $(MAKE) test-newer PARALLEL="-n 1 $(RERUNS)"
+
 test-all: node_modules install browser ## run everything: all cases, crash points, panels, soak-like tests, a second Python (50 minutes)
 	@newer=$$(mktemp); status=0; \
-	$(MAKE) test-newer PARALLEL="-n 1 $(RERUNS)" >$$newer 2>&1 & \
+	$(TESTING_NEWER) >$$newer 2>&1 & \
 	$(BIN)/python -m pytest $(PARALLEL) || status=$$?; \
 	wait $$! || status=$$?; \
 	cat $$newer; rm $$newer; \
@@ -105,7 +108,7 @@ bench: install ## run the benchmarks and print their ratios
 	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python "$$script"; done
 
 # Tests that run a share of a product of two lists; see tests/covering.py.
-PRODUCTS := $(shell grep -rl --include='test_*.py' 'from tests.covering import' tests)
+PRODUCTS = $(shell grep -rl --include='test_*.py' 'from tests.covering import' tests)
 
 soak: install ## kill the service 500 times under load; load, crash and race at length (an hour)
 	@mkdir -p build

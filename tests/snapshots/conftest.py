@@ -172,35 +172,38 @@ if find_spec("polars"):
     READERS["polars"] = _polars_ids
 
 
-_RANDOM = re.compile(rb"[0-9a-f]{16}")
-_PROCESS = re.compile(rb"\A\d+\n\Z")
+_RANDOM = re.compile("[0-9a-f]{16}")
+_NEAR = 100
+"""Bytes by which files with the same rows can differ, as random names are in them."""
 
 
-def contents(folder: Path) -> list[tuple[bytes, bytes]]:
-    """Return names and bytes of all files, without random names and the process that has the lock."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return sorted(
-        (
-            _RANDOM.sub(b"#", str(path.relative_to(folder)).encode()),
-            _PROCESS.sub(b"", _RANDOM.sub(b"#", path.read_bytes())),
-        )
-        for path in files
-    )
+def files_of(folder: Path) -> list[tuple[str, int]]:
+    """Return names and about the sizes of all files, without the random parts of names.
+
+    The size of a draft does not count: no reader opens it, and the next writer removes it.
+    """
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file():
+            name = _RANDOM.sub("#", str(path.relative_to(folder)))
+            is_draft = name.endswith(".tmp")
+            found.append((name, 0 if is_draft else path.stat().st_size // _NEAR))
+    return sorted(found)
 
 
 class Repeated:
     """Tell whether a folder has the files of the previous one.
 
-    A writer that is killed before and after a flush to disk leaves the same files. What readers find in them,
-    and how the next writer goes on, is then the same, too.
+    A writer that is killed while a draft grows, or before and after a flush to disk, leaves the same files.
+    What readers find in them, and how the next writer goes on, is then the same, too.
     """
 
     def __init__(self) -> None:
-        self._previous: list[tuple[bytes, bytes]] | None = None
+        self._previous: list[tuple[str, int]] | None = None
 
     def __call__(self, folder: Path) -> bool:
         """Return whether the files are those of the previous call."""
-        found = contents(folder)
+        found = files_of(folder)
         is_same = found == self._previous
         self._previous = found
         return is_same
