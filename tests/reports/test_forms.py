@@ -52,7 +52,7 @@ ELEMENTS = {
 ATTRIBUTES = {
     "lang", "charset", "http-equiv", "content", "name", "class", "scope", "style", "viewbox", "role",
     "aria-labelledby", "id", "d", "clip-path", "href", "transform", "x", "y", "width", "height", "rx",
-    "fill", "tabindex", "aria-label", "datetime", "title", "preserveaspectratio",
+    "fill", "tabindex", "aria-label", "datetime", "title", "preserveaspectratio", "data-name",
 }  # fmt: skip
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 VOID = {"meta", "wbr", "col"}
