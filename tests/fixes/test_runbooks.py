@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
+from toolkit.fixes.runbooks import TUNING, _query_text
 from toolkit_service.demo.local_service import LocalService
 
 SPECS = {
@@ -222,3 +224,34 @@ def test_wrong_arguments_are_input_errors(services, options):
     """Arguments and results of `embed` are checked before anything is sent."""
     with pytest.raises(tk.errors.InputError):
         tk.suggest_runbooks(ERRORS, services["plain"], **options)
+
+
+def test_a_panel_finds_the_runbook_of_a_group(services):
+    """The button shows the title as a link and keeps the result; without a choice it tells what is missing."""
+    panel = tk.FailurePanel(ERRORS, service=services["dense"])
+    panel.press("Find a runbook")
+    assert "choose a group" in panel.message
+    panel.value = tk.FailureView(selected=list(ERRORS["dlq_id"]))
+    panel.press("Find a runbook")
+    deadline = time.monotonic() + 60
+    while panel.runbooks is None:
+        assert time.monotonic() < deadline, panel.message
+        time.sleep(0.02)
+    assert panel.runbooks.frame.equals(
+        tk.suggest_runbooks(ERRORS, services["dense"]).frame
+    )
+    page = panel.status
+    assert '<a href="https:' in page
+    assert "Runbook disk</a>" in page
+    alone = tk.FailurePanel(ERRORS)
+    alone.press("Find a runbook")
+    assert "service=service" in alone.message
+
+
+def test_secrets_are_masked_before_long_templates_are_cut(services):
+    """A secret at the end of the first 1,000 characters is masked as a whole."""
+    body = ("disk " * 199)[:990] + SECRET
+    group = tk.group_failures(failures(body)).frame.iloc[0]
+    sent = _query_text(group, services["dense"].redactor)
+    assert len(sent) <= TUNING.longest
+    assert SECRET[:8] not in sent

@@ -113,6 +113,24 @@ def count_deliveries(
     return counts
 
 
+def charged_messages(failures: AnyFrame) -> pd.DataFrame:
+    """Count the charged messages of failures by workflow, the most first.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `workflow_url` (not masked), `failures`, `deliveries`, `retries`, `failure_callbacks`, `messages`
+        (int64) and `lower_bound` (bool), as in `count_deliveries`.
+    """
+    rows = _of_failures(failures).drop(columns="day")
+    counts = rows.groupby("workflow_url", dropna=False).sum().reset_index()
+    counts["messages"] = counts["deliveries"] + counts["failure_callbacks"]
+    counts["lower_bound"] = counts["lower_bound"] > 0
+    return counts.sort_values(
+        ["messages", "workflow_url"], ascending=[False, True], ignore_index=True
+    )
+
+
 def _shown(workflow: object) -> str:
     if not isinstance(workflow, str):
         return NONE

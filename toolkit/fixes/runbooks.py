@@ -229,8 +229,9 @@ def _is_number(value: object) -> bool:
 
 def _query_text(group: Any, redactor: Redactor) -> str:
     """Return the masked template of a group, or the title if the template is empty."""
-    masked = redactor.text(str(group.template or group.title)[: TUNING.longest])
-    return masked.strip() or "empty response"
+    # masked first: half a secret is not recognized
+    masked = redactor.text(str(group.template or group.title))
+    return masked[: TUNING.longest].strip() or "empty response"
 
 
 def _scores(

@@ -58,11 +58,14 @@ _OFFENDING: Final = frozenset(
 _FUNCTIONS: Final = frozenset(
     ("workflow_url", "failure_callback", "failure_function_state")
 )
+_CHARGED: Final = frozenset(
+    ("max_retries", "response_status", "failure_function_state", "response_headers")
+)
 _TIMES: Final = ("failed_at", "created_at")
 _SHARED: Final = frozenset(
     "labels headers response_headers extra signature gone_after gone_before".split()  # noqa: SIM905 - words
 )
-_READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _SHARED
+_READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _CHARGED | _SHARED
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

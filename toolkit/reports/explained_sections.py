@@ -16,6 +16,7 @@ import pandas as pd
 from toolkit.base.python_code import Code, PublicCall, fill, variable
 from toolkit.base.time_zones import time_text
 from toolkit.drawing.wording import counted, percent
+from toolkit.failures.deliveries import charged_messages
 from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.explanation_words import (
@@ -33,6 +34,7 @@ from toolkit.reports.sections import (
     Part,
     ReportCode,
     ReportColumn,
+    ReportTable,
     ReportText,
     Section,
     table,
@@ -44,6 +46,7 @@ _SIGNATURE: Final = ReportColumn("signature", "id", below=True, folded=True)
 _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # rows per kind
 _WORST: Final = 15
+_CHARGED: Final = 5  # workflows with their charged messages
 _FUNCTIONS: Final = ("failed", "hanging", "never set")
 _OF_ALL: Final = "Look for what all workflows need: a network, a database, a shared service, a deploy."
 _PLAN: Final = PublicCall("plan_redrive", ("include",))
@@ -125,7 +128,23 @@ class Explained:
         )  # fmt: skip
 
     def impact(self) -> Iterator[Section]:
-        """Return runs, callers, labels and other values that failed on several occasions."""
+        """Return values that failed on several occasions, for example callers, and the charged messages."""
+        tables = [*self._offenders(), *self._messages()]
+        if not tables:
+            return
+        yield self._section(
+            "impact", "Who is affected",
+            "What failed on several occasions: runs, destinations, callers, flow-control keys, labels, and "
+            "entities named in the bodies of requests. Then what it has cost.",
+            *tables,
+            code=fill(
+                "from toolkit.analysis import count_deliveries, repeat_offenders\n\n"
+                "repeat_offenders(failures)\n\ncount_deliveries(failures)"
+            ),
+        )  # fmt: skip
+
+    def _offenders(self) -> Iterator[ReportTable]:
+        """Return the table of values that failed on several occasions."""
         offenders = self.evidence.offenders
         if offenders is None or offenders.empty:
             return
@@ -137,12 +156,31 @@ class Explained:
         ]  # fmt: skip
         kind = ReportColumn("kind", below=True)
         columns = ["what", kind, "#failures", "#occasions", _SHARE, "#times the mean"]
-        yield self._section(
-            "impact", "Who is affected",
-            "What failed on several occasions: runs, destinations, callers, flow-control keys, labels, and "
-            "entities named in the bodies of requests.",
-            table("The first of each kind", columns, rows, left_out=len(offenders) - len(some)),
-            code=fill("from toolkit.analysis import repeat_offenders\n\nrepeat_offenders(failures)"),
+        left_out = len(offenders) - len(some)
+        yield table("The first of each kind", columns, rows, left_out=left_out)
+
+    def _messages(self) -> Iterator[ReportTable]:
+        """Return the table of charged messages by workflow, if the failures tell about retries."""
+        sample = self.evidence.sample
+        if not {"max_retries", "failure_function_state"} <= {*sample}:
+            return
+        counts = charged_messages(sample)
+        names = ["deliveries", "retries", "failure_callbacks", "messages"]
+        some = counts.head(_CHARGED)
+        rows = [
+            (bool(row["lower_bound"]), row["workflow_url"], *(int(row[name]) for name in names))
+            for row in some.astype(object).where(some.notna(), None).to_dict("records")
+        ]  # fmt: skip
+        columns = [
+            ReportColumn("at least", "flag"), "workflow", "#deliveries", "#of them retries",
+            "#calls of failure functions", "#messages",
+        ]  # fmt: skip
+        total = f"{int(counts['messages'].sum()):,}"
+        if counts["lower_bound"].any():
+            total = f"at least {total}"
+        yield table(
+            f"Charged messages: {total} in total", columns, rows, left_out=len(counts) - len(some),
+            more="more workflows",
         )  # fmt: skip
 
     def deadline(self) -> Iterator[Section]:

@@ -8,7 +8,7 @@ the sections that explain failures. To add a section, write a function, add it t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from itertools import chain
@@ -22,12 +22,20 @@ from toolkit.drawing.wording import counted, span
 from toolkit.failures.retention import retention_of, with_gaps
 from toolkit.failures.selection import freshness_of
 from toolkit.failures.sources import AnyFrame
+from toolkit.fixes.checking import FixCheck
+from toolkit.fixes.runbooks import RunbookSuggestions
 from toolkit.redrive.results import RedriveResult
 from toolkit.reports.board import Problem
 from toolkit.reports.counted_sections import ABOUT, COUNTED, masked_columns
 from toolkit.reports.explained_sections import Explained
 from toolkit.reports.explanation_words import explained_in_words
 from toolkit.reports.findings import Cleaner, ReportCounts, without_repeated
+from toolkit.reports.fixes_sections import (
+    checked_fixes,
+    checked_runbooks,
+    fixes_section,
+    runbooks_section,
+)
 from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.headline import (
     about_in_words,
@@ -54,7 +62,9 @@ STEPS: Final = 6
 """Number of steps that a progress bar shows."""
 
 _NEW_GROUPS: Final = 200  # ids of new groups that the JSON lists at most
-_SHOWN: Final = ("now", "redrive", "groups", "changed", "new", "deadline", "impact")
+_SHOWN: Final = (
+    "now", "redrive", "fixes", "runbooks", "groups", "changed", "new", "deadline", "impact",
+)  # fmt: skip
 """The names of the sections that pages show, in order."""
 
 _FOLDED: Final = (
@@ -99,6 +109,8 @@ def report_failures(
     title: str | None = None,
     redactor: Redactor | None = None,
     redrive: RedriveResult | str | os.PathLike[str] | None = None,
+    fixes: Sequence[FixCheck] = (),
+    runbooks: RunbookSuggestions | None = None,
     tz: str | tzinfo | None = None,
     progress: StepOption = None,
 ) -> FailureReport:
@@ -137,6 +149,10 @@ def report_failures(
     redrive : RedriveResult or path, optional
         The result of `run_redrive`, or the path of a ledger, whose latest plan is shown. The section lists
         entries that succeeded, came back (with their signature) or were left (with the reason).
+    fixes : list of FixCheck, optional
+        Results of `check_fix`. The section lists the state of each group and since when the fix holds.
+    runbooks : RunbookSuggestions, optional
+        The result of `suggest_runbooks`. The section lists the best runbook of each group, with the link.
     tz : str or tzinfo, optional
         The time zone of all displayed times and of day boundaries, for example ``"Europe/Berlin"``. Default:
         the environment variable ``TOOLKIT_TZ``, or UTC if it is not set. The JSON form names the zone in
@@ -174,13 +190,18 @@ def report_failures(
             new_since = parse_time(new_since, exact=True, name="new_since")
         if retention is not None:
             stated_retention(retention, None)
-        redriven = redrive_of(redrive)
+        given = [
+            *fixes_section(checked_fixes(fixes)),
+            *runbooks_section(checked_runbooks(runbooks)),
+        ]
+        if (redriven := redrive_of(redrive)) is not None:
+            given.append(redrive_section(redriven, redactor))
         with ProgressSteps(
             progress, title="report", total=STEPS, rows=rows_of(failures)
         ) as step:
             return _report(
                 failures, previous, retention=retention, fresh=fresh, title=title, redactor=redactor,
-                redriven=redriven, new_since=new_since, step=step,
+                given=given, new_since=new_since, step=step,
             )  # fmt: skip
 
 
@@ -192,11 +213,14 @@ def _report(
     fresh: Freshness,
     title: str,
     redactor: Redactor,
-    redriven: RedriveResult | None,
+    given: Sequence[Section],
     new_since: datetime | None,
     step: Callable[[str], None],
 ) -> FailureReport:
-    """Make a report. The caller has set the time zone of displayed times."""
+    """Make a report. The caller has set the time zone of displayed times.
+
+    `given` are sections on results that were computed before.
+    """
     step("counting failures")
     failures = read_for_report(
         failures, retention=retention, fresh=fresh, redactor=redactor
@@ -231,11 +255,9 @@ def _report(
     if counts.overview.count:
         makers = [*COUNTED, *ABOUT]
     sections = list(chain.from_iterable(make(counts) for make in makers))
-    explained: list[Section] = []
+    explained = [*given]
     problems: list[Problem] = []
     trend = None
-    if redriven is not None:
-        explained.append(redrive_section(redriven, redactor))
     if evidence is not None:
         scale = scale_of(evidence.sample, fresh)
         problems = problems_of(evidence, fresh, scale, clean.value)

@@ -16,6 +16,7 @@ from toolkit.drawing.style import drawing
 from toolkit.drawing.svg import inline_svg
 from toolkit.reports.board import Problem, ReportBoard
 from toolkit.reports.content import ReportContent
+from toolkit.reports.link import is_web_link
 from toolkit.reports.sections import (
     NUMBERS,
     ReportColumn,
@@ -70,6 +71,7 @@ def environment() -> Environment:
         "iso": lambda when: when.isoformat(timespec="seconds"),
         "spark": _spark,
         "bars": _bars,
+        "is_link": is_web_link,
         "kind": lambda part: type(part).__name__,
         "drawings": _drawings,
         "small": _small,

@@ -22,13 +22,7 @@ def web_link(link: str | None) -> str | None:
     """
     if link is None:
         return None
-    fits = (
-        isinstance(link, str)
-        and link.isascii()
-        and len(link) <= _LONGEST
-        and _ADDRESS.fullmatch(link)
-    )
-    if not fits or "@" in urlsplit(link).netloc:
+    if not is_web_link(link):
         # the link itself may contain a password, so the message only names the length
         got = type(link).__name__
         if isinstance(link, str):
@@ -40,3 +34,16 @@ def web_link(link: str | None) -> str | None:
             next_step="Percent-encode other characters, or leave the link out.",
         )
     return link
+
+
+def is_web_link(link: object) -> bool:
+    """Return whether a value is an http or https address that pages and messages can link to.
+
+    >>> is_web_link("https://wiki.example.com/runbooks/3"), is_web_link("javascript:alert(1)")
+    (True, False)
+    """
+    if not isinstance(link, str) or len(link) > _LONGEST:
+        return False
+    if not link.isascii() or not _ADDRESS.fullmatch(link):
+        return False
+    return "@" not in urlsplit(link).netloc

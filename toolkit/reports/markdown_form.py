@@ -11,6 +11,7 @@ from typing import Any, Final
 from toolkit.base.time_zones import time_text
 from toolkit.reports.board import ReportBoard
 from toolkit.reports.content import ReportContent
+from toolkit.reports.link import is_web_link
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -166,6 +167,8 @@ def _cell(column: ReportColumn, value: Any) -> str:
     shown = column.shown(value)
     if column.kind == "id" and shown:
         return _code(shown)
+    if column.kind == "link" and is_web_link(value):
+        return f"<{value}>"
     return escape_markdown(shown)
 
 

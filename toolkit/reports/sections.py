@@ -31,11 +31,12 @@ Kind = Literal[
     "id",
     "flag",
     "trend",
+    "link",
 ]
 """The type of a column: strings ("text"), counts ("number"), other numbers, for example a status code
 ("digits"), shares between 0 and 1 with a bar ("share") or without ("percent"), ISO 8601 times, hours, ids
-to copy, whether the column name applies to a row ("flag"), or counts per bar of a small trend ("trend").
-Only pages and JSON contain trends."""
+to copy, whether the column name applies to a row ("flag"), counts per bar of a small trend ("trend"), or
+addresses ("link"). Only pages and JSON contain trends."""
 
 _WHOLE: Final = 1_000
 """Larger numbers are shown without decimals."""

@@ -20,6 +20,7 @@ from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups
 from toolkit.failures.selection import receipt_of
 from toolkit.failures.sources import AnyFrame
+from toolkit.fixes.runbooks import RunbookSuggestions, suggest_runbooks
 from toolkit.redrive.plan import RedrivePlan
 from toolkit.redrive.planning import plan_redrive
 from toolkit.secrets.redaction import Redactor
@@ -35,6 +36,7 @@ from toolkit.widgets.page_parts import MESSAGE_LOCK, is_count, note, script, syn
 from toolkit.widgets.panel import Job, masked_table, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 from toolkit.widgets.row_orders import RowOrders
+from toolkit.widgets.runbook_notes import runbooks_markup
 from toolkit.widgets.shown_code import code_markup
 from toolkit.widgets.shown_failures import shown_failures
 from toolkit.widgets.view_words import counts_in_words, remarks_in_words
@@ -70,7 +72,8 @@ class FailurePanel(PagePanel):
         Rules as in `group_failures`. If you pass a file, merging and splitting add lines to it; it need not
         exist yet.
     service : Service, optional
-        Service on which "Plan a redrive" can run the plan. Otherwise the plan is shown with the code.
+        Service on which "Plan a redrive" can run the plan. Otherwise the plan is shown with the code. "Find a
+        runbook" searches the vector index of this service.
     max_age : str or timedelta, optional
         Age of the failures above which a line above the list warns, as in `report_failures`.
     now : datetime or callable, optional
@@ -83,6 +86,8 @@ class FailurePanel(PagePanel):
     ----------
     value : FailureView
         Readable, settable, observable.
+    runbooks : RunbookSuggestions or None
+        The last result of "Find a runbook".
 
     Raises
     ------
@@ -158,6 +163,7 @@ class FailurePanel(PagePanel):
         self._arranged: FailureView | None = None  # of the order, without a selection
         self._active: int | None = None
         self.redrive: RedrivePanel | None = None
+        self.runbooks: RunbookSuggestions | None = None
         given = FailureView() if value is None else value
         super().__init__("Failures", value=given, key=key, redactor=redactor)
         self.table = {
@@ -184,6 +190,7 @@ class FailurePanel(PagePanel):
             "Copy ids": lambda: self._copy("ids"),
             "Copy code": lambda: self._copy("code"),
             "Plan a redrive": self.plan_redrive,
+            "Find a runbook": self.find_runbooks,
             "More like this": self.more_like_this,
             "Merge groups": self._merge,
             "Split off this": self._split,
@@ -367,6 +374,32 @@ class FailurePanel(PagePanel):
             self.say(plan.verdict)
 
         self._start(lambda _, __: plan_redrive(chosen), show)
+
+    def find_runbooks(self) -> None:
+        """Find runbooks of the selected failures, or else of the chosen groups, with `suggest_runbooks`.
+
+        The runbooks are documents in the namespace "runbooks" of the vector index of `service`. The result is
+        `runbooks`.
+        """
+        service, value = self._service, self.value
+        if service is None:
+            self.say(
+                "Pass the service of your vector index: tk.FailurePanel(failures, service=service).",
+                "problem",
+            )
+            return
+        if not (value.selected or value.groups):
+            self.say(
+                "Select failures, or choose a group, to find runbooks of.", "problem"
+            )
+            return
+        chosen = self.frame() if value.selected else self.found()
+
+        def show(found: RunbookSuggestions) -> None:
+            self.runbooks = found
+            self._status.value = runbooks_markup(found)
+
+        self._start(lambda _, __: suggest_runbooks(chosen, service), show)
 
     def selection_code(self) -> str:
         """Return Python that selects the same rows of the same frame again, by exact ids.

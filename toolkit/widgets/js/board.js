@@ -395,6 +395,7 @@ export default {
       "div",
       { class: "tk-buttons tk-actions-bar" },
       button("Plan a redrive", () => press("Plan a redrive"), { class: "tk-primary" }),
+      button("Find a runbook", () => press("Find a runbook")),
       button("Copy ids", () => press("Copy ids")),
       button("Select all found", () => press("Select all found")),
       clear,
