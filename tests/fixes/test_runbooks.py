@@ -227,7 +227,7 @@ def test_wrong_arguments_are_input_errors(services, options):
 
 
 def test_a_panel_finds_the_runbook_of_a_group(services):
-    """The button shows the title as a link and keeps the result; without a choice it tells what is missing."""
+    """The button shows the title as a link and keeps the result; without a choice it tells what it needs."""
     panel = tk.FailurePanel(ERRORS, service=services["dense"])
     panel.press("Find a runbook")
     assert "choose a group" in panel.message
