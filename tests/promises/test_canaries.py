@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import requests
 from ipywidgets.embed import embed_data
 from matplotlib.text import Text
 
@@ -28,8 +30,10 @@ from tests.promises.conftest import Planted
 from toolkit.cli import main
 from toolkit.snapshots.manifest import WATCHED
 from toolkit.widgets.failure_detail import detail_markup
+from toolkit.widgets.runbook_notes import runbooks_markup
 from toolkit.widgets.watch_panel import WatchPanel
 from toolkit.widgets.watching import Watch
+from toolkit_service.demo.local_service import LocalService
 
 pytestmark = pytest.mark.slow
 
@@ -295,6 +299,43 @@ def _fix_check(_: Planted, frame: pd.DataFrame) -> str:
         plt.close(axes.figure)
         found += [repr(check), check._repr_html_(), json.dumps(check.to_dict())]
     return "\n".join(found)
+
+
+@sink("failures")
+def _memory_and_runbooks(given: Planted, frame: pd.DataFrame) -> str:
+    """The strings that are embedded, the rows that are stored, and everything that is shown of them."""
+    embedded: list[str] = []
+
+    def embed(texts: list[str]) -> np.ndarray:
+        embedded.extend(texts)
+        lengths = np.array([[len(text)] for text in texts])
+        return np.hstack([lengths % prime for prime in (7, 11, 13, 17)]) + 0.5
+
+    with LocalService(indexes=["plain:dense:4:COSINE"]) as running:
+        address = {"vector_url": f"{running.url}/vector/plain"}
+        service = tk.connect(**address, vector_token=running.token, environ={})
+        about = {"title": "Restart", "url": "https://wiki.example/restart"}
+        row = {"id": "r1", "vector": [1.0, 2.0, 3.0, 4.0], "metadata": about}
+        tk.upsert_vectors(service, [row], namespace="runbooks")
+        assert tk.index_failures(frame, service, embed=embed)
+        runbooks = tk.suggest_runbooks(frame, service, embed=embed, cut=-100.0)
+        similar = tk.find_similar_failures(frame, service, embed=embed)
+        stored = requests.post(
+            f"{running.url}/vector/plain/range/failures",
+            json={"cursor": "0", "limit": 1000, "includeMetadata": True, "includeData": True},
+            headers={"Authorization": f"Bearer {running.token}"},
+            timeout=60,
+        )  # fmt: skip
+        stored.raise_for_status()
+        panel = tk.FailurePanel(frame, service=service)
+        panel.runbooks = runbooks
+        panel.status = runbooks_markup(runbooks)
+    report = tk.report_failures(frame, runbooks=runbooks)
+    tables = [runbooks.frame, similar.frame, tk.analysis.count_deliveries(frame)]
+    found = [*embedded, stored.text, report.to_html(), report.to_json(), _state(panel)]
+    found += [table.to_csv() for table in tables]
+    assert "https://wiki.example/restart" in report.to_json()
+    return "\n".join([*found, repr(runbooks), runbooks._repr_html_(), repr(similar)])
 
 
 @sink("failures")
