@@ -438,7 +438,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "check_fix": lambda w: [
         {
             "failures": w.failures,
-            "group": tk.group_failures(w.failures).frame["group"].iloc[0],
+            "group": next(iter(tk.group_failures(w.failures).frame["group"]), "none"),
             "since": "1h",
             "runs": None,
             "redrive": None,

@@ -36,11 +36,19 @@ def test_the_reference_names_every_public_name_once():
 
 
 @pytest.fixture(scope="module")
-def environment():
-    """The variables of an embedded service with the sample history."""
+def sample():
+    """An embedded service with the sample history, for all pages of a worker."""
     with LocalService(sample=True) as local:
-        service = connected(local)
-        yield {**environment_for(service), "MPLBACKEND": "agg"}
+        yield connected(local)
+
+
+@pytest.fixture
+def environment(sample):
+    """The variables of the service. The namespaces that a page adds are deleted after it."""
+    own = set(tk.list_namespaces(sample))
+    yield {**environment_for(sample), "MPLBACKEND": "agg"}
+    for namespace in set(tk.list_namespaces(sample)) - own:
+        tk.delete_namespace(sample, namespace, confirm=True)
 
 
 @pytest.mark.slow

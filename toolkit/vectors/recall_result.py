@@ -57,7 +57,7 @@ class RecallAudit:
 
     Examples
     --------
-    >>> found = audit_recall(service, tk.load_vectors(service, namespace="runbooks"), sample=20)
+    >>> found = tk.audit_recall(service, tk.load_vectors(service, namespace="runbooks"), sample=20)
     >>> found.verdict.partition(" of the")[0]
     'Search cannot be judged by so few queries: it returns 100.0 % [88.4, 100.0]'
     """
