@@ -621,6 +621,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "title": None,
             "redactor": Redactor(),
             "redrive": "redrive.sqlite",
+            "fixes": [],
+            "runbooks": None,
             "tz": "Europe/Berlin",
             "progress": False,
         }

@@ -139,7 +139,7 @@ class Explained:
             *tables,
             code=fill(
                 "from toolkit.analysis import count_deliveries, repeat_offenders\n\n"
-                "repeat_offenders(failures)\n\ncount_deliveries(failures)"
+                "messages = count_deliveries(failures)\nrepeat_offenders(failures)"
             ),
         )  # fmt: skip
 
