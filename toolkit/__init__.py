@@ -28,7 +28,9 @@ try:
     from toolkit.version import __version__
 except KeyboardInterrupt:
     if "toolkit" in {Path(word).stem for word in sys.orig_argv[1:3]}:
-        raise SystemExit(130) from None  # the command, which shows no traceback
+        # The command shows no traceback. The empty code is explained in toolkit/__main__.py.
+        exec("")  # noqa: S102 - the string is constant
+        raise SystemExit(130) from None
     raise
 
 __all__, __getattr__, __dir__ = lazy_names(

@@ -17,5 +17,17 @@ def main() -> int:
     return run()
 
 
+def _forget_interrupt() -> None:
+    """Let Python end with the status of the command after an interrupt inside of `exec`.
+
+    Python notes when KeyboardInterrupt leaves code that was compiled from a string, for example while
+    `dataclasses` defines a class. Even if the interrupt is caught, ``python -m`` then ends by the signal,
+    which a parent process sees as -2 instead of 130. The next `exec` clears the note.
+    """
+    exec("")  # noqa: S102 - the string is constant
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    status = main()
+    _forget_interrupt()
+    raise SystemExit(status)
