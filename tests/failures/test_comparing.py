@@ -18,7 +18,7 @@ from toolkit import find_retry_outcomes
 from toolkit.errors import InputError
 from toolkit.failures import grouping
 from toolkit.failures.comparing import compare_grouped
-from toolkit.failures.outcomes import OUTCOMES
+from toolkit.failures.outcome_names import OUTCOMES
 from toolkit.failures.seen_before import similar_grouped
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.receipt import Gap, Receipt

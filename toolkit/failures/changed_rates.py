@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.failures.comparable_rows import Sides, when_failed
-from toolkit.failures.outcomes import LEFT
+from toolkit.failures.outcome_names import LEFT
 from toolkit.failures.selection import (
     typed_frame,
 )

@@ -25,7 +25,8 @@ from toolkit.drawing.wording import Plotted, counted, frame_table
 from toolkit.failures.gaps import Spans, gaps_of, inside, overlap
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped_by_signature
-from toolkit.failures.outcomes import LEFT, find_retry_outcomes
+from toolkit.failures.outcome_names import LEFT
+from toolkit.failures.outcomes import find_retry_outcomes
 from toolkit.failures.selection import (
     receipt_of,
     timestamps,

@@ -18,6 +18,18 @@ from numpy.typing import NDArray
 
 from toolkit.base.arguments import mapping
 from toolkit.drawing.wording import frame_table
+from toolkit.failures.outcome_names import (
+    CANCELED,
+    DELETED,
+    EXPIRED,
+    FAILED_AGAIN,
+    OUTCOME_OF_STATE,
+    RETRIED,
+    SEEN_LATE,
+    STILL_THERE,
+    SUCCEEDED,
+    UNKNOWN,
+)
 from toolkit.failures.retention import retention_of
 from toolkit.failures.selection import (
     opened,
@@ -29,47 +41,10 @@ from toolkit.failures.selection import (
     typed_frame,
     when_counted,
 )
-from toolkit.failures.sources import AnyFrame
+from toolkit.failures.sources import AnyFrame, is_relation, read_errors_named
+from toolkit.failures.sql_outcomes import LOOKS, OutcomeFacts, outcome_query
 from toolkit.tables.freshness import stated_retention
 from toolkit.tables.vector_dtype import missing
-
-STILL_THERE: Final = "still there"
-SUCCEEDED: Final = "retried and succeeded"
-FAILED_AGAIN: Final = "retried and failed again"
-RETRIED: Final = "retried, not ended"
-CANCELED: Final = "retried and canceled"
-DELETED: Final = "deleted"
-EXPIRED: Final = "expired"
-UNKNOWN: Final = "unknown"
-OUTCOMES: Final = (
-    STILL_THERE,
-    SUCCEEDED,
-    FAILED_AGAIN,
-    RETRIED,
-    CANCELED,
-    DELETED,
-    EXPIRED,
-    UNKNOWN,
-)
-"""All outcomes of an entry."""
-
-LEFT: Final = {
-    "succeeded": (SUCCEEDED,),
-    "retried": (FAILED_AGAIN, RETRIED, CANCELED),
-    "deleted": (DELETED,),
-    "expired": (EXPIRED,),
-    "unknown": (UNKNOWN, STILL_THERE),
-}
-"""Columns of a comparison for entries that left, and the outcomes that each column counts."""
-
-_STATES: Final = {
-    "RUN_SUCCESS": SUCCEEDED,
-    "RUN_FAILED": FAILED_AGAIN,
-    "RUN_CANCELED": CANCELED,
-}
-_LOOKS: Final = ("gone_after", "gone_before")
-_SEEN_LATE: Final = timedelta(days=1)
-"""If an entry was seen within this time before it expired, it counts as expired rather than unknown."""
 
 _TIME: Final = "datetime64[ms, UTC]"
 
@@ -186,8 +161,16 @@ def find_retry_outcomes(
     columns = ["dlq_id", "workflow_url", "workflow_run_id"]
     select(before, columns, doing=doing, name="before")  # raises if it is not a frame
     names = opened(before, doing=doing, name="before").names
-    history = [name for name in _LOOKS if name in names]
+    history = [name for name in LOOKS if name in names]
     rows = select_timed(before, [*columns, *history], doing=doing, name="before")
+    if is_relation(before):
+        facts = retry_facts(
+            before, after, runs=runs, callbacks=callbacks, retried=retried, retention=retention, now=now,
+            doing=doing,
+        )  # fmt: skip
+        computed = _computed(before, tuple(history), facts, doing)
+        if computed is not None:
+            return computed
     table = rows.whole_table(doing)
     frame = pd.DataFrame(
         {name: table[name].to_pylist() for name in columns}, dtype=object
@@ -225,6 +208,68 @@ def find_retry_outcomes(
     return RetryOutcomes(result, tallied(result["outcome"]))
 
 
+def retry_facts(
+    before: AnyFrame, after: AnyFrame | None, *, runs: AnyFrame | None, callbacks: AnyFrame | None,
+    retried: Mapping[str, str] | None, retention: str | timedelta | None, now: datetime | None, doing: str,
+) -> OutcomeFacts:  # fmt: skip
+    """Return the facts of `find_retry_outcomes` for a query, with the times of both loads."""
+    if now is not None:
+        when_counted(now)  # raises if it is not a time
+    names = opened(before, doing=doing, name="before").names
+    start = end = None
+    after_looks: tuple[str, ...] = ()
+    if after is not None:
+        later = opened(after, doing=doing, name="after").names
+        after_looks = tuple(name for name in LOOKS if name in later)
+        start = _loaded_at(before, _latest(before, "before", doing))
+        end = _end_of_load(after, start, _latest(after, "after", doing), now)
+    not_gone = STILL_THERE
+    if after is None and not any(name in names for name in LOOKS):
+        not_gone = UNKNOWN
+    return OutcomeFacts(
+        after=after, after_looks=after_looks, runs=runs, callbacks=callbacks, new_runs=_new_runs(retried),
+        all_retries_known=retried is not None, start=start, end=end, kept=_kept(before, retention),
+        not_gone=not_gone,
+    )  # fmt: skip
+
+
+def _latest(frame: AnyFrame, name: str, doing: str) -> _Times:
+    """Return the time of the latest failure."""
+    latest = select_timed(frame, [], doing=doing, name=name).count(
+        latest=("when_", "max")
+    )
+    return timestamps(latest, "latest")
+
+
+def _computed(
+    before: AnyFrame, history: tuple[str, ...], facts: OutcomeFacts, doing: str
+) -> RetryOutcomes | None:
+    """Return the outcomes of a DuckDB relation; None if SQL could give another result."""
+    query = outcome_query(before, history, facts, doing=doing)
+    if query is None:
+        return None
+    with read_errors_named():
+        table = query.table(before)
+    if table is None:
+        return None
+    times = {
+        name: pd.Series(
+            table[name].cast(pa.timestamp("us", "UTC")).to_pandas(), dtype="datetime64[us, UTC]"
+        )
+        for name in ("seen", "missing", "expires")
+    }  # fmt: skip
+    result = typed_frame(
+        dlq_id=("str", table["dlq_id"].to_pandas()),
+        workflow_url=("str", table["workflow_url"].to_pandas()),
+        outcome=("str", table["outcome"].to_pandas()),
+        run=("str", table["run"].to_pandas()),
+        left_after=(_TIME, times["seen"].astype(_TIME)),
+        left_before=(_TIME, times["missing"].astype(_TIME)),
+        expires_at=(_TIME, times["expires"].astype(_TIME)),
+    )
+    return RetryOutcomes(result, tallied(result["outcome"]))
+
+
 def _presence(table: pa.Table) -> pd.DataFrame:
     """Return when each entry was last seen (`seen`) and first missing (`missing`); NaT if it has not left."""
     presence = {}
@@ -249,19 +294,15 @@ def _compared(
     """Return the presence of entries, with entries that are missing in a later load, or gone there."""
     doing = "finding out what became of entries"
     names = opened(after, doing=doing, name="after").names
-    looks = [name for name in _LOOKS if name in names]
+    looks = [name for name in LOOKS if name in names]
     table = select_timed(after, ["dlq_id", *looks], doing=doing, name="after").table()
-    end = _loaded_at(after, timestamps(table, "when_"))
-    if now is not None:
-        end = pd.Timestamp(when_counted(now))
-    if pd.notna(start):
-        end = max(start, end)
+    end = _end_of_load(after, start, timestamps(table, "when_"), now)
     has_left = ~ids.isin(table["dlq_id"].to_pylist()) & presence["missing"].isna()
     presence = presence.assign(
         seen=presence["seen"].mask(has_left, start),
         missing=presence["missing"].mask(has_left, end),
     )
-    if looks != [*_LOOKS]:
+    if looks != [*LOOKS]:
         return presence
     # a snapshot knows when an entry left better than two loads do
     stored = (
@@ -325,6 +366,18 @@ def _loaded_at(frame: AnyFrame, when: _Times) -> pd.Timestamp:
     return pd.Timestamp(when.max())
 
 
+def _end_of_load(
+    after: AnyFrame, start: pd.Timestamp, when: _Times, now: datetime | None
+) -> pd.Timestamp:
+    """Return when the later load was made, which is not before the earlier one."""
+    end = _loaded_at(after, when)
+    if now is not None:
+        end = pd.Timestamp(when_counted(now))
+    if pd.notna(start):
+        end = max(start, end)
+    return end
+
+
 def _ended(
     runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str
 ) -> dict[str, str]:
@@ -347,7 +400,7 @@ def _ended(
             .to_pydict()
         )
         pairs = zip(rows["workflow_run_id"], rows["state"], strict=True)
-        ended |= {run: _STATES.get(state, RETRIED) for run, state in pairs}
+        ended |= {run: OUTCOME_OF_STATE.get(state, RETRIED) for run, state in pairs}
     return ended
 
 
@@ -395,7 +448,7 @@ def _without_retry(
     # An entry left at an unknown time between `seen` and `missed`. If it was last seen more than a day before
     # it expired, somebody may have deleted it earlier, so it stays unknown.
     is_expired = (expires <= missed) & (
-        (expires <= seen) | (expires - seen <= _SEEN_LATE)
+        (expires <= seen) | (expires - seen <= SEEN_LATE)
     )
     left_early = missed.notna() & (expires > missed)
     if retried is not None:  # all retries are known

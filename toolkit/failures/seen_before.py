@@ -20,7 +20,8 @@ from toolkit.drawing.wording import counted, frame_table
 from toolkit.failures.comparable_rows import comparable, when_failed
 from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups, grouped
-from toolkit.failures.outcomes import OUTCOMES, RetryOutcomes, find_retry_outcomes
+from toolkit.failures.outcome_names import OUTCOMES
+from toolkit.failures.outcomes import RetryOutcomes, find_retry_outcomes
 from toolkit.failures.remembered import (
     NAMESPACE,
     earlier_rows,

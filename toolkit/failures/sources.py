@@ -108,7 +108,7 @@ class SelectedRows:
 
     def map(self) -> Iterator[pa.Table]:
         """Yield each batch after all steps."""
-        with _read_errors_named():
+        with read_errors_named():
             yield from self.batches(self.names, partial(applied, self.steps))
 
     def table(self) -> pa.Table:
@@ -143,7 +143,7 @@ class SelectedRows:
         """Return a result that a database computes, or None if rows have to be read."""
         if self.computed is None:
             return None
-        with _read_errors_named():
+        with read_errors_named():
             return self.computed(Work(self.names, self.steps, wanted))
 
 
@@ -172,7 +172,7 @@ def _read_together(first: SelectedRows, requests: Sequence[Request]) -> list[pa.
     """Return results of batches that are read once."""
     names = list(dict.fromkeys(name for rows, _ in requests for name in rows.names))
     works = tuple(Work(rows.names, rows.steps, wanted) for rows, wanted in requests)
-    with _read_errors_named():
+    with read_errors_named():
         if first.workers is not None:
             return first.workers(names, works)
         merging = [_Merging(work.wanted) for work in works]
@@ -208,7 +208,7 @@ def _parts(works: tuple[Work, ...], table: pa.Table) -> list[pa.Table]:
 
 
 @contextmanager
-def _read_errors_named() -> Iterator[None]:
+def read_errors_named() -> Iterator[None]:
     """Raise errors of reading as errors of this toolkit."""
     try:
         with memory_errors_named(
