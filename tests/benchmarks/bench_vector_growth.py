@@ -1,11 +1,11 @@
 """Growth of time and memory with the number of vectors: `audit_vectors`, and `compare_vectors`.
 
-    .venv/bin/python tests/benchmarks/bench_vector_growth.py [--entries 4000000] [--dimension 64] [--quick]
+    .venv/bin/python tests/benchmarks/bench_vector_growth.py [--entries 4000000] [--quick]
     .venv/bin/python tests/benchmarks/bench_vector_growth.py --entries 16000000 --dimension 16 --audit-only
 
-Both states are written in ranges of rows as Parquet, to a temporary folder that is removed afterwards. In the
-second state, 1 % of the vectors are others. Each call runs in a process of its own, whose CPU seconds and peak
-of memory are printed.
+Both states are written in ranges of rows as Parquet, to a temporary folder that is removed afterwards. In
+the second state, 1 % of the vectors are others. Each call runs in a process of its own, whose CPU seconds
+and peak of memory are printed.
 """
 
 from __future__ import annotations

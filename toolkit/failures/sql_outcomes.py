@@ -183,8 +183,9 @@ def _present(facts: OutcomeFacts) -> str:
 def _presence(column: str, load: pd.Timestamp | None) -> str:
     """Return the expression of a time: as stored, that of a load if the entry is missing there, or none."""
     return (
-        f"CASE WHEN entries.missing IS NOT NULL THEN entries.{column} WHEN is_later IS NULL"
-        f" THEN {_number(load)} WHEN stored IS NOT NULL THEN stored.{column} ELSE entries.{column} END AS {column}"
+        f"CASE WHEN entries.missing IS NOT NULL THEN entries.{column}"
+        f" WHEN is_later IS NULL THEN {_number(load)}"
+        f" WHEN stored IS NOT NULL THEN stored.{column} ELSE entries.{column} END AS {column}"
     )
 
 
