@@ -304,13 +304,11 @@ def test_code_with_earlier_failures_runs_too(sample):
 
 
 @pytest.mark.slow
-def test_suggested_actions_run_as_they_are_printed_and_do_what_they_recommend():
+def test_suggested_actions_run_as_they_are_printed_and_do_what_they_recommend(
+    sample_service: tk.Service,
+):
     """Each loads, selects and plans without anything else, and the plan does what the report recommends."""
-    with tk.connect("local") as service:
-        _run_actions(service)
-
-
-def _run_actions(service: tk.Service) -> None:
+    service = sample_service
     before = tk.load_failures(service, progress=False)
     report = report_failures(before, redactor=service.redactor, retention="30d")
     actions = next(one for one in report.sections if one.name == "actions")

@@ -6,6 +6,7 @@ import json
 import re
 import stat
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from html.parser import HTMLParser
@@ -19,7 +20,7 @@ from markdown_it import MarkdownIt
 from toolkit.errors import InputError, ToolkitError
 from toolkit.reports.failure_report import report_failures
 from toolkit.reports.markdown_form import escape_markdown
-from toolkit.reports.sections import ReportColumn
+from toolkit.reports.sections import ReportColumn, ReportFigure, Section
 from toolkit.secrets.redaction import Redactor, Secret, visible
 
 PAYLOADS = [
@@ -402,12 +403,13 @@ def _luminance(colour):
 @pytest.mark.slow
 def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
     """The same frames and time produce the same files, byte for byte; another time does not."""
-    for name in ("a.html", "a.md", "a.json"):
-        for folder in ("first", "second"):
-            (tmp_path / folder).mkdir(exist_ok=True)
-            report_failures(make(rows), make(rows[:3]), **options).save(
-                tmp_path / folder / name
-            )
+    names = ("a.html", "a.md", "a.json")
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        report = report_failures(make(rows), make(rows[:3]), **options)
+        for name in names:
+            report.save(tmp_path / folder / name)
+    for name in names:
         first, second = (
             (tmp_path / folder / name).read_bytes() for folder in ("first", "second")
         )
@@ -416,6 +418,27 @@ def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
         json.loads((tmp_path / "first/a.json").read_text())
         == report_failures(make(rows), make(rows[:3]), **options).to_dict()
     )
+
+
+def test_figures_are_drawn_once(make, rows, options):
+    """A cell and a page of a report share the drawings; another report has its own."""
+    widths = []
+
+    def draw(ax, _):
+        widths.append(ax.figure.get_figwidth())
+        return ax
+
+    def report_with_figure(count):
+        report = report_failures(make(rows[:count]), **options)
+        figure = ReportFigure("title", "description", 2.0, draw)
+        return replace(report, sections=(Section("one", "One", parts=(figure,)),))
+
+    report = report_with_figure(2)
+    assert report.to_html() == report.to_html()
+    assert "<svg" in report._repr_html_()
+    assert sorted(widths) == [4.0, 9.6]
+    report_with_figure(3).to_html()
+    assert sorted(widths) == [4.0, 4.0, 9.6, 9.6]
 
 
 def test_files_are_private_and_replaced_whole(make, rows, options, tmp_path):

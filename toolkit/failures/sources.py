@@ -310,7 +310,10 @@ def _pandas(frame: pd.DataFrame) -> SelectedRows:
         str(name).encode(errors="backslashreplace").decode() for name in frame.columns
     ]
     # without `attrs`: pandas would copy the receipt with each selection
-    frame = pd.DataFrame(frame, copy=False).set_axis(names, axis=1)
+    frame = pd.DataFrame(frame, copy=False)
+    columns = zip(frame.columns, names, strict=True)
+    if any(type(column) is not str or column != name for column, name in columns):
+        frame = frame.set_axis(names, axis=1)
     if len(set(names)) == len(names):
         schema = pandas_schema(frame)
     else:  # an error for the caller: nothing is read from it

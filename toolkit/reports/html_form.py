@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -29,6 +31,12 @@ from toolkit.secrets.redaction import escape_attribute, escape_html
 
 _WIDTHS: Final = {"wide": 9.6, "narrow": 4.0}  # inches
 
+# A report is often displayed and then saved, and drawing takes most of the time of either.
+_DRAWN: Final[WeakKeyDictionary[ReportFigure, dict[str, Mapping[str, Markup]]]] = (
+    WeakKeyDictionary()
+)
+"""The drawings of figures by the prefix of their ids, as long as the report exists."""
+
 
 def render_html(
     template: str, report: ReportContent, tag: str, *, is_compact: bool = False
@@ -50,6 +58,7 @@ def render_html(
     )
 
 
+@cache  # compiling the templates takes as long as drawing a figure
 def environment() -> Environment:
     """Return a Jinja environment with the filters of the templates. It escapes every value."""
     templates = Environment(
@@ -81,7 +90,14 @@ def environment() -> Environment:
 
 
 def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
-    """Return the figure as two ``<svg>`` elements, for wide and for narrow pages."""
+    """Return the figure as two ``<svg>`` elements, for wide and for narrow pages. It is drawn once."""
+    by_prefix = _DRAWN.setdefault(figure, {})
+    if prefix not in by_prefix:
+        by_prefix[prefix] = _draw(figure, prefix)
+    return by_prefix[prefix]
+
+
+def _draw(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
     drawn = {}
     labels = {"title": figure.title, "description": figure.description}
     for size, width in _WIDTHS.items():
