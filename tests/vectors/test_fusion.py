@@ -301,8 +301,8 @@ def test_judgements_of_ids_that_are_not_there_are_said(stored):
             "relevance from 0",
         ),
         ("x", pd.DataFrame({"query": [0], "id": [5]}), "row 0: got 5"),
-        ("x", pd.DataFrame({"query": [0]}), "columns query, id"),
-        ("x", [("x", "a")], "columns query, id"),
+        ("x", pd.DataFrame({"query": [0]}), "without the column 'id'"),
+        ("x", [("x", "a")], "expected a pandas frame"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(stored, queries, judgements, says):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from io import BytesIO
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolkit.base.arguments import file_path, shown, text, whole, wrong
-from toolkit.base.errors import InputError
+from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.private_files import read_file, write_file
 from toolkit.base.visible_text import visible
 from toolkit.drawing.wording import counted, frame_table, shorten
@@ -41,6 +42,7 @@ _PINNING: Final = "pinning queries"
 _CHECKING: Final = "checking queries"
 _FORMAT: Final = "pinned-queries/1"
 _AT_ONCE: Final = 100  # queries per request
+_NAMED: Final = 3  # queries without an answer that a warning names
 _PERSISTENCE: Final = 0.9  # of a reader: the first ten ranks have 86 % of the weight
 _TIE: Final = 1e-4  # relative difference of scores that rounding explains
 
@@ -65,6 +67,8 @@ class AnswerChanges:
     moved : bool
         Whether the scores of most documents of a dense index changed by more than rounding, as they do with
         another model.
+    unanswered : int
+        Number of queries that had no answer when they were pinned, so that nothing can be lost.
 
     Examples
     --------
@@ -81,6 +85,7 @@ class AnswerChanges:
     order: Recall
     judged: pd.DataFrame
     moved: bool
+    unanswered: int = 0
 
     @property
     def deleted(self) -> tuple[str, ...]:
@@ -96,14 +101,24 @@ class AnswerChanges:
         """Return whether the answers are good enough for a check without a person.
 
         No document was deleted, scores did not move as with another model, and the order of each query is at
-        least `least`.
+        least `least`. If no pinned query had an answer, nothing is known, and the check fails.
         """
+        if self.unanswered == len(self.frame):
+            return False
         lowest = self.frame["order"].min()
         return not self.deleted and not self.moved and not lowest < least
 
     @property
     def verdict(self) -> str:
-        """Return one sentence with the changes."""
+        """Return one sentence with the changes, and one if pinned queries had no answer."""
+        if not self.unanswered:
+            return self._changes()
+        if self.unanswered == len(self.frame):
+            return "Nothing is known: no pinned query had an answer. Pin the queries again."
+        without = _queries_counted(self.unanswered)
+        return f"{self._changes()} {without} had no answer when pinned."
+
+    def _changes(self) -> str:
         queries = _queries_counted(len(self.frame))
         changed = len(self.changed)
         if not changed and not self.moved:
@@ -182,9 +197,15 @@ def pin_queries(
     Raises
     ------
     InputError
-        If there are no queries, a query cannot be used, or the file cannot be written.
+        If there are no queries, a query cannot be used, no query has an answer, for example because the
+        namespace does not exist, or the file cannot be written.
     ServiceError
         When a request fails.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        If some queries have no answer: the warning names them.
 
     Examples
     --------
@@ -198,6 +219,9 @@ def pin_queries(
     wanted = _wanted(queries, whole("k", k, most=1000), text("namespace", namespace))
     info = describe_index(service)
     answers = _ask(service, wanted)
+    unanswered = [number for number, hits in enumerate(answers) if not hits]
+    if unanswered:
+        _report_unanswered(service, wanted, unanswered)
     rows = [
         (number, rank, key, score)
         for number, hits in enumerate(answers)
@@ -289,6 +313,33 @@ def check_queries(
         judged=_judged(pinned, answers, relevance, k, seed),
         # scores of sparse and hybrid indexes move with each document that is added
         moved=kind == "DENSE" and len(changes) > 0 and bool(changes.median() > _TIE),
+        unanswered=sum(not hits for hits in pinned),
+    )
+
+
+def _report_unanswered(
+    service: Service, wanted: Sequence[VectorQuery], unanswered: Sequence[int]
+) -> None:
+    """Warn of queries without an answer. Raise InputError if no query has one."""
+    _, reasons = run_queries(service, [wanted[unanswered[0]]])
+    reason = " ".join(reasons)
+    if len(unanswered) == len(wanted):
+        raise InputError(
+            _PINNING,
+            got=f"no answer to {_queries_counted(len(wanted))}",
+            expected="answers, with which later ones are compared",
+            next_step=reason or "Look at the namespace and the filters.",
+        )
+    named = ", ".join(
+        f"{number} ({service.redactor.own(_asked(wanted[number]))})"
+        for number in unanswered[:_NAMED]
+    )
+    if len(unanswered) > _NAMED:
+        named += ", …"
+    warnings.warn(
+        f"{len(unanswered):,} of {len(wanted):,} queries have no answer: {named}. {reason}".rstrip(),
+        UnexpectedResultWarning,
+        stacklevel=3,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.base.arguments import choice, positive, whole, wrong
+from toolkit.base.arguments import choice, whole, wrong
 from toolkit.base.errors import InputError, UnexpectedResultWarning
 from toolkit.base.visible_text import visible
 from toolkit.drawing.wording import counted, frame_table
@@ -28,6 +28,7 @@ from toolkit.vectors.label_tests import look_like_hits
 from toolkit.vectors.precision import (
     UNKNOWN_QUERIES,
     Threshold,
+    checked_share,
     find_threshold,
 )
 from toolkit.vectors.query_scores import (
@@ -224,8 +225,8 @@ def calibrate_threshold(
     [0.81]
     """
     seed = whole("seed", seed, least=0)
-    precision = positive("precision", precision)
-    confidence = positive("confidence", confidence)
+    precision = checked_share("precision", precision)
+    confidence = checked_share("confidence", confidence)
     similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
     service, model = None, ""
     if isinstance(vectors, Service):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from toolkit.base.arguments import nearest, wrong
+from toolkit.base.errors import InputError
 from toolkit.vectors.vector_rows import (
     IndexRows,
     InNamespace,
@@ -127,6 +128,24 @@ def _are_chunks(numbers: Mapping[str, list[int]], ids: int, least: int) -> bool:
     )
 
 
+def documents_by(
+    name: str, function: Callable[[str], object], ids: Iterable[str]
+) -> list[object]:
+    """Return the document of each id by a function of the caller. `name` is the argument, for errors."""
+    documents = []
+    for key in ids:
+        try:
+            documents.append(function(key))
+        except Exception as error:
+            raise InputError(
+                f"reading {name} with the id {str(key)[:80]!r}",
+                got=f"{type(error).__name__}: {error}"[:200],
+                expected="a function that returns the document of each id",
+                next_step="Return the id itself if it has another form.",
+            ) from error
+    return documents
+
+
 class DocumentFinder:
     """Names the documents of rows of two states, per namespace."""
 
@@ -165,7 +184,9 @@ class DocumentFinder:
         """Return how documents were found, and the document of each id of both sides."""
         chosen = [list(map(str, side)) for side in sides]
         if callable(self._groups):
-            return "groups", [[self._groups(key) for key in side] for side in chosen]
+            return "groups", [
+                documents_by("groups", self._groups, side) for side in chosen
+            ]
         for field in self._fields(namespace):
             values = [
                 self._values(source, namespace, field, set(side))

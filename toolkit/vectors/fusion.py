@@ -22,7 +22,7 @@ from toolkit.service.settings import Service
 from toolkit.service.vectors import describe_index
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.column_values import clean
-from toolkit.tables.frames import pandas_frame
+from toolkit.tables.frames import checked_frame
 from toolkit.vectors.rank_fusion import fuse
 from toolkit.vectors.retrieval import paired_difference
 from toolkit.vectors.vector_rows import typed_tuples
@@ -336,13 +336,7 @@ def read_judgements(
     result: list[dict[str, float]] = [{} for _ in queries]
     if judgements is None:
         return result
-    given_as, judgements = judgements, pandas_frame(judgements)
-    if judgements is None or not {"query", "id"} <= set(judgements.columns):
-        raise wrong(
-            "judgements",
-            given_as,
-            "a frame with the columns query, id and optionally relevance",
-        )
+    judgements = checked_frame("judgements", judgements, "query", "id")
     if not judgements.columns.is_unique:
         raise wrong("judgements", judgements, "a frame with unique columns")
     # Reversed, so that the first of several equal queries wins.

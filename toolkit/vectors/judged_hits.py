@@ -8,11 +8,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pandas as pd
 
-from toolkit.base.arguments import text, whole, wrong
+from toolkit.base.arguments import nearest, text, whole, wrong
 from toolkit.base.errors import InputError
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.explode import explode_metadata
 from toolkit.tables.frames import checked_frame
+from toolkit.vectors.documents import documents_by
 from toolkit.vectors.fusion import measures_of
 from toolkit.vectors.retrieval import paired_difference
 from toolkit.vectors.vector_rows import typed_tuples
@@ -206,24 +207,22 @@ def compare_hits(
 def _documents(frame: pd.DataFrame, by: By) -> pd.Series[Any]:
     """Return the document of each hit."""
     if not isinstance(by, str):
-        try:
-            documents = [_name(by(key)) for key in frame["id"]]
-        except Exception as error:  # noqa: BLE001 - the function is of the caller
-            raise wrong(
-                "by", by, f"a function of the id, which raised {type(error).__name__}"
-            ) from None
+        documents = list(map(_name, documents_by("by", by, frame["id"])))
         return pd.Series(documents, index=frame.index, dtype="object")
     if by in frame:
         return frame[by]
+    next_step = "Query with include_metadata=True to have their metadata."
     if "metadata" in frame:
         fields = explode_metadata(frame[["id", "metadata"]])
         if by in fields:
             return pd.Series(fields[by].array, index=frame.index)
+        names = dict.fromkeys([*map(str, fields.columns), *map(str, frame.columns)])
+        next_step = nearest(by, names)
     raise wrong(
         "by",
         by,
         "a column of the hits, a field of their metadata, or a function of the id",
-        "Query with include_metadata=True to have their metadata.",
+        next_step,
     )
 
 

@@ -26,6 +26,7 @@ from toolkit.vectors.label_tests import (
 _Floats = npt.NDArray[np.float64]
 
 _LABELS: Final = "true or false for each score"
+_PERCENT: Final = 100
 UNKNOWN_QUERIES: Final = (
     "The scores of the labels fall again and again, as the hits of several queries do. Hits of one query are"
     " often right or wrong together, so the promise may not hold. Pass the query of each label."
@@ -140,8 +141,8 @@ def find_threshold(
     seed: int,
 ) -> Threshold:
     """Return the lowest score with a guaranteed precision, see `threshold_for_precision`."""
-    precision = _share("precision", precision)
-    confidence = _share("confidence", confidence)
+    precision = checked_share("precision", precision)
+    confidence = checked_share("confidence", confidence)
     values, right = _labelled(scores, labels)
     most_error = 1 - confidence
     # if all of n labels are matches, the chance of that at a lower precision is below precision ** n
@@ -227,14 +228,18 @@ def _percent(share: float) -> str:
     return f"{share * 100:.4g} %"
 
 
-def _share(name: str, value: Any) -> float:
+def checked_share(name: str, value: Any) -> float:
+    """Return a share between 0 and 1. Raise InputError for other values, for example 90."""
     share = plain(value)
     if (
         isinstance(share, bool)
         or not isinstance(share, int | float)
         or not 0 < share < 1
     ):
-        raise wrong(name, value, "a share between 0 and 1")
+        next_step = None
+        if isinstance(share, int | float) and 1 < share < _PERCENT:
+            next_step = f"For {share:g} %, pass {name}={share / _PERCENT:g}."
+        raise wrong(name, value, "a share between 0 and 1", next_step)
     return share
 
 
@@ -258,8 +263,9 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
         raise InputError(
             "reading labels", got=got, expected=_LABELS, next_step=next_step
         )
-    if not all(map(_is_label, label_list)):
-        raise wrong("labels", labels, _LABELS)
+    for position, label in enumerate(label_list):
+        if not _is_label(label):
+            raise wrong(f"labels at position {position:,}", label, _LABELS)
     return values, np.asarray(label_list, dtype=bool)
 
 

@@ -40,6 +40,8 @@ from toolkit.vectors.vector_rows import (
 _MISSED: Final = 10
 # Scores are float32: in batches of other sizes, the same vectors have scores that differ by about 1e-7.
 _TIE: Final = 1e-6
+# Scores of float16 or 8-bit copies of a vector differ by less; another model or text moves them further.
+_RESCORED: Final = 0.01
 
 Filters: TypeAlias = str | MetadataFilter | Sequence[str | MetadataFilter] | None
 
@@ -146,6 +148,10 @@ def audit_recall(
             for key in asked.exact.unknown
         }
     )
+    differences = np.array(
+        [gap for asked in searches for gap in score_differences(*asked.parts)],
+        dtype=np.float64,
+    )
     changed = _changed(searches, before, describe_index(service))
     if is_loaded_now:
         changed, unknown = max(changed, unknown), 0
@@ -168,6 +174,8 @@ def audit_recall(
         changed=changed,
         unknown=unknown,
         k=k,
+        hits=len(differences),
+        scored_otherwise=int((differences > _RESCORED).sum()),
     )  # fmt: skip
 
 
@@ -291,6 +299,20 @@ def compare_hits(
             gap,
             tuple(missed[:_MISSED]),
         )
+
+
+def score_differences(
+    search: ExactSearch, labels: list[str], scored: list[dict[str, float]]
+) -> Iterator[float]:
+    """Yield how far each score of the service is from that of the passed vector, relative to large scores.
+
+    Far scores mean that the passed vectors are not those of the index, for example after a model change.
+    """
+    for _, returned_hits, exact in zip(labels, scored, search.nearest(), strict=True):
+        known = dict(exact)
+        for key, score in returned_hits.items():
+            if key in known:
+                yield abs(score - known[key]) / max(1.0, abs(known[key]))
 
 
 def _score_gap(best: list[float], hits: dict[str, float], share: float) -> float:

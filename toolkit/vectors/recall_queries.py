@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from toolkit.base.arguments import wrong
+from toolkit.base.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
 from toolkit.service.settings import Service
@@ -19,6 +20,7 @@ from toolkit.vectors.vector_rows import VectorTables, is_matrix
 DOING: Final = "auditing recall"
 _AT_ONCE: Final = 100  # queries per request
 _EXPECTED: Final = "a filter, or a list of filters"
+_FINITE: Final = "finite numbers"
 
 
 def filter_texts(value: Any) -> list[str]:
@@ -44,7 +46,8 @@ def query_vectors(queries: Any) -> VectorTables:
     is_frame = isinstance(queries, pd.DataFrame) and not is_matrix(queries)
     if not is_frame and arrow_table(queries) is None:
         try:
-            queries = np.asarray(queries, dtype=np.float32)
+            # a single vector is a single query, as for `query`
+            queries = np.atleast_2d(np.asarray(queries, dtype=np.float32))
         except (TypeError, ValueError, OverflowError):
             raise wrong(
                 "queries",
@@ -80,7 +83,8 @@ def draw_queries(
             is_finite = np.isfinite(matrix).all(axis=1)
             sizes.add(matrix.shape[1])
             if not is_stored and not is_finite.all():
-                raise wrong("queries", queries, "finite numbers")
+                unusable = start + positions[np.flatnonzero(~is_finite)[0]]
+                raise wrong(f"queries at position {unusable:,}", queries, _FINITE)
             if matrix.shape[1] != dimension:
                 continue
             for row in np.flatnonzero(is_finite & is_drawn[start + positions]):
@@ -107,10 +111,10 @@ def _check_sizes(sizes: set[int], dimension: int, *, is_stored: bool) -> None:
     name = "queries"
     if is_stored:
         name = "vectors"
-    raise wrong(
-        name,
-        f"vectors of {min(others)} numbers",
-        f"{dimension} numbers, as in the index",
+    raise InputError(
+        f"reading {name}",
+        got=f"vectors of {min(others)} numbers",
+        expected=f"{dimension} numbers, as in the index",
     )
 
 

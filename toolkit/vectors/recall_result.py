@@ -54,6 +54,11 @@ class RecallAudit:
         because you passed a part of the index. They are left out, and fewer neighbours are compared.
     k : int
         Number of compared neighbours: as requested, or fewer if every query has fewer.
+    hits : int
+        Number of returned hits that are among the passed vectors.
+    scored_otherwise : int
+        Number of these hits whose score differs by more than 0.01 from that of the passed vector. If it is
+        more than half, the vectors are not those of the index, and the recall is not known.
 
     Examples
     --------
@@ -69,6 +74,8 @@ class RecallAudit:
     changed: int
     unknown: int
     k: int
+    hits: int = 0
+    scored_otherwise: int = 0
 
     @property
     def worst_group(self) -> pd.Series[Any] | None:
@@ -85,13 +92,19 @@ class RecallAudit:
 
         None means that it is not known, for example because the sample is too small.
         """
-        if self.worst_group is None or self._judged == _TOO_FEW:
+        if self._are_others or self.worst_group is None or self._judged == _TOO_FEW:
             return None
         return self._judged == "can be trusted"
 
     @property
     def verdict(self) -> str:
         """Return one sentence with the recall of the worst group, and the doubts about it."""
+        if self._are_others:
+            return (
+                f"Recall is not known: {self.scored_otherwise:,} of {self.hits:,} returned hits have another "
+                "score than the passed vectors, so these are not the vectors of the index, for example "
+                "because it was embedded again. Load them again: load_vectors(service)."
+            )
         worst = self.worst_group
         if worst is None:
             reason = f"none of {len(self.overall.per_query):,} {self._queries} has a neighbour"
@@ -119,6 +132,11 @@ class RecallAudit:
         return f"Search {self._judged}: it returns {told}{self._doubts(groups)}."
 
     @property
+    def _are_others(self) -> bool:
+        """Return whether the passed vectors are not those of the index."""
+        return self.scored_otherwise > self.hits / 2
+
+    @property
     def _judged(self) -> str:
         """Return the judgement on the search: by the worst group, and by all queries together."""
         judged = set(self.by["judged"])
@@ -142,6 +160,11 @@ class RecallAudit:
             doubts += f"; {counted(self.changed, 'vector')} changed meanwhile"
         if self.unknown:
             doubts += f"; {self.unknown:,} returned vectors that are not among the passed ones are left out"
+        if self.scored_otherwise:
+            doubts += (
+                f"; {self.scored_otherwise:,} of {self.hits:,} returned hits have another score than the"
+                " passed vectors"
+            )
         return doubts
 
     def worst(self, n: int = 5) -> pd.DataFrame:

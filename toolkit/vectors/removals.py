@@ -43,6 +43,7 @@ _FOR_GOOD: Final = (
     "Removed vectors cannot be read again; export_vectors writes a snapshot of them."
 )
 _NAMED_NAMESPACES: Final = 3
+_NAMED_IDS: Final = 3
 """Names of namespaces in the description of a deletion; further ones become an ellipsis."""
 
 
@@ -169,7 +170,7 @@ def _deletion_by_ids(service: Service, by_namespace: dict[str, list[str]]) -> _D
         f"vectors of {titles} by {id_count:,} ids",
         requests,
         partial(_count_ids, service, by_namespace),
-        partial(reason_of_no_vectors, service, list(by_namespace)),
+        partial(_reason_of_no_id, service, by_namespace),
     )
 
 
@@ -192,6 +193,19 @@ def _deletion_by_condition(
         count,
         reason,
     )
+
+
+def _reason_of_no_id(service: Service, by_namespace: dict[str, list[str]]) -> str:
+    """Return why none of the ids was deleted: their namespace has no vectors, or not these ids."""
+    if reason := reason_of_no_vectors(service, list(by_namespace)):
+        return reason
+    ids = [vector_id for listed in by_namespace.values() for vector_id in listed]
+    named = ", ".join(
+        repr(service.redactor.own(vector_id)[:80]) for vector_id in ids[:_NAMED_IDS]
+    )
+    if len(ids) > _NAMED_IDS:
+        named += ", …"
+    return f"The namespace has vectors, but none with these ids: {named}."
 
 
 def _filter_text(filter: str | MetadataFilter) -> str:  # noqa: A002

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from toolkit.base.arguments import as_json, nearest, text, unmasked, wrong
 from toolkit.base.errors import InputError
@@ -140,7 +141,7 @@ def _wire_row(
     _check_names(name, row)
     present = {key: value for key, value in row.items() if not _missing(value)}
     vector_id = unmasked(
-        f"the id of {name}", text(f"the id of {name}", row.get("id"), empty=False)
+        f"the id of {name}", _id_text(f"the id of {name}", row.get("id"))
     )
     if "vector_problem" in present:
         raise InputError(
@@ -154,6 +155,18 @@ def _wire_row(
     _check_storable(name, row, wire, update=update)
     namespace = text(f"the namespace of {name}", present.get("namespace", ""))
     return unmasked(f"the namespace of {name}", namespace), wire
+
+
+def _id_text(name: str, vector_id: object) -> str:
+    """Return the id of a row. Raise InputError if it is not text, with the conversion of a number."""
+    if isinstance(vector_id, int | np.integer) and not isinstance(vector_id, bool):
+        raise wrong(
+            name,
+            vector_id,
+            "text of at least one character",
+            'Convert numbers: str(id), or for a frame rows.assign(id=rows["id"].astype("str")).',
+        )
+    return text(name, vector_id, empty=False)
 
 
 _SYNONYMS: Final = {
@@ -171,7 +184,7 @@ def _suggested_name(key: object) -> str:
     """Return the name that is probably meant: a synonym, or one of similar spelling."""
     synonym = _SYNONYMS.get(str(key).lower())
     if synonym is None:
-        return nearest(key, _NAMES)
+        return f"{nearest(key, _NAMES)} Other values belong in metadata; for columns, use collect_metadata."
     return f"Did you mean {synonym!r}? Known: {', '.join(map(repr, _NAMES))}."
 
 

@@ -32,7 +32,7 @@ from toolkit.service.transport import Transport
 from toolkit.service.vectors import index_request, namespace_title
 from toolkit.tables.arrow_input import ArrowStream
 from toolkit.tables.metadata_fields import metadata_values
-from toolkit.vectors.matching_vectors import find_matches
+from toolkit.vectors.matching_vectors import find_matches, reason_of_no_vectors
 from toolkit.vectors.row_encoding import (
     BATCH_ROWS,
     RowEncoder,
@@ -188,6 +188,7 @@ def update_vectors(
         lost_fields = _lost_fields(service, wire)
     updated = 0
     absent_ids = []
+    absent_from: dict[str, None] = {}
     with (
         Transport.to(service, "vector", progress=progress) as transport,
         ProgressBar(
@@ -209,6 +210,7 @@ def update_vectors(
             updated += is_updated
             if not is_updated:
                 absent_ids.append(msgspec.json.decode(row.body)["id"])
+                absent_from[row.namespace] = None
             bar.add(1)
     if absent_ids:
         named = [
@@ -217,9 +219,11 @@ def update_vectors(
         ]
         if len(absent_ids) > _LISTED_IDS:
             named.append("…")
+        places = " and ".join(map(namespace_title, absent_from))
+        reason = reason_of_no_vectors(service, list(absent_from))
         warnings.warn(
             f"{len(absent_ids):,} of {len(wire):,} ids are not in the index, and were not created: "
-            f"{', '.join(named)}",
+            f"{', '.join(named)} of {places}. {reason}".rstrip(),
             UnexpectedResultWarning,
             stacklevel=2,
         )
@@ -351,11 +355,28 @@ def _located_request(rows: list[WireRow], message: str) -> str:
     )
     match = _POSITION.search(message)
     if match is None or int(match[1]) >= len(rows):
-        return note
+        return f"{note}{_other_length(rows)}"
     counted = rows[int(match[1])]
     return (
         f"{note} {match[0]!r} of the request, from 0, is position {counted.position:,} of your rows: "
         f"id {_id_of(counted)}."
+    )
+
+
+def _other_length(rows: list[WireRow]) -> str:
+    """Return a sentence about the first row whose vector has another length than most; "" if all are alike.
+
+    A service names the length that it refuses, but not the row.
+    """
+    lengths = [len(json.loads(bytes(row.body)).get("vector") or ()) for row in rows]
+    ((usual, _),) = Counter(lengths).most_common(1)
+    others = [number for number, length in enumerate(lengths) if length != usual]
+    if not others:
+        return ""
+    row = rows[others[0]]
+    return (
+        f" Most vectors have {usual:,} numbers, and {len(others):,} have not: the first is at position "
+        f"{row.position:,}, id {_id_of(row)}, with {lengths[others[0]]:,}."
     )
 
 
