@@ -39,7 +39,7 @@ from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, labelled_bodies, mac
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
 from tests.accuracy.public_data import public_tables, without_saturated
-from tests.accuracy.real_indexes import false_alarms, mixtures
+from tests.accuracy.real_indexes import false_alarms, mixtures, promises
 from tests.accuracy.sentence_model import embedded as embedded_sentences
 from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_runbooks import WITH_RUNBOOK, WITHOUT_RUNBOOK
@@ -700,6 +700,7 @@ PARTS = {
     "Runbooks": runbooks,
     "Real embeddings": false_alarms,
     "Two models in one index": mixtures,
+    "Promises of thresholds": promises,
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binomtest
 
 import toolkit as tk
 from tests.accuracy.ill_indexes import to_frame
@@ -106,11 +107,18 @@ def recall_alarms(matrix: Matrix, seed: int, runs: int) -> int:
     return alarms
 
 
-def broken_promises(matrix: Matrix, seed: int, runs: int) -> tuple[int, int]:
+def broken_promises(
+    matrix: Matrix,
+    seed: int,
+    runs: int,
+    *,
+    promise: float = _PROMISE,
+    queries: int = 80,
+) -> tuple[int, int]:
     """Return how many thresholds were given, and how many broke their promise for all other queries.
 
     A hit matches if it is part of the documentation of the same module. The labels are the first ten hits of
-    80 queries.
+    each query.
     """
     modules = np.array([key.split(".")[0] for key, _ in texts()])
     scores = matrix @ matrix.T
@@ -120,11 +128,11 @@ def broken_promises(matrix: Matrix, seed: int, runs: int) -> tuple[int, int]:
     matches = modules[hits] == modules[:, None]
     given = broken = 0
     for run in range(runs):
-        rows = _drawn(seed, run, 80)
+        rows = _drawn(seed, run, queries)
         threshold = threshold_for_precision(
             values[rows].ravel(),
             matches[rows].ravel(),
-            precision=_PROMISE,
+            precision=promise,
             queries=np.repeat(rows, 10),
             seed=run,
         ).value
@@ -133,8 +141,28 @@ def broken_promises(matrix: Matrix, seed: int, runs: int) -> tuple[int, int]:
         given += 1
         others = np.delete(np.arange(len(matrix)), rows)
         above = values[others] >= threshold
-        broken += bool(matches[others][above].mean() < _PROMISE)
+        broken += bool(matches[others][above].mean() < promise)
     return given, broken
+
+
+def promises(seed: int, runs: int = 600) -> Iterator[str]:
+    """Broken promises of thresholds by the number of judged queries, with 95 % intervals over draws."""
+    yield f"| model | promise | judged queries | given, of {runs} | broken | of all | of those given |"
+    yield "|---|---|---|---|---|---|---|"
+    matrix = embedded("wordllama")
+    for promise, queries in ((0.8, 80), (0.8, 160), (0.8, 300), (0.7, 80), (0.7, 160)):
+        given, broken = broken_promises(
+            matrix, seed, runs, promise=promise, queries=queries
+        )
+        of_all, of_given = (_share(broken, number) for number in (runs, given))
+        yield (
+            f"| wordllama | {promise} | {queries} | {given} | {broken} | {of_all} | {of_given} |"
+        )
+
+
+def _share(part: int, number: int) -> str:
+    low, high = binomtest(part, number).proportion_ci()
+    return f"{part / number:.1%} [{low * 100:.1f}, {high * 100:.1f}]"
 
 
 def mixtures(seed: int, runs: int = 20) -> Iterator[str]:
