@@ -306,7 +306,7 @@ def score_differences(
 ) -> Iterator[float]:
     """Yield how far each score of the service is from that of the passed vector, relative to large scores.
 
-    Far scores mean that the passed vectors are not those of the index, for example after a model change.
+    Far scores mean that the index has other vectors than the passed ones, for example after a model change.
     """
     for _, returned_hits, exact in zip(labels, scored, search.nearest(), strict=True):
         known = dict(exact)

@@ -133,7 +133,7 @@ class RecallAudit:
 
     @property
     def _are_others(self) -> bool:
-        """Return whether the passed vectors are not those of the index."""
+        """Return whether the index has other vectors than the passed ones."""
         return self.scored_otherwise > self.hits / 2
 
     @property
