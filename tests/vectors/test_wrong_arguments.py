@@ -83,6 +83,8 @@ def test_vectors_of_another_model_are_no_misses(indexes):
     assert audit.trusted is None
     assert audit.scored_otherwise > audit.hits / 2 > 0
     assert "not the vectors of the index" in audit.verdict
+    assert audit.by["judged"].tolist() == ["unknown"]
+    assert "worst queries" not in audit._repr_html_()
     own = tk.audit_recall(
         indexes["numbers"], pd.DataFrame(_rows(1)).assign(namespace="docs")
     )

@@ -166,16 +166,21 @@ def audit_recall(
         / max(asked.exact.rows, 1)
         for asked in searches
     }
+    by = recall_by_group(frame, selectivity, k=k, seed=seed)
+    scored_otherwise = int((differences > _RESCORED).sum())
+    if scored_otherwise > len(differences) / 2:
+        # the search cannot be blamed for vectors that it does not have
+        by["judged"] = "unknown"
     return RecallAudit(
         frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True),
-        by=recall_by_group(frame, selectivity, k=k, seed=seed),
+        by=by,
         overall=recall_over_queries(frame, k=k, seed=seed),
         stored=queries is None,
         changed=changed,
         unknown=unknown,
         k=k,
         hits=len(differences),
-        scored_otherwise=int((differences > _RESCORED).sum()),
+        scored_otherwise=scored_otherwise,
     )  # fmt: skip
 
 

@@ -180,7 +180,7 @@ class RecallAudit:
     def _repr_html_(self) -> str:
         html = frame_table(self.verdict, with_default_named(self.by))
         worst = self.frame[self.frame["share"] < 1].head(5)
-        if worst.empty:
+        if worst.empty or self._are_others:
             return html
         listed = worst.assign(missed=[", ".join(ids) for ids in worst["missed"]])
         return html + frame_table("The worst queries:", listed)
