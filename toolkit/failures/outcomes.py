@@ -164,6 +164,9 @@ def find_retry_outcomes(
     history = [name for name in LOOKS if name in names]
     rows = select_timed(before, [*columns, *history], doing=doing, name="before")
     if is_relation(before):
+        # the result has a row per entry, so that it has to fit into memory as well
+        if rows.check is not None:
+            rows.check(rows.names, doing=doing)
         facts = retry_facts(
             before, after, runs=runs, callbacks=callbacks, retried=retried, retention=retention, now=now,
             doing=doing,
