@@ -138,7 +138,7 @@ $(EMBEDDINGS)/.ready: tests/accuracy/requirements.txt
 accuracy: install ## measure how often the analysis is right, on seeded data (SEED=1) and on PUBLIC=/path/to/data
 	@$(MAKE) $(EMBEDDINGS)/.ready
 	@PYTHONPATH=$(EMBEDDINGS) $(BIN)/python tests/accuracy/accuracy.py --seed $${SEED:-1}
-	@if [ -n "$(PUBLIC)" ]; then $(BIN)/python tests/accuracy/accuracy.py --public "$(PUBLIC)"; fi
+	@if [ -n "$(PUBLIC)" ]; then PYTHONPATH=$(EMBEDDINGS) $(BIN)/python tests/accuracy/accuracy.py --public "$(PUBLIC)"; fi
 
 wheels: install ## ask whether every core dependency has a wheel for the newest Pythons
 	@$(BIN)/python tests/packaging/wheels.py

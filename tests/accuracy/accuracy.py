@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import toolkit as tk
 from tests.accuracy.duplicates import duplicates
+from tests.accuracy.failure_memory import memory_table
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
 from tests.accuracy.fixed_histories import fixed_episodes, outcomes
 from tests.accuracy.fusions import COLLECTIONS, documents, hybrid_index, queries
@@ -680,6 +681,17 @@ def runbooks(seed: int) -> Iterator[str]:
         yield f"| without, {name} positions | {len(own)} | | | | {none:.3f} |"
 
 
+def memory(seed: int) -> Iterator[str]:
+    """How often traces are wrongly never seen, by a frame and by the memory in a vector index."""
+    texts, earlier, rows = duplicates(400, seed=seed)
+    history = [(text, row) for row, text in enumerate(earlier)]
+    new = [
+        (text, row if row is not None else f"new {number}")
+        for number, (text, row) in enumerate(zip(texts, rows, strict=True))
+    ]
+    yield from memory_table("own traces", history, new)
+
+
 PARTS = {
     "Signatures": signatures,
     "Rates of stack traces": trace_rates,
@@ -698,6 +710,7 @@ PARTS = {
     "Fusions": fusions,
     "Fixes": fixes,
     "Runbooks": runbooks,
+    "Memory": memory,
     "Real embeddings": false_alarms,
     "Two models in one index": mixtures,
     "Promises of thresholds": promises,

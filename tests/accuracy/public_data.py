@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tests.accuracy.failure_memory import memory_table
 from tests.accuracy.measures import agreement
 from toolkit.analysis import error_signatures, explain_change
 from toolkit.failures.seen_before import TUNING
@@ -37,6 +38,8 @@ def public_tables(folder: Path) -> Iterator[str]:
     for path in sorted((folder / "traces").glob("java*.json.gz")):
         yield ""
         yield from _seen_before(path)
+        yield ""
+        yield from _remembered(path)
 
 
 def without_saturated(line: str) -> str:
@@ -152,3 +155,15 @@ def _seen_before(path: Path) -> Iterator[str]:
     yield f"| public traces | first right | mean reciprocal rank | AUC | {wrong} |"
     yield "|---|---|---|---|---|"
     yield f"| {len(texts)} | {' | '.join(map(_figure, figures))} |"
+
+
+def _remembered(path: Path) -> Iterator[str]:
+    """Search half of the texts, chosen at random, in a memory of the other half."""
+    labelled = [(text, label) for text, label in _read(path)]
+    order = np.random.default_rng(1).permutation(len(labelled))
+    middle = len(labelled) // 2
+    history, new = (
+        [labelled[position] for position in part]
+        for part in (order[:middle], order[middle:])
+    )
+    yield from memory_table("public traces", history, new)

@@ -316,6 +316,16 @@ class Frames:
                 16,
             ),
             "receipt": ("failures", tk.get_receipt, tk.results.Receipt, 4),
+            "check_fix": ("failures", _checked, tk.results.FixCheck, 4),
+            "count_deliveries": (
+                "failures",
+                lambda f: tk.analysis.count_deliveries(
+                    f, self.frames["runs"], price=random.choice([None, 0.5])
+                ),
+                frame,
+                4,
+            ),
+            "reproduce": ("failures", _reproduced, str, 8),
             "FailureFilterPanel run": (
                 "failures",
                 lambda f: _matched(f, random),
@@ -472,6 +482,18 @@ def _matched(frame: pd.DataFrame, random: Random) -> Any:
         return panel.run()
     finally:
         panel.close()
+
+
+def _checked(frame: pd.DataFrame) -> tk.results.FixCheck:
+    """Check the largest group against a fix in the middle of the times of the sample."""
+    groups = tk.group_failures(frame).frame["group"]
+    group = next(iter(groups), "none")
+    return tk.check_fix(frame, group, "2026-03-01T10:00:00Z", progress=False)
+
+
+def _reproduced(frame: pd.DataFrame) -> str:
+    request = tk.reproduce(frame[:1])
+    return f"{request!r}{request.to_curl()}{request.to_python()}{request.to_pytest()}"
 
 
 def _shown(frame: pd.DataFrame) -> str:

@@ -95,6 +95,18 @@ ENTRIES = [
         label=None,
     ),
 ]
+FAILURES = pd.DataFrame(
+    {
+        "dlq_id": ["a", "b"],
+        "workflow_url": "https://a.example/",
+        "workflow_run_id": ["wfr_a", "wfr_b"],
+        "response_status": 500,
+        "failed_at": pd.to_datetime(["2026-03-01", "2026-03-02"], utc=True),
+        "created_at": pd.to_datetime(["2026-03-01", "2026-03-02"], utc=True),
+        "response_body": ["database is locked", "no space left on device"],
+        "response_body_base64": None,
+    }
+)
 VECTORS: list[dict[str, Any]] = [
     {
         "id": "v1",
@@ -466,6 +478,7 @@ class Services:
             [None, tk.FailureFilter(label="eu", response_status=500, error="amount")]
         )
         limit = random.choice([None, None, 2])
+        embed = random.choice([None, two_numbers])
         return {
             "load_failures": (
                 lambda: tk.load_failures(
@@ -537,6 +550,20 @@ class Services:
             ),
             "list_namespaces": (lambda: tk.list_namespaces(service), list),
             "upsert_vectors": (lambda: tk.upsert_vectors(service, VECTORS), int),
+            "suggest_runbooks": (
+                lambda: tk.suggest_runbooks(FAILURES, service, embed=embed).frame,
+                frame,
+            ),
+            "index_failures": (
+                lambda: tk.index_failures(
+                    FAILURES, service, embed=embed, progress=False
+                ),
+                int,
+            ),
+            "find_similar_failures": (
+                lambda: tk.find_similar_failures(FAILURES, service, embed=embed).frame,
+                frame,
+            ),
             "publish": (
                 lambda: tk.publish(service, "https://a.example/", {"n": 1}, retries=0),
                 tk.results.Published,
@@ -651,6 +678,11 @@ class Services:
             ]
         )
         return command(words, self.environment)
+
+
+def two_numbers(texts: list[str]) -> list[list[float]]:
+    """Embed texts by their length."""
+    return [[1.0, float(len(text))] for text in texts]
 
 
 def command(words: list[str], environment: dict[str, str]) -> int:
