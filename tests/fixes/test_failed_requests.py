@@ -287,3 +287,11 @@ def test_one_row_is_expected(rows):
     frame = pd.DataFrame([failure()] * rows, columns=failure().index)
     with pytest.raises(tk.errors.InputError, match="one row"):
         tk.reproduce(frame)
+
+
+def test_a_status_can_be_a_float_of_pandas():
+    """A column with a missing status has floats; a status that is no number is an input error."""
+    assert tk.reproduce(failure(response_status=500.0)).status == 500
+    assert tk.reproduce(failure(response_status=float("nan"))).status is None
+    with pytest.raises(tk.errors.InputError, match="response_status 'soon' of 'dlq_1'"):
+        tk.reproduce(failure(response_status="soon"))

@@ -272,7 +272,7 @@ def reproduce(failure: pd.Series[Any] | FrameLike) -> FailedRequest:
     Raises
     ------
     InputError
-        If it is not exactly one row, a column is missing, or the row has no address.
+        If it is not exactly one row, a column is missing, the row has no address, or a status is no number.
 
     Examples
     --------
@@ -306,14 +306,13 @@ def request_of(row: dict[str, Any]) -> FailedRequest:
             expected="an http or https address",
         )
     headers, left_out = _sendable_headers(_text(row, "headers"))
-    status = row.get("response_status")
     return FailedRequest(
         dlq_id=_text(row, "dlq_id"),
         method=_method(_text(row, "method")),
         url=url,
         headers=headers,
         body=body_of(row, "body"),
-        status=None if _is_missing(status) else int(str(status)),
+        status=_status(row),
         error=_text(row, "error") or None,
         left_out=left_out,
     )
@@ -359,6 +358,24 @@ def _text(row: dict[str, Any], column: str) -> str:
     if _is_missing(value):
         return ""
     return str(value)
+
+
+def _status(row: dict[str, Any]) -> int | None:
+    """Return the status of the response, or None if it is missing.
+
+    pandas makes floats of a column in which a status is missing, for example 500.0.
+    """
+    status = row.get("response_status")
+    if _is_missing(status):
+        return None
+    try:
+        return int(float(status))  # type: ignore[arg-type]  # anything that a frame can contain
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            _DOING,
+            got=f"the response_status {visible(str(status))[:80]!r} of {_text(row, 'dlq_id')!r}",
+            expected="a number, for example 500",
+        ) from None
 
 
 def _is_missing(value: Any) -> bool:
