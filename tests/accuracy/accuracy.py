@@ -683,7 +683,7 @@ def runbooks(seed: int) -> Iterator[str]:
 
 def memory(seed: int) -> Iterator[str]:
     """How often traces are wrongly never seen, by a frame and by the memory in a vector index."""
-    texts, earlier, rows = duplicates(400, seed=seed)
+    texts, earlier, rows = duplicates(150, seed=seed)
     history = [(text, row) for row, text in enumerate(earlier)]
     new = [
         (text, row if row is not None else f"new {number}")

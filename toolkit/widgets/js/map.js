@@ -427,9 +427,10 @@ const pointMap = (model) => {
     () => {
       lassoing = !lassoing;
       lassoButton.setAttribute("aria-pressed", String(lassoing));
+      lassoButton.classList.toggle("tk-primary", lassoing);
       canvas.classList.toggle("tk-lassoing", lassoing);
     },
-    { "aria-pressed": "false", class: "tk-primary" },
+    { "aria-pressed": "false" },
   );
   bar.append(
     lassoButton,
