@@ -404,6 +404,8 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     assert grid.evaluate("(e) => e.scrollWidth <= e.clientWidth")
     search.fill("")
     search.press("Enter")
+    # otherwise, the next search could be compared with the rows that this search has found
+    expect(shown.get_by_text("5,000 of 5,000 failures")).to_be_visible()
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
 
 
@@ -457,6 +459,37 @@ def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
     expect(shown.locator(".tk-grid .tk-list-body [aria-selected=true]")).to_have_count(
         1
     )
+
+
+@pytest.mark.parametrize("sought", ["SocketTimeout", "nothing has this"])
+def test_a_click_opens_the_row_that_was_pressed(notebook, sought):
+    """If a search replaces the rows under a pressed pointer, the row of the press is opened nevertheless."""
+    shown = notebook.panel(BROWSER)
+    search = shown.get_by_label("Search", exact=True)
+    errors = notebook.evaluate("browser.found()['error'].head(8).tolist()")
+    other = next(
+        number for number, error in enumerate(errors) if "SocketTimeout" not in error
+    )
+    pressed = notebook.evaluate(f"browser.found()['dlq_id'].iloc[{other}]")
+    notebook.do(f"browser.show_failure(browser.found()['dlq_id'].iloc[{other + 1}])")
+    before = shown.locator(".tk-count").inner_text()
+    search.fill(sought)  # the press commits it, as the field loses the focus
+    row = shown.locator(".tk-grid .tk-list-body [role=row]").nth(other)
+    row.locator(".tk-col-error").hover()
+    notebook.page.mouse.down()
+    notebook.until(f"browser.value.search == {sought!r}")
+    expect(shown.locator(".tk-count")).not_to_have_text(before)
+    notebook.page.mouse.up()
+    expect(shown.locator(".tk-detail")).to_contain_text(pressed)
+    expect(shown.locator(".tk-steps")).to_contain_text("none")
+    found = notebook.evaluate("len(browser.found())")
+    expect(shown.locator("[aria-rowcount]")).to_have_attribute(
+        "aria-rowcount", str(found + 1)
+    )
+    expect(shown.locator(".tk-grid .tk-list-body")).not_to_contain_text(pressed)
+    search.fill("")
+    search.press("Enter")
+    expect(shown.get_by_text("5,000 of 5,000 failures")).to_be_visible()
 
 
 def test_ids_and_code_are_copied(notebook):

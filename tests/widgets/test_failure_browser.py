@@ -622,6 +622,21 @@ def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
     assert browser.message == "The table has changed since then. Select once more."
 
 
+def test_a_click_on_a_row_of_an_earlier_order_opens_that_failure(failures):
+    """The failure is shown whether the new search finds it or not; rows of earlier orders are not sent."""
+    browser = FailurePanel(failures, redactor=REDACT)
+    seen = browser.found()["dlq_id"].tolist()
+    before = browser.table["order"]
+    message(browser, {"kind": "search", "text": "429"})
+    found = browser.found()["dlq_id"].tolist()
+    assert 0 < len(found) < len(seen)
+    for position, name in enumerate(seen):
+        message(browser, {"kind": "active", "order": before, "position": position})
+        assert name in browser.detail
+        shown = found.index(name) if name in found else -1
+        assert browser.table["shown"] == shown
+
+
 @pytest.mark.slow
 def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
     """Rows marked on two threads, searches on a third, sorts on a fourth: each mark is in the value."""

@@ -582,7 +582,7 @@ class FailurePanel(PagePanel):
         kind = content["kind"]
         order = self._orders.of(content.get("order", self._orders.number))
         if order is None:
-            if kind in ("select", "all"):
+            if kind != "rows":
                 self.say(
                     "The table has changed since then. Select once more.", "problem"
                 )
@@ -594,13 +594,16 @@ class FailurePanel(PagePanel):
         if kind in ("select", "all"):
             is_on = kind == "all" or content.get("on") is True
             self._select(kind, order, slice(start, stop), on=is_on)
-        elif order is not self._orders.rows:
-            # Rows of an older order are of no use: the page gets the first rows with each new order.
-            return
         elif kind == "rows":
-            self.send(self._page(start, stop, self.table["version"]))
+            self._send_rows(order, start, stop)
         elif position < len(order):
-            self.show_failure(self._id_at(position))
+            # also if the row is no longer found: the person clicked it
+            self.show_failure(self._rows.ids([int(order[position])])[0])
+
+    def _send_rows(self, order: Indices, start: int, stop: int) -> None:
+        """Send rows of the present order. Other rows are of no use: each order comes with its first rows."""
+        if order is self._orders.rows:
+            self.send(self._page(start, stop, self.table["version"]))
 
     def _select(self, kind: str, order: Indices, part: slice, *, on: bool) -> None:
         """Select a part of the rows of an order, or all of them."""

@@ -18,6 +18,8 @@ def runbooks_markup(found: RunbookSuggestions) -> str:
     first = found.frame.drop_duplicates("group")
     matching = first[first["matches"]]
     lines = [note(f"{found!r}. panel.runbooks.frame has the scores.")]
+    if matching.empty:
+        lines.insert(0, note("No runbook matches."))
     lines += map(_line, matching.head(_MOST).to_dict("records"))
     more = len(matching) - _MOST
     if more > 0:

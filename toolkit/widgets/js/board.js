@@ -90,27 +90,25 @@ const groupList = (model, send) => {
     else return;
     event.preventDefault();
   });
-  return {
-    ...list,
-    show() {
-      const { groups: all, waiting, failed, hits } = model.get("board");
-      groups = listed(all, hits);
-      list.resize(groups.length);
-      list.draw();
-      if (groups.length) return;
-      let text = "No failures: nothing is in the queue, or the frame has no rows.";
-      if (waiting) text = "Reading the failures to group them …";
-      else if (failed)
-        text = "The failures could not be grouped; the reason is below. “Failures” has the table.";
-      else if (all.length) text = "No group has failures that match. Clear the search, or show all times.";
-      const empty = element(
-        "div",
-        { class: `tk-empty${waiting ? " tk-waiting" : ""}`, role: "option", "aria-selected": "false" },
-        text,
-      );
-      list.body.replaceChildren(empty);
-    },
+  const show = () => {
+    const { groups: all, waiting, failed, hits } = model.get("board");
+    groups = listed(all, hits);
+    list.resize(groups.length);
+    list.draw();
+    if (groups.length) return;
+    let text = "No failures: nothing is in the queue, or the frame has no rows.";
+    if (waiting) text = "Reading the failures to group them …";
+    else if (failed)
+      text = "The failures could not be grouped; the reason is below. “Failures” has the table.";
+    else if (all.length) text = "No group has failures that match. Clear the search, or show all times.";
+    const empty = element(
+      "div",
+      { class: `tk-empty${waiting ? " tk-waiting" : ""}`, role: "option", "aria-selected": "false" },
+      text,
+    );
+    list.body.replaceChildren(empty);
   };
+  return { ...list, show: () => list.steady(show) };
 };
 
 /** The table of failures. The kernel keeps the rows and their order; the page requests rows that are scrolled to. */
@@ -233,31 +231,32 @@ const failureTable = (model, send) => {
     else return;
     event.preventDefault();
   });
+  const show = () => {
+    known = new Map();
+    waiting = "";
+    if (order !== state().order) {
+      order = state().order;
+      anchor = -1;
+      list.restart();
+    }
+    list.resize(state().total);
+    drawHead();
+    take(state().page);
+    if (!state().total) {
+      const none = element("div", { role: "gridcell", class: "tk-empty" }, "No failure is found.");
+      list.body.replaceChildren(element("div", { role: "row" }, none));
+    }
+  };
   return {
     ...list,
     take,
+    show: () => list.steady(show),
     step(by) {
       const { shown, total } = state();
       const at = Math.max(0, Math.min(total - 1, shown + by));
       // the hidden table has not drawn the present order
       if (el.hidden) send({ kind: "active", order: state().order, position: at });
       else activate(at);
-    },
-    show() {
-      known = new Map();
-      waiting = "";
-      if (order !== state().order) {
-        order = state().order;
-        anchor = -1;
-        list.restart();
-      }
-      list.resize(state().total);
-      drawHead();
-      take(state().page);
-      if (!state().total) {
-        const none = element("div", { role: "gridcell", class: "tk-empty" }, "No failure is found.");
-        list.body.replaceChildren(element("div", { role: "row" }, none));
-      }
     },
   };
 };

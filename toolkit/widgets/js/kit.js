@@ -202,6 +202,8 @@ export const codeBox = (pressed) => {
   };
 };
 
+const STILL = 5; // pixels that a pointer may move in a click
+
 /** A list of rows of equal height, of which only the visible ones are in the page.
  * @param {{label: string, role: string, height: () => number, row: (at: number) => HTMLElement, needed?: (from: number, to: number) => void}} options */
 export const longList = ({ label, role, height, row, needed = () => {} }) => {
@@ -218,7 +220,36 @@ export const longList = ({ label, role, height, row, needed = () => {} }) => {
   let total = 0;
   let active = -1;
   let frame = 0;
-  const draw = () => {
+  // A row that is replaced or moved between press and release gets no click. So changes wait until the pointer is
+  // up, and if the page has moved under the pointer, the row that was pressed gets the click.
+  let press = null;
+  const postponed = new Set();
+  const steady = (change) => {
+    if (press) postponed.add(change);
+    else change();
+  };
+  const finish = ({ type, clientX, clientY, ctrlKey, metaKey, shiftKey }) => {
+    if (!press) return;
+    const { target, x, y, clicked } = press;
+    const still = type === "pointerup" && Math.hypot(clientX - x, clientY - y) < STILL;
+    if (still && !clicked)
+      target.dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey, metaKey, shiftKey }));
+    press = null;
+    const changes = [...postponed];
+    postponed.clear();
+    for (const change of changes) change();
+  };
+  const released = (event) => setTimeout(finish, 0, event); // after the click, which follows the release
+  body.addEventListener("pointerdown", ({ button, pointerType, target, clientX: x, clientY: y }) => {
+    if (button || pointerType !== "mouse") return; // the click of a finger follows its release later
+    press = { target, x, y, clicked: false };
+    for (const name of ["pointerup", "pointercancel"])
+      document.addEventListener(name, released, { once: true });
+  });
+  body.addEventListener("click", ({ target }) => {
+    if (press && target.closest("[data-at]")) press.clicked = true;
+  });
+  const drawNow = () => {
     if (el.hidden) return;
     const [from, to] = visibleRows(el.scrollTop, el.clientHeight || 430, height(), total);
     body.style.height = `${total * height()}px`;
@@ -236,9 +267,10 @@ export const longList = ({ label, role, height, row, needed = () => {} }) => {
     else el.removeAttribute("aria-activedescendant");
     needed(from, to);
   };
+  const draw = () => steady(drawNow);
   el.addEventListener("scroll", () => {
     cancelAnimationFrame(frame);
-    frame = requestAnimationFrame(draw);
+    frame = requestAnimationFrame(drawNow);
   });
   const sized = new ResizeObserver(draw);
   sized.observe(el);
@@ -246,6 +278,7 @@ export const longList = ({ label, role, height, row, needed = () => {} }) => {
     el,
     body,
     draw,
+    steady,
     at: (event) => Number(event.target.closest("[data-at]")?.dataset.at ?? -1),
     get active() {
       return active;
