@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import traitlets
@@ -20,9 +20,6 @@ from toolkit.failures.group_rules import GroupRules
 from toolkit.failures.grouping import FailureGroups
 from toolkit.failures.selection import receipt_of
 from toolkit.failures.sources import AnyFrame
-from toolkit.fixes.runbooks import RunbookSuggestions, suggest_runbooks
-from toolkit.redrive.plan import RedrivePlan
-from toolkit.redrive.planning import plan_redrive
 from toolkit.secrets.redaction import Redactor
 from toolkit.service.settings import Service
 from toolkit.tables.freshness import Clock, freshness
@@ -33,13 +30,16 @@ from toolkit.widgets.group_board import GroupBoard
 from toolkit.widgets.group_edits import CannotEdit, GroupEdits
 from toolkit.widgets.page_panel import PagePanel, is_texts, kit_module
 from toolkit.widgets.page_parts import MESSAGE_LOCK, is_count, note, script, synced
-from toolkit.widgets.panel import Job, masked_table, on_loop
-from toolkit.widgets.redrive_panel import RedrivePanel
+from toolkit.widgets.panel import STATIC_ROWS, Job, masked_table, on_loop
 from toolkit.widgets.row_orders import RowOrders
-from toolkit.widgets.runbook_notes import runbooks_markup
 from toolkit.widgets.shown_code import code_markup
 from toolkit.widgets.shown_failures import shown_failures
 from toolkit.widgets.view_words import counts_in_words, remarks_in_words
+
+if TYPE_CHECKING:
+    from toolkit.fixes.runbooks import RunbookSuggestions
+    from toolkit.redrive.plan import RedrivePlan
+    from toolkit.widgets.redrive_panel import RedrivePanel
 
 _NOT_COPIED: Final = (
     "This page may not write to the clipboard: copy the code below. If it is shortened,"
@@ -364,6 +364,10 @@ class FailurePanel(PagePanel):
                 "Select failures, or choose a group, to plan a redrive of.", "problem"
             )
             return
+        # the panel is seen before it needs them
+        from toolkit.redrive.planning import plan_redrive  # noqa: PLC0415 - slow to import
+        from toolkit.widgets.redrive_panel import RedrivePanel  # noqa: PLC0415 - slow to import
+
         chosen = self.frame() if value.selected else self.found()
 
         def show(plan: RedrivePlan) -> None:
@@ -393,6 +397,9 @@ class FailurePanel(PagePanel):
                 "Select failures, or choose a group, to find runbooks of.", "problem"
             )
             return
+        from toolkit.fixes.runbooks import suggest_runbooks  # noqa: PLC0415 - slow to import
+        from toolkit.widgets.runbook_notes import runbooks_markup  # noqa: PLC0415 - slow to import
+
         chosen = self.frame() if value.selected else self.found()
 
         def show(found: RunbookSuggestions) -> None:
@@ -455,7 +462,9 @@ class FailurePanel(PagePanel):
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         counts = counts_in_words(self._rows, self.value, self._orders.rows)
-        return self.found(), counts
+        # only the rows that are shown: all of 100,000 failures take most of a second to copy
+        first = self._orders.rows[:STATIC_ROWS]
+        return self._rows.frame.iloc[first], counts
 
     def _call(self, job: Job, requested: FailureView) -> pd.DataFrame:  # noqa: ARG002 - nothing here is slow
         return self.frame()

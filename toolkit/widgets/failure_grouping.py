@@ -29,7 +29,6 @@ from toolkit.failures.group_rules import (
 )
 from toolkit.failures.grouping import FailureGroups, grouped_rows, times_and_groups
 from toolkit.failures.over_time import FailureTrend, failure_trend
-from toolkit.failures.seen_before import similar_texts
 from toolkit.failures.signed_failures import SignedFailures, grouped_columns, read_rows
 from toolkit.widgets.shown_code import named_code
 
@@ -137,6 +136,8 @@ class FailureGrouping:
 
     def like(self, row: int) -> tuple[str, ...]:
         """Return the group of a row, and groups with similar messages."""
+        from toolkit.failures.seen_before import similar_texts  # noqa: PLC0415 - slow to import
+
         own, rows = self.of_row(row), self._rows
         assert rows is not None  # noqa: S101 - read by the line above
         # The first failure of each group stands for the group, so that groups are compared instead of rows.

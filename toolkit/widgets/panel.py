@@ -32,7 +32,7 @@ RESULT: Final = "panel.frame() returns them."
 """The sentence that names the call for the rows of a result."""
 
 _LONGEST_JSON: Final = 1_000_000  # longest text that is read as JSON, in characters
-_ROWS: Final = 10
+STATIC_ROWS: Final = 10
 _COLUMNS: Final = 8
 _LONGEST: Final = 80
 _INTERVAL: Final = 0.15  # seconds between two reports of progress
@@ -492,7 +492,8 @@ def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
     """
     plain = [name for name in _PLAIN if name in frame.columns]
     return masked_table(
-        (frame[plain] if plain else frame.iloc[:, :_COLUMNS]).head(_ROWS), redactor
+        (frame[plain] if plain else frame.iloc[:, :_COLUMNS]).head(STATIC_ROWS),
+        redactor,
     )
 
 

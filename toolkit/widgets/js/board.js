@@ -192,7 +192,7 @@ const failureTable = (model, send) => {
   };
 
   const activate = (at) => {
-    if (at < 0 || !state().total) return;
+    if (at < 0) return;
     list.activate(at, head.offsetHeight);
     send({ kind: "active", order, position: at });
   };
@@ -221,7 +221,7 @@ const failureTable = (model, send) => {
     const accelerated = event.ctrlKey || event.metaKey;
     const place = placeAfter(event.key, list.active, state().total, list.page);
     if (place !== null) {
-      activate(place);
+      activate(state().total ? place : -1);
       if (event.shiftKey && event.key.startsWith("Arrow")) select(place, place, true);
     } else if (event.key === " " && list.active >= 0) toggle(list.active);
     else if (event.key === "Enter" && !event.shiftKey) activate(list.active);
@@ -253,7 +253,7 @@ const failureTable = (model, send) => {
     show: () => list.steady(show),
     step(by) {
       const { shown, total } = state();
-      const at = Math.max(0, Math.min(total - 1, shown + by));
+      const at = total ? Math.max(0, Math.min(total - 1, shown + by)) : -1;
       // the hidden table has not drawn the present order
       if (el.hidden) send({ kind: "active", order: state().order, position: at });
       else activate(at);
