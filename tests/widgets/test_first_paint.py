@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 import toolkit as tk
 from toolkit.widgets.panel import STATIC_ROWS
 
