@@ -157,6 +157,8 @@ def test_an_outage_of_a_third_party_under_three_messages() -> None:
     assert not row["goes_on"]
     report = tk.report_failures(story.frame(), now=END.to_pydatetime())
     assert "PayDrop" in report.verdict
+    # each of the errors is one of a dependency
+    assert "Wait for the dependency" in report.to_markdown()
     for form in (report.to_html(), report.to_markdown()):
         assert "docs/groups-and-explanations.md" in form
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -475,11 +475,25 @@ def _stories(
             chosen=chosen,
             waiting=_estimate(len(waiting), scale),
             last_at=last_at,
-            found_class=kinds.get(str(group), "unknown"),
+            found_class=_class_of(rows[SIGNATURE] if group is None else [group], kinds),
             groups=frozenset(map(str, groups_of)),
             last_start=row["episodes"][-1][0],
         ))  # fmt: skip
     return stories
+
+
+def _class_of(groups: Iterable[object], kinds: Mapping[str, str]) -> str:
+    """Return the class that all of these groups have, or "unknown".
+
+    >>> _class_of(["a", "b"], {"a": "bug", "b": "bug", "c": "throttled"})
+    'bug'
+    >>> _class_of(["a", "c"], {"a": "bug", "c": "throttled"})
+    'unknown'
+    """
+    classes = {kinds.get(str(group), "unknown") for group in groups}
+    if len(classes) == 1:
+        return classes.pop()
+    return "unknown"
 
 
 def _without_title(
