@@ -372,6 +372,9 @@ def test_the_search_finds_statuses_and_words_together(notebook):
     ).to_be_visible()
     expect(shown.locator(".tk-detail")).to_have_text("No failure is found.")
     assert notebook.evaluate("len(browser.frame())") == chosen
+    for width in (1000, 1400):
+        notebook.page.set_viewport_size({"width": width, "height": 1000})
+        expect(shown.locator(".tk-grid")).to_contain_text("No failure is found.")
     search.fill("")
     search.press("Enter")
     expect(shown.get_by_text("5,000 of 5,000 failures")).to_be_visible()

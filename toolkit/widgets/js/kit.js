@@ -272,7 +272,9 @@ export const longList = ({ label, role, height, row, needed = () => {} }) => {
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(drawNow);
   });
-  const sized = new ResizeObserver(draw);
+  const sized = new ResizeObserver(() => {
+    if (total) draw(); // the text of an empty list stays
+  });
   sized.observe(el);
   return {
     el,
