@@ -10,6 +10,7 @@ import {
   placeAfter,
   smallBars,
   textField,
+  wrapping,
 } from "./kit.js";
 
 const WORDS = {
@@ -264,7 +265,7 @@ const failureTable = (model, send) => {
 /** What is known about the group of the shown failure. */
 const aboutGroup = (model) => {
   const el = element("div", { class: "tk-about" });
-  const fact = (name, text) => (text ? [element("dt", {}, name), element("dd", {}, text)] : []);
+  const fact = (name, text) => (text ? [element("dt", {}, name), element("dd", {}, ...wrapping(text))] : []);
   const show = () => {
     const { id, state, title, where, rate, first, last, count, shares } = model.get("about");
     if (!id) {

@@ -1,6 +1,6 @@
 // Fields of a panel: text with completions, lists to choose from, buttons; and the frame around them. The kernel keeps
 // the state of each field. A part draws one state, and sends the changes of a person as messages with a number.
-import { beginPanel, button, codeBox, copied, element, uniqueId } from "./kit.js";
+import { beginPanel, button, codeBox, copied, element, uniqueId, wrapping } from "./kit.js";
 
 const PAUSE = 60; // ms after the last letter, until it is sent
 const ROOM = 190; // pixels below a field that the list of completions needs
@@ -38,10 +38,6 @@ export const numbered = (send) => {
     current: (seen) => seen >= last,
   };
 };
-
-// A text with places after its slashes at which a line of an address may end.
-const wrapping = (text) =>
-  text.split(/(?<=[\w.~%-]\/)(?!\/|$)/).flatMap((part, at) => (at ? [element("wbr"), part] : [part]));
 
 // The label above a field, and the problem or the remark below it.
 const around = (field, attributes = {}) => {

@@ -74,6 +74,11 @@ export const element = (name, attributes = {}, ...parts) => {
   return made;
 };
 
+/** A text with places after its slashes at which a line of an address may end.
+ * @param {string} text */
+export const wrapping = (text) =>
+  text.split(/(?<=[\w.~%-]\/)(?!\/|$)/).flatMap((part, at) => (at ? [element("wbr"), part] : [part]));
+
 const drawn = (name, attributes = {}, ...parts) => {
   // of an SVG
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
