@@ -39,7 +39,11 @@ from tests.accuracy.incidents import Incident, incident, matches
 from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, labelled_bodies, macro_f1
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
-from tests.accuracy.public_data import public_tables, without_saturated
+from tests.accuracy.public_data import (
+    public_memory,
+    public_tables,
+    without_saturated,
+)
 from tests.accuracy.real_indexes import false_alarms, mixtures, promises
 from tests.accuracy.sentence_model import embedded as embedded_sentences
 from tests.accuracy.system_logs import SYSTEMS, system_log
@@ -683,7 +687,7 @@ def runbooks(seed: int) -> Iterator[str]:
 
 def memory(seed: int) -> Iterator[str]:
     """How often traces are wrongly never seen, by a frame and by the memory in a vector index."""
-    texts, earlier, rows = duplicates(150, seed=seed)
+    texts, earlier, rows = duplicates(60, seed=seed)
     history = [(text, row) for row, text in enumerate(earlier)]
     new = [
         (text, row if row is not None else f"new {number}")
@@ -740,11 +744,9 @@ def main() -> None:
         print("\n".join(map(without_saturated, PARTS[title](seed))), "\n", flush=True)
     if arguments.public is not None:
         print("## Public data\n")
-        print(
-            "\n".join(map(without_saturated, public_tables(arguments.public))),
-            "\n",
-            flush=True,
-        )
+        for tables in (public_tables, public_memory):
+            lines = map(without_saturated, tables(arguments.public))
+            print("\n".join(lines), "\n", flush=True)
 
 
 if __name__ == "__main__":

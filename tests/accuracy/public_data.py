@@ -38,6 +38,11 @@ def public_tables(folder: Path) -> Iterator[str]:
     for path in sorted((folder / "traces").glob("java*.json.gz")):
         yield ""
         yield from _seen_before(path)
+
+
+def public_memory(folder: Path) -> Iterator[str]:
+    """Yield the tables of traces that are searched in a memory of others; needs a model of sentences."""
+    for path in sorted((folder / "traces").glob("java*.json.gz")):
         yield ""
         yield from _remembered(path)
 

@@ -1,7 +1,7 @@
 """Search the failures that a team has stored in a vector index, over months.
 
 The index finds candidates by vectors. Whether a group was seen before is then decided by the comparison of
-texts that also decides for frames (`text_index.py`), so the measured error rate is the same.
+texts that also decides for frames (`text_index.py`). The measured error rate is the same (docs/accuracy.md).
 """
 
 from __future__ import annotations
