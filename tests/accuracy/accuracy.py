@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import toolkit as tk
 from tests.accuracy.duplicates import duplicates
-from tests.accuracy.failure_memory import memory_table
+from tests.accuracy.failure_memory import failures_of, memory_table
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
 from tests.accuracy.fixed_histories import fixed_episodes, outcomes
 from tests.accuracy.fusions import COLLECTIONS, documents, hybrid_index, queries
@@ -644,18 +644,8 @@ def runbooks(seed: int) -> Iterator[str]:
     ]
     vectors = embedded_sentences([case.runbook for case in WITH_RUNBOOK])
     rows = [row | {"vector": vector} for row, vector in zip(rows, vectors, strict=True)]
-    times = pd.date_range("2026-01-01", periods=len(errors), freq="h", tz="UTC")
-    frame = pd.DataFrame(
-        {
-            "dlq_id": errors,
-            "workflow_url": "u",
-            "response_status": 500,
-            "failed_at": times,
-            "created_at": times,
-            "response_body": errors,
-            "response_body_base64": None,
-        }
-    ).sample(frac=1, random_state=seed)
+    frame = failures_of(errors).assign(dlq_id=errors)
+    frame = frame.sample(frac=1, random_state=seed)
     groups = tk.group_failures(frame)
     group_of = dict(
         zip(frame["dlq_id"], groups.assign(frame)["signature"], strict=True)

@@ -18,12 +18,13 @@ def memory_table(name: str, history: Labelled, new: Labelled) -> Iterator[str]:
 
     A group is known if one of the labels of its texts is a label of the history.
     """
-    earlier = _failures(history, day=1)
-    later = _failures(new, day=2)
+    earlier = failures_of([text for text, _ in history], day=1)
+    later = failures_of([text for text, _ in new], day=2)
+    is_known = _known_groups(history, new, later)
     yield f"| {name} | groups | never seen | wrong of these | new groups | wrongly seen |"
     yield "|---|---|---|---|---|---|"
     found = tk.find_similar_failures(later, earlier, k=1)
-    yield _row("history is a frame", found, history, new, later)
+    yield _row("history is a frame", found, is_known)
     with LocalService(
         indexes=["dense:dense:384:COSINE", "hybrid:hybrid:1024:COSINE:hashing+bm25"]
     ) as local:
@@ -33,11 +34,11 @@ def memory_table(name: str, history: Labelled, new: Labelled) -> Iterator[str]:
             )
             tk.index_failures(earlier, service, embed=embed, progress=False)
             found = tk.find_similar_failures(later, service, k=1, embed=embed)
-            yield _row(f"history is a {kind} index", found, history, new, later)
+            yield _row(f"history is a {kind} index", found, is_known)
 
 
-def _failures(labelled: Labelled, day: int) -> pd.DataFrame:
-    texts = [text for text, _ in labelled]
+def failures_of(texts: Sequence[str], day: int = 1) -> pd.DataFrame:
+    """Return failures of one day with these response bodies."""
     times = pd.to_datetime([f"2026-01-0{day}"] * len(texts), utc=True)
     return pd.DataFrame(
         {
@@ -53,17 +54,15 @@ def _failures(labelled: Labelled, day: int) -> pd.DataFrame:
     )
 
 
-def _row(
-    name: str,
-    found: tk.results.SimilarFailures,
-    history: Labelled,
-    new: Labelled,
-    later: pd.DataFrame,
-) -> str:
+def _known_groups(history: Labelled, new: Labelled, later: pd.DataFrame) -> pd.Series:
+    """Return, by group of the new texts, whether the history has a text with the same label."""
     known_labels = {label for _, label in history}
     groups = tk.group_failures(later).assign(later)["signature"]
     is_known = pd.Series([label in known_labels for _, label in new])
-    is_known = is_known.groupby(groups.to_numpy()).any()
+    return is_known.groupby(groups.to_numpy()).any()
+
+
+def _row(name: str, found: tk.results.SimilarFailures, is_known: pd.Series) -> str:
     seen = found.frame.drop_duplicates("group").set_index("group")["seen"]
     # few groups have another id if they are grouped together with the history
     both = seen.index.intersection(is_known.index)

@@ -17,12 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 
 import toolkit as tk
-from conftest import Notebook, jupyterlab
+from conftest import Notebook, jupyterlab, launched_chromium
 
 PREPARE = """
 import itables, pandas as pd, toolkit as tk
@@ -67,12 +65,8 @@ def main() -> None:
         tk.connect("local") as service,
         tempfile.TemporaryDirectory() as folder,
         jupyterlab(service, Path(folder)) as lab,
-        sync_playwright() as playwright,
+        launched_chromium() as chromium,
     ):
-        chromium = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
         for number in range(options.rounds):
             cells = [PREPARE.format(rows=options.rows), OURS, THEIRS]
             with lab.open(chromium, f"round{number}", cells) as notebook:
@@ -90,7 +84,6 @@ def main() -> None:
                 file=sys.stderr,
                 flush=True,
             )
-        chromium.close()
     print(
         f"{options.rows:,} failures, medians of {options.rounds} rounds, in milliseconds"
     )

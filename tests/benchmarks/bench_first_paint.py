@@ -23,12 +23,12 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 
 import toolkit as tk
-from conftest import Lab, Notebook, jupyterlab
+from conftest import Lab, Notebook, jupyterlab, launched_chromium
 
 _PREPARE: Final = """
 import time
@@ -82,17 +82,12 @@ def main() -> None:
         tk.connect("local") as service,
         tempfile.TemporaryDirectory() as folder,
         jupyterlab(service, Path(folder)) as lab,
-        sync_playwright() as playwright,
+        launched_chromium() as chromium,
     ):
-        chromium = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
         for number in range(options.rounds):
             units.append(_seconds_of_pandas())
             for rows in options.rows:
                 _measure(lab, chromium, f"round-{number}-{rows}", rows, times)
-        chromium.close()
     _print(times, units)
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from bench_failure_browser import shown
 from measuring import against, options
-from playwright.sync_api import sync_playwright
 
 import toolkit as tk
-from conftest import jupyterlab
+from conftest import jupyterlab, launched_chromium
 
 PREPARE = """
 import numpy as np
@@ -42,12 +41,8 @@ def main() -> None:
         tk.connect("local") as service,
         tempfile.TemporaryDirectory() as folder,
         jupyterlab(service, Path(folder)) as lab,
-        sync_playwright() as playwright,
+        launched_chromium() as chromium,
     ):
-        chromium = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
         for number in range(chosen.rounds):
             with lab.open(
                 chromium, f"map{number}", [PREPARE.format(rows=chosen.entries), MAP]
@@ -58,7 +53,6 @@ def main() -> None:
                 in_page.append(
                     float(notebook.page.evaluate(f"{canvas}.dataset.painted")) / 1000
                 )
-        chromium.close()
     print(f"VectorMapPanel: {chosen.entries:,} points, {chosen.rounds} rounds")
     for name, seconds in (
         ("from the key to painted points", taken),

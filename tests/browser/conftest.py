@@ -87,9 +87,9 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """The system's Chromium, without network requests of its own."""
+@contextmanager
+def launched_chromium() -> Iterator[Browser]:
+    """Run the system's Chromium, without network requests of its own."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium",
@@ -97,6 +97,13 @@ def chromium() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """The system's Chromium, without network requests of its own."""
+    with launched_chromium() as browser:
+        yield browser
 
 
 @dataclass

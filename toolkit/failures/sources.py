@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pandas as pd
@@ -170,7 +171,8 @@ def reduce_together(requests: Sequence[Request]) -> list[pa.Table]:
 
 def _read_together(first: SelectedRows, requests: Sequence[Request]) -> list[pa.Table]:
     """Return results of batches that are read once."""
-    names = list(dict.fromkeys(name for rows, _ in requests for name in rows.names))
+    # each column once, in the order of the requests
+    names = list(dict.fromkeys(chain.from_iterable(rows.names for rows, _ in requests)))
     works = tuple(Work(rows.names, rows.steps, wanted) for rows, wanted in requests)
     with read_errors_named():
         if first.workers is not None:

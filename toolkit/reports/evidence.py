@@ -195,7 +195,9 @@ def gather(
     step(f"looking for what {counted(len(sample), 'failure')} have in common")
     incidents = incidents_with_rows(sample, now=fresh.end)
     # some failures have two explanations, so positions are counted only once
-    explained = {position for _, rows in incidents for position in rows.tolist()}
+    explained: set[int] = set()
+    for _, rows in incidents:
+        explained.update(rows.tolist())
     offenders = functions = None
     if names >= _OFFENDING:
         offenders = repeat_offenders(sample)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -90,7 +91,7 @@ class AnswerChanges:
     @property
     def deleted(self) -> tuple[str, ...]:
         """Return the ids of pinned documents that the index no longer contains."""
-        return tuple(dict.fromkeys(key for ids in self.frame["deleted"] for key in ids))
+        return tuple(dict.fromkeys(chain.from_iterable(self.frame["deleted"])))
 
     @property
     def changed(self) -> pd.DataFrame:
@@ -222,11 +223,11 @@ def pin_queries(
     unanswered = [number for number, hits in enumerate(answers) if not hits]
     if unanswered:
         _report_unanswered(service, wanted, unanswered)
-    rows = [
-        (number, rank, key, score)
-        for number, hits in enumerate(answers)
-        for rank, (key, score) in enumerate(hits, 1)
-    ]
+    rows: list[tuple[int, int, str, float]] = []
+    for number, hits in enumerate(answers):
+        rows += [
+            (number, rank, key, score) for rank, (key, score) in enumerate(hits, 1)
+        ]
     frame = typed_tuples(rows, query="Int64", rank="Int64", id="str", score="float64")
     about = {
         "format": _FORMAT,
@@ -321,6 +322,7 @@ def _report_unanswered(
     service: Service, wanted: Sequence[VectorQuery], unanswered: Sequence[int]
 ) -> None:
     """Warn of queries without an answer. Raise InputError if no query has one."""
+    # a request names a reason only if none of its queries has an answer
     _, reasons = run_queries(service, [wanted[unanswered[0]]])
     reason = " ".join(reasons)
     if len(unanswered) == len(wanted):

@@ -58,6 +58,7 @@ _Floats = npt.NDArray[np.float64]
 _DOING: Final = "calibrating scores"
 _SAMPLE: Final = 50_000
 _PAIRS: Final = 200_000
+_DRAWN: Final = 2000  # scores of each kind that a plot shows
 _CHANCE: Final = 0.001
 _STEPS: Final = 200
 _QUERIES: Final = "queries and rows"
@@ -473,13 +474,12 @@ def _pairs(
         "labelled matches": labelled.scores[right],
         "labelled others": labelled.scores[~right],
     }
-    return [
-        (kind + place, float(score))
-        for kind, scores in kinds.items()
-        for score in (
-            scores if len(scores) <= 2000 else rng.choice(scores, 2000, replace=False)  # noqa: PLR2004
-        )
-    ]
+    drawn: list[tuple[str, float]] = []
+    for kind, scores in kinds.items():
+        if len(scores) > _DRAWN:
+            scores = rng.choice(scores, _DRAWN, replace=False)  # noqa: PLW2901 - a sample of them
+        drawn += [(kind + place, float(score)) for score in scores]
+    return drawn
 
 
 def _share(scores: _Floats, threshold: float) -> float:

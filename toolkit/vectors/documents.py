@@ -167,12 +167,9 @@ class DocumentFinder:
         self._states, self._groups = (before, after), groups
         self._sources, self._doing = sources, doing
         if isinstance(groups, str):
-            known = {
-                name
-                for state in self._states
-                for fields in state.fields.values()
-                for name in fields
-            }
+            known: set[str] = set()
+            for state in self._states:
+                known.update(*state.fields.values())
             if groups not in known:
                 raise wrong(
                     "groups", groups, "a metadata field", nearest(groups, sorted(known))
@@ -192,7 +189,9 @@ class DocumentFinder:
                 self._values(source, namespace, field, set(side))
                 for source, side in zip(self._sources, chosen, strict=True)
             ]
-            distinct = {value for side in values for value in side.values()}
+            distinct: set[Any] = set()
+            for side in values:
+                distinct.update(side.values())
             if self._groups is not None or len(distinct) >= _TUNING.documents:
                 # a row without the field is a document of its own
                 named = [

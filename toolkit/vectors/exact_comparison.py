@@ -168,6 +168,10 @@ class ExactSearch:
         """Return the largest number of neighbours of any query."""
         return int(np.isfinite(self._scores).sum(axis=1).max(initial=0))
 
+    def returned_scores(self) -> list[dict[str, float]]:
+        """Return, per query, the exact scores of the returned ids that were compared."""
+        return self._extra
+
     def nearest(self) -> list[list[tuple[str, float]]]:
         """Return ids and exact scores per query, best first: the nearest rows, and the returned ones."""
         rankings = []

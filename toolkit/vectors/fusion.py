@@ -421,9 +421,9 @@ def _by(
         shared = len(set(tops["dense"]) & set(tops["sparse"]))
         values = [np.nan] * len(measured)
         if any(judged.values()):
-            values = [
-                value for top in tops.values() for value in measures_of(top, judged, k)
-            ]
+            values = []
+            for top in tops.values():
+                values += measures_of(top, judged, k)
         rows.append((number, shared / most if most else np.nan, *values))
     frame = typed_tuples(
         rows, query="Int64", agreement="float64", **dict.fromkeys(measured, "float64")

@@ -26,7 +26,7 @@ from toolkit.vectors.recall_queries import (
     filter_texts,
     query_vectors,
 )
-from toolkit.vectors.recall_result import RecallAudit
+from toolkit.vectors.recall_result import RecallAudit, are_other_vectors
 from toolkit.vectors.retrieval import recalled
 from toolkit.vectors.vector_batches import Matrix
 from toolkit.vectors.vector_rows import (
@@ -141,22 +141,19 @@ def audit_recall(
                 _asked(service, before, name, text, k, labels, matrix, own)
             )
     _search_exactly(tables, is_first, searches)
-    unknown = len(
-        {
-            (asked.exact.namespace, key)
-            for asked in searches
-            for key in asked.exact.unknown
-        }
-    )
-    differences = np.array(
-        [gap for asked in searches for gap in score_differences(*asked.parts)],
-        dtype=np.float64,
-    )
+    unknown_ids: set[tuple[str, str]] = set()
+    differences: list[float] = []
+    rows: list[tuple[Any, ...]] = []
+    for asked in searches:
+        unknown_ids |= {(asked.exact.namespace, key) for key in asked.exact.unknown}
+        differences += score_differences(asked.exact, asked.hits)
+        rows += compare_hits(*asked.parts, k)
+    unknown = len(unknown_ids)
     changed = _changed(searches, before, describe_index(service))
     if is_loaded_now:
         changed, unknown = max(changed, unknown), 0
     frame = typed_tuples(
-        [row for asked in searches for row in compare_hits(*asked.parts, k)],
+        rows,
         namespace="str", filter="str", query="str", share="float64", score_gap="float64", missed="object",
     )  # fmt: skip
     most = max((asked.exact.most for asked in searches), default=0)
@@ -167,8 +164,8 @@ def audit_recall(
         for asked in searches
     }
     by = recall_by_group(frame, selectivity, k=k, seed=seed)
-    scored_otherwise = int((differences > _RESCORED).sum())
-    if scored_otherwise > len(differences) / 2:
+    scored_otherwise = sum(difference > _RESCORED for difference in differences)
+    if are_other_vectors(scored_otherwise, len(differences)):
         # the search cannot be blamed for vectors that it does not have
         by["judged"] = "unknown"
     return RecallAudit(
@@ -307,17 +304,17 @@ def compare_hits(
 
 
 def score_differences(
-    search: ExactSearch, labels: list[str], scored: list[dict[str, float]]
+    search: ExactSearch, scored: list[dict[str, float]]
 ) -> Iterator[float]:
     """Yield how far each score of the service is from that of the passed vector, relative to large scores.
 
     Far scores mean that the index has other vectors than the passed ones, for example after a model change.
     """
-    for _, returned_hits, exact in zip(labels, scored, search.nearest(), strict=True):
-        known = dict(exact)
-        for key, score in returned_hits.items():
-            if key in known:
-                yield abs(score - known[key]) / max(1.0, abs(known[key]))
+    for returned_hits, exact in zip(scored, search.returned_scores(), strict=True):
+        for key, exact_score in exact.items():
+            if np.isfinite(exact_score):
+                difference = abs(returned_hits[key] - exact_score)
+                yield difference / max(1.0, abs(exact_score))
 
 
 def _score_gap(best: list[float], hits: dict[str, float], share: float) -> float:

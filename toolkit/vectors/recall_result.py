@@ -25,6 +25,15 @@ _TOO_FEW: Final = "cannot be judged by so few queries"
 _SHOWN: Final = 60  # characters of a filter in the verdict
 
 
+def are_other_vectors(scored_otherwise: int, hits: int) -> bool:
+    """Return whether most hits have another score than the passed vectors, so that the index has others.
+
+    >>> are_other_vectors(3, 300), are_other_vectors(298, 300), are_other_vectors(0, 0)
+    (False, True, False)
+    """
+    return scored_otherwise > hits / 2
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class RecallAudit:
     """The results of the service compared with exact search; made by `audit_recall`.
@@ -134,7 +143,7 @@ class RecallAudit:
     @property
     def _are_others(self) -> bool:
         """Return whether the index has other vectors than the passed ones."""
-        return self.scored_otherwise > self.hits / 2
+        return are_other_vectors(self.scored_otherwise, self.hits)
 
     @property
     def _judged(self) -> str:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import pandas as pd
@@ -199,7 +200,7 @@ def _reason_of_no_id(service: Service, by_namespace: dict[str, list[str]]) -> st
     """Return why none of the ids was deleted: their namespace has no vectors, or not these ids."""
     if reason := reason_of_no_vectors(service, list(by_namespace)):
         return reason
-    ids = [vector_id for listed in by_namespace.values() for vector_id in listed]
+    ids = list(chain.from_iterable(by_namespace.values()))
     named = ", ".join(
         repr(service.redactor.own(vector_id)[:80]) for vector_id in ids[:_NAMED_IDS]
     )
