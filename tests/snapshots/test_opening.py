@@ -15,7 +15,9 @@ from typing import Any
 
 import dask
 import duckdb
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -238,3 +240,18 @@ def test_files_that_were_read_are_freed(snapshot):
         tk.read_snapshot(snapshot.path)
         tk.open_snapshot(snapshot.path)
     assert open_files() <= before
+
+
+def test_reading_a_large_file_does_not_keep_it_in_memory(tmp_path):
+    rng = np.random.default_rng(1)
+    numbers = pa.array(rng.random(60_000 * 384, dtype=np.float32))
+    vectors = pa.FixedSizeListArray.from_arrays(numbers, 384)
+    tk.write_snapshot(pa.table({"vector": vectors}), tmp_path / "index")
+    opened = tk.open_snapshot(tmp_path / "index")
+    before = pa.total_allocated_bytes()
+    most = rows = 0
+    for batch in opened.to_arrow().to_batches(batch_readahead=0, use_threads=False):
+        rows += batch.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert rows == opened.rows
+    assert most < opened.bytes

@@ -1,6 +1,7 @@
 """Recall audits of the embedded service, exact and approximate."""
 
 import json
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.vectors.exact_comparison import ExactSearch
 from toolkit.vectors.recall_audit import compare_hits
 from toolkit.vectors.recall_judgement import recall_by_group, recall_over_queries
+from toolkit.vectors.recall_queries import draw_queries
+from toolkit.vectors.vector_batches import VectorBatch
 from toolkit.vectors.vector_rows import VectorTables
 from toolkit_service.demo.local_service import LocalService
 
@@ -405,3 +408,37 @@ def test_a_recall_below_all_is_never_shown_as_all(mean, shown):
         frame=frame, by=by, overall=overall, stored=True, changed=0, unknown=0, k=10
     )
     assert shown in audit.verdict
+
+
+class _WatchedTables:
+    """Batches of one vector each that count how many of them are still in memory."""
+
+    rows = 20
+
+    def __init__(self):
+        self.in_memory = []
+        self._matrices = []
+
+    def __iter__(self):
+        for number in range(self.rows):
+            matrix = np.full((1, DIMENSION), number, dtype=np.float32)
+            self._matrices.append(weakref.ref(matrix))
+            alive = [reference() is not None for reference in self._matrices]
+            self.in_memory.append(sum(alive))
+            positions = np.zeros(1, dtype=np.intp)
+            yield VectorBatch(
+                namespaces=[""],
+                ids=[f"v{number}"],
+                dense=[(positions, matrix)],
+                sparse=np.zeros(1, dtype=np.uint64),
+                data=[""],
+                metadata=[None],
+            )
+
+
+def test_drawn_queries_do_not_keep_their_batches_in_memory():
+    tables = _WatchedTables()
+    usable = np.ones(tables.rows, dtype=bool)
+    drawn = draw_queries(tables, usable, DIMENSION, sample=20, seed=0, queries=None)
+    assert drawn[""][1][:, 0].tolist() == list(range(tables.rows))
+    assert max(tables.in_memory) <= 2

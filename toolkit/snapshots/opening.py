@@ -46,10 +46,10 @@ from toolkit.snapshots.manifest import Kind, ListedFile, Manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.reading import consistent, stored_receipt
 from toolkit.snapshots.row_groups import (
-    FORMAT,
     RowGroup,
     bounds_of,
     overlaps,
+    parquet_format,
     read_partition,
     times_of,
 )
@@ -177,15 +177,16 @@ class Snapshot:
             Pages are checked by their checksums when they are read. A filter on ``failed_at`` reads only row
             groups with such a time.
         """
+        parquet = parquet_format(self._filesystem)
         fragments = [
-            FORMAT.make_fragment(
+            parquet.make_fragment(
                 file.address,
                 filesystem=self._filesystem,
                 partition_expression=bounds_of(file.metadata),
             )
             for file in self._files
         ]
-        return ds.FileSystemDataset(fragments, self.schema, FORMAT, self._filesystem)
+        return ds.FileSystemDataset(fragments, self.schema, parquet, self._filesystem)
 
     def to_duckdb(self, connection: Any = None) -> Any:
         """Return the rows as a DuckDB relation. Columns and filters of a query are pushed into the files.

@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem
 
 from toolkit.base.errors import SnapshotError
 from toolkit.tables.frames import plain_frame
 from toolkit.tables.schemas import FAILED_AT, TIME
 
-FORMAT: Final = ds.ParquetFileFormat(
-    default_fragment_scan_options=ds.ParquetFragmentScanOptions(
-        page_checksum_verification=True
+
+
+def parquet_format(filesystem: FileSystem) -> ds.ParquetFileFormat:
+    """Return how Arrow reads files of a snapshot: pages are checked by their checksums.
+
+    With `pre_buffer`, Arrow joins small reads to few large ones. An object store needs this, because each read
+    is a request. But Arrow keeps all that it has read of a file until the end of the file: a scan of a file of
+    1.4 GB needs 2.0 GB of memory. Local files are read without it, in 0.6 GB and no slower.
+    """
+    return ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+            pre_buffer=not isinstance(filesystem, LocalFileSystem),
+            page_checksum_verification=True,
+        )
     )
-)
+
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +86,7 @@ class RowGroup:
 
         Raise SnapshotError if a later sync has replaced the file.
         """
-        fragment = FORMAT.make_fragment(
+        fragment = parquet_format(self._filesystem).make_fragment(
             self._address, filesystem=self._filesystem, row_groups=[self.number]
         )
         names = self._schema.names

@@ -95,7 +95,8 @@ def draw_queries(
                 namespace = batch.namespaces[position]
                 labels, vectors = drawn.setdefault(namespace, ([], []))
                 labels.append(label)
-                vectors.append(matrix[row])
+                # a view would keep the whole batch in memory
+                vectors.append(matrix[row].copy())
         start += len(batch.ids)
     _check_sizes(sizes, dimension, is_stored=is_stored)
     return {
