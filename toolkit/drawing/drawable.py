@@ -39,7 +39,17 @@ def drawable(value: object, *, longest: float = _LONGEST) -> str:
     >>> drawable("fire " + chr(0x1F525) + " at " + chr(0xFF15))
     'fire :fire: at 5'
     """
-    return _shortened(_parts(_one_line(value)), longest) or "(empty)"
+    return fitted(drawable_parts(value), longest)
+
+
+def drawable_parts(value: object) -> list[str]:
+    """Return a value as one line of any length, in parts that `fitted` joins."""
+    return _parts(_one_line(value))
+
+
+def fitted(parts: list[str], longest: float) -> str:
+    """Join the parts of a value to a text of at most `longest` columns, as `drawable` does."""
+    return _shortened(parts, longest) or "(empty)"
 
 
 def _one_line(value: object) -> str:
@@ -61,6 +71,11 @@ def _characters(value: object) -> Iterator[str]:
     """
     marks = 0
     for character in str(value)[:_READ]:
+        # ASCII has no marks, and no letter that a font lacks
+        if character.isascii():
+            marks = 0
+            yield character
+            continue
         is_mark = columns(character) == 0
         if is_mark:
             marks += 1
@@ -196,12 +211,16 @@ def _broken_word(word: str, limit: float) -> list[str]:
     """Return the lines of a word that begins a line; only words longer than `limit` are broken."""
     lines: list[str] = []
     line = ""
+    columns_of_line = 0.0
     for part in _parts(word):
-        is_full = width(line + part) > limit
+        columns_of_part = width(part)
+        is_full = columns_of_line + columns_of_part > limit
         if is_full and line:
             lines.append(line)
             line = ""
+            columns_of_line = 0.0
         line += part
+        columns_of_line += columns_of_part
     return [*lines, line]
 
 

@@ -107,10 +107,14 @@ def draws_for_browser() -> bool:
 
 def font_families() -> list[str]:
     """Return the families for matplotlib, which draws a character with the first family that has it."""
-    if draws_for_browser():
+    return list(_families(in_browser=draws_for_browser()))
+
+
+def _families(*, in_browser: bool) -> tuple[str, ...]:
+    if in_browser:
         # the browser chooses, so the SVG is the same on any machine
-        return [FONT]
-    return list(_installed_families())
+        return (FONT,)
+    return _installed_families()
 
 
 @cache
@@ -146,12 +150,12 @@ def _has(family: str, character: str) -> bool:
 
 def advance(character: str) -> float | None:
     """Return the width of a character in units of the font size; None if no font has the character."""
-    return _advance(character, tuple(font_families()))
+    return _advance(character, in_browser=draws_for_browser())
 
 
 @cache
-def _advance(character: str, families: tuple[str, ...]) -> float | None:
-    for family in families:
+def _advance(character: str, *, in_browser: bool) -> float | None:
+    for family in _families(in_browser=in_browser):
         if _has(family, character):
             font = _font(family)
             glyph = font.load_char(ord(character), flags=LoadFlags.NO_SCALE)

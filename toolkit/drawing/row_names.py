@@ -26,6 +26,8 @@ from toolkit.drawing.drawable import (
     COLUMN,
     drawable,
     drawable_names,
+    drawable_parts,
+    fitted,
     width,
     wrapped,
 )
@@ -205,7 +207,10 @@ class _Name(Text):
         super().__init__(0, position, self._within(longest), **look)
 
     def _within(self, columns: float) -> str:
-        return f"{drawable(self.name, longest=columns)}  {self.note}".rstrip()
+        return self._with_note(drawable_parts(self.name), columns)
+
+    def _with_note(self, parts: list[str], columns: float) -> str:
+        return f"{fitted(parts, columns)}  {self.note}".rstrip()
 
     def get_tightbbox(self, renderer: Any = None) -> Bbox:
         """Return a box no wider than the Axes, because a layout computes their width from it."""
@@ -215,19 +220,19 @@ class _Name(Text):
 
     def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
         """Draw as much of the name as fits."""
-        low, high = (
-            _SHORTEST,
-            max(_SHORTEST, math.ceil(width(drawable(self.name, longest=math.inf)))),
-        )
+        parts = drawable_parts(self.name)
+        whole = fitted(parts, math.inf)
+        low, high = _SHORTEST, max(_SHORTEST, math.ceil(width(whole)))
         right = cast("Axes", self.axes).get_window_extent(renderer).x1
+        columns = high  # most names fit as they are
         while low < high:  # binary search for the most columns that fit
-            middle = (low + high + 1) // 2
-            self.set_text(self._within(middle))
+            self.set_text(self._with_note(parts, columns))
             if self.get_window_extent(renderer).x1 <= right:
-                low = middle
+                low = columns
             else:
-                high = middle - 1
-        self.set_text(self._within(low))
+                high = columns - 1
+            columns = (low + high + 1) // 2
+        self.set_text(self._with_note(parts, low))
         super().draw(renderer, *args, **kwargs)
 
 

@@ -108,11 +108,12 @@ def scan_rises(
     rises: list[Rise] = []
     named: list[dict[str, str]] = []
     for scored in best:
-        rise = scan.described(scored)
         # a condition that an earlier one names as an alternative describes the same rows
-        if rise.condition not in named:
-            rises.append(rise)
-            named += [rise.condition, *rise.alternatives]
+        if scan.named(scored) in named:
+            continue
+        rise = scan.described(scored)
+        rises.append(rise)
+        named += [rise.condition, *rise.alternatives]
         if len(rises) == TUNING.ranked:
             break
     return Findings(rises, evidence)
@@ -239,6 +240,10 @@ class _Scan:
         )
         return ratio - TUNING.price * len(first.table.names)
 
+    def named(self, scored: _Scored) -> dict[str, str]:
+        """Return a condition with values instead of codes."""
+        return self._named(scored.table, scored.place)
+
     def described(self, scored: _Scored) -> Rise:
         """Return a condition with values instead of codes, and all conditions with exactly the same cells."""
         observed, expected = scored.events
@@ -254,7 +259,7 @@ class _Scan:
                 ):
                     same.append(self._named(table, place))
         return Rise(
-            self._named(scored.table, scored.place),
+            self.named(scored),
             observed,
             expected,
             scored.worth,
