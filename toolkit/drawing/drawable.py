@@ -48,7 +48,7 @@ def drawable_parts(value: object) -> list[str]:
 
 
 def fitted(parts: list[str], longest: float) -> str:
-    """Join the parts of a value to a text of at most `longest` columns, as `drawable` does."""
+    """Join the parts of a value, as `drawable` does: at most `longest` columns."""
     return _shortened(parts, longest) or "(empty)"
 
 
