@@ -56,7 +56,7 @@ TOUR = (
     ("check-queries pinned.parquet --fail-below 0.9", 0),
     ("check-queries no-such.parquet", 1),
     ("replay no-such-entry --print curl", 1),
-    ("watch watched --once", 0),
+    ("watch watched --once", 4),
     ("watch watched --once --notify https://chat.example/", 1),
     ("check-fix no-such-group --since 1h", 1),
     ("query connection --namespace runbooks --top-k 2", 0),

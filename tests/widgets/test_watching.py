@@ -115,6 +115,68 @@ def test_a_group_that_appears_while_nobody_watches_is_reported(
     assert len(found.new) == 1
 
 
+def test_the_first_look_reports_errors_that_began_lately(service, queue, tmp_path):
+    """An error of the last hour is new in the first look, once; an older one is only counted."""
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    path = tmp_path / "kept"
+    found = Watch(service, path, clock=lambda: NOW).look()
+    assert (found.added, len(found.new), found.worse) == (53, 1, ())
+    assert Watch(service, path, clock=lambda: NOW).look().new == ()
+
+
+def test_a_state_that_returns_is_reported_again(service, queue, tmp_path):
+    """Each return after a silence of days is reported once, and an old error that grows later as well."""
+    path, start = tmp_path / "kept", NOW - timedelta(days=20)
+
+    def looked(day: int, count: int) -> tuple[int, int]:
+        """Add failures of a day, and return how many groups are new or worse in two looks of a job."""
+        first = len(queue.failures)
+        queue.time = start + timedelta(days=day)
+        added = [
+            Failure(first + number, queue.time - timedelta(minutes=5), "disk full")
+            for number in range(count)
+        ]
+        queue.failures = [*queue.failures, *added]
+        looks = [Watch(service, path, clock=lambda: queue.time) for _ in range(2)]
+        found = [watch.look() for watch in looks]
+        return len(found[0].new + found[0].worse), len(found[1].new + found[1].worse)
+
+    queue.failures = []
+    assert looked(0, 3) == (1, 0)  # new
+    assert looked(6, 3) == (1, 0)  # back again
+    assert looked(7, 3) == (0, 0)
+    assert looked(12, 3) == (1, 0)  # back again, the second time
+    assert looked(13, 3) == (0, 0)
+    assert looked(14, 90) == (1, 0)  # growing
+
+
+def test_a_group_that_began_and_ended_between_two_looks_is_new(
+    service, queue, tmp_path
+):
+    """After a weekend without a look, an error of Saturday is reported although it is over."""
+    path = tmp_path / "kept"
+    before = NOW - timedelta(days=3)
+    Watch(service, path, clock=lambda: before).look()
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 30, first=50)]
+    found = Watch(service, path, clock=lambda: NOW).look()
+    assert len(found.new) == 1
+    assert Watch(service, path, clock=lambda: NOW).look().new == ()
+
+
+def test_notes_of_an_earlier_version_are_read(service, queue, tmp_path):
+    """They count all groups of the first look as reported in all states: only the present state stays."""
+    path = tmp_path / "kept"
+    queue.failures = [*queue.failures, *failures(3, "quota exhausted", 1, first=50)]
+    Watch(service, path, clock=lambda: NOW).look()
+    groups = json.loads((path / WATCHED).read_bytes())["groups"]
+    marked = {group: ["new", "back again", "growing"] for group in groups}
+    (path / WATCHED).write_text(json.dumps({"groups": marked, "format": 1}), "utf-8")
+    assert Watch(service, path, clock=lambda: NOW).look().new == ()
+    content = json.loads((path / WATCHED).read_bytes())
+    assert content["format"] == 2
+    assert [list(states) for states in content["groups"].values()] == [["new"]]
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"groups": {"a": 1}}', b"\xff"]
 )
@@ -178,7 +240,8 @@ def test_a_day_of_traffic_in_short():
     """In simulated hours with restarts, every failure is counted, and no notice is sent twice."""
     figures = watched(hours=5, every=1200, per_hour=20)
     assert figures["failures"] == figures["stored"] == figures["counted"]
-    assert figures["notices"] == 1
+    # the four errors of the beginning, and one that begins later
+    assert figures["notices"] == 5
     assert figures["repeated notices"] == []
 
 

@@ -32,6 +32,8 @@ class GroupCount:
     last: int = np.iinfo(np.int64).min
     returned: int | None = None
     hours: dict[int, int] = field(default_factory=dict)
+    stored: pd.Timestamp | None = None
+    """When the sync began that stored the first failure, if there is a snapshot."""
 
     def add(self, hours: Iterable[int]) -> None:
         """Count failures, the earliest first."""

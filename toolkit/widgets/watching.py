@@ -1,8 +1,9 @@
 """Follow a dead letter queue: sync a snapshot again and again, and report groups that are new or worse.
 
-Each look is a sync, so no entry is missed if the service or this process restarts: the next sync lists
-everything that the queue contains. Between two looks only counts are kept in memory. The file
-``_watched.json`` of the snapshot lists the notices, so that none is sent twice, even after a restart.
+Each look is a sync, which lists everything that the queue contains. So if the service or this process
+restarts, the next look has every entry that is still in the queue. Between two looks only counts are kept in
+memory. The file ``_watched.json`` of the snapshot lists the notices, so that none is sent twice, even after a
+restart.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from toolkit.snapshots import open_snapshot, sync_failures
 from toolkit.snapshots.manifest import WATCHED
 from toolkit.snapshots.object_store import open_store
 from toolkit.tables.receipt import Receipt
+from toolkit.tables.schemas import FIRST_SEEN_AT
 from toolkit.tables.signed_rows import SIGNATURE
 from toolkit.widgets.group_counts import GroupCount, hour_of, hours_of
 from toolkit.widgets.notices import Sender
@@ -39,13 +41,43 @@ _DOING: Final = "watching failures"
 _NOTICED: Final = ("new", "back again", "growing")
 _NAMED: Final = 5  # groups that a notice names
 _MOST_ROWS: Final = 200  # groups that are shown
+# A job that looks once per day may miss a day. If an error is back again, it was away for three days.
+_FORGOTTEN_AFTER: Final = 48
 
 
 class Noticed(msgspec.Struct):
-    """The state of each group that a notice has reported, or that was there when the watch began."""
+    """The states that notices have reported. Hours are hours since 1970."""
 
-    groups: dict[str, list[str]] = {}
-    format: int = 1
+    groups: dict[str, dict[str, int] | list[str]] = {}
+    """By group: the reported states, each with the hour when a look last saw it. Format 1 has no hours."""
+    synced: str = ""
+    """When the sync of the last look began; empty before the first look."""
+    format: int = 2
+
+    def has(self, group: str, state: str) -> bool:
+        """Return whether a state of a group was reported."""
+        return state in self.groups.get(group, ())
+
+    def see(self, group: str, state: str, now: int) -> None:
+        """Store that a look saw a group in a state that is reported."""
+        seen = self.groups.setdefault(group, {})
+        if isinstance(seen, dict):
+            seen[state] = now
+
+    def forget(self, now: int) -> None:
+        """Remove the states that no look of the last two days saw, so that they are reported again."""
+        kept: dict[str, dict[str, int] | list[str]] = {}
+        for group, states in self.groups.items():
+            if not isinstance(states, dict):
+                continue
+            recent = {
+                state: hour
+                for state, hour in states.items()
+                if now - hour < _FORGOTTEN_AFTER
+            }
+            if recent:
+                kept[group] = recent
+        self.groups = kept
 
 
 # created here: the first inspection of a struct is not thread-safe
@@ -98,49 +130,60 @@ class Watch:
         self._groups: dict[str, GroupCount] = {}
         self._marked: dict[str, None] = {}
         self._noticed: Noticed | None = None
+        self._stored = b""
         self._repair = ""
 
     def look(self) -> Look:
         """Sync once, count the new failures, and send a notice about groups that are new or worse."""
         changes = sync_failures(self._service, self.path, progress=False)
         added = changes.added
+        now = hour_of(self._clock())
         if self._noticed is None:
-            self._begin()
+            self._noticed = self._begin(now)
         elif len(added):
             self._add(added)
-        now = hour_of(self._clock())
         for group in self._groups.values():
             group.forget(now)
-        found = self._to_notice(now)
+        found = self._to_notice(self._noticed, now)
+        self._noticed.synced = changes.receipt.started_at
         self._marked |= dict.fromkeys(found)
         # Arrow keeps freed memory for the next look, which in a night of looks becomes fragmented
         pa.default_memory_pool().release_unused()
-        problems = [self._repair, self._notice(found)]
+        problems = [self._repair, self._notice(self._noticed, found)]
         self._repair = ""
         problem = "; ".join(filter(None, problems))
         new = tuple(group for group, state in found.items() if state == "new")
         worse = tuple(group for group in found if group not in new)
         return Look(len(added), changes.rows, changes.receipt, new, worse, problem)
 
-    def _begin(self) -> None:
-        """Count the rows of the snapshot. Groups of a new snapshot are no news.
+    def _begin(self, now: int) -> Noticed:
+        """Count the rows of the snapshot, and return the notices of earlier watches.
 
         If the notes are damaged, nobody knows which groups were reported. All groups that are new or worse
         are then reported again, because a repeated notice is better than a missing one.
         """
         self._count_all()
         try:
-            self._noticed = self._read()
+            noticed = self._read()
         except (OSError, ValueError, ToolkitError) as error:
-            self._noticed = Noticed({})
             self._repair = (
                 f"{WATCHED} could not be read ({type(error).__name__}) and was begun again: groups "
                 "that are new or worse are reported again"
             )
-        if self._noticed is None:
-            known = {group: list(_NOTICED) for group in self._groups}
-            self._noticed = Noticed(known)
-        self._write()
+            return Noticed({})
+        if noticed is None:
+            return Noticed({})
+        if noticed.format == 1:
+            self._add_hours(noticed, now)
+        return noticed
+
+    def _add_hours(self, noticed: Noticed, now: int) -> None:
+        """Convert notes of format 1: a reported state that the group still has counts as reported now."""
+        reported, noticed.groups, noticed.format = noticed.groups, {}, 2
+        for group, states in reported.items():
+            counts = self._groups.get(group)
+            if counts is not None and counts.state(now).state in states:
+                noticed.see(group, counts.state(now).state, now)
 
     def _count_all(self) -> None:
         """Count all rows of the snapshot, which has a signature per row."""
@@ -148,13 +191,19 @@ class Watch:
         frame = group_failures(snapshot).frame
         titles = dict(zip(frame["group"], frame["title"], strict=True))
         hours: dict[str, list[int]] = {}
-        for batch in select_timed(snapshot, [SIGNATURE], doing=_DOING).map():
-            rows = batch.select([SIGNATURE, "when_"]).to_pandas()
-            for group, times in rows.groupby(SIGNATURE)["when_"]:
-                hours.setdefault(str(group), []).extend(hours_of(times))
+        stored: dict[str, pd.Timestamp] = {}
+        columns = [SIGNATURE, FIRST_SEEN_AT]
+        for batch in select_timed(snapshot, columns, doing=_DOING).map():
+            rows = batch.select([*columns, "when_"]).to_pandas()
+            for signature, own in rows.groupby(SIGNATURE):
+                group = str(signature)
+                hours.setdefault(group, []).extend(hours_of(own["when_"]))
+                first_stored = own[FIRST_SEEN_AT].min()
+                stored[group] = min(stored.get(group, first_stored), first_stored)
         self._groups = {}
         for group, found in hours.items():
-            counts = GroupCount(self._shown(titles.get(group, "")))
+            title = self._shown(titles.get(group, ""))
+            counts = GroupCount(title, stored=stored[group])
             counts.add(sorted(found))
             self._groups[group] = counts
 
@@ -168,26 +217,34 @@ class Watch:
         for group, own in times.groupby(signatures):
             self._groups[str(group)].add(hours_of(own))
 
-    def _to_notice(self, now: int) -> dict[str, str]:
+    def _to_notice(self, noticed: Noticed, now: int) -> dict[str, str]:
         """Return the groups that are new or worse and were not reported as that, with their states."""
-        reported = {} if self._noticed is None else self._noticed.groups
+        noticed.forget(now)
+        last_sync = pd.Timestamp.max.tz_localize("UTC")
+        if noticed.synced:
+            last_sync = pd.Timestamp(noticed.synced)
         found: dict[str, str] = {}
         for group, counts in self._groups.items():
-            state = counts.state(now).state
-            if state in _NOTICED and state not in reported.get(group, ()):
+            state: str = counts.state(now).state
+            # such a group has begun and ended since the last look
+            if state == "ended" and counts.stored and counts.stored > last_sync:
+                state = "new"
+            if state not in _NOTICED:
+                continue
+            if not noticed.has(group, state):
                 found[group] = state
+            noticed.see(group, state, now)
         return found
 
-    def _notice(self, found: dict[str, str]) -> str:
+    def _notice(self, noticed: Noticed, found: dict[str, str]) -> str:
         """Store the groups as reported, then send one notice. Return the problem, if there was one.
 
         They are stored before, so that an error between the two loses a notice rather than sends it twice.
         """
-        if not found or self._noticed is None:
+        is_stored = self._write(noticed)
+        if not found:
             return ""
-        for group, state in found.items():
-            self._noticed.groups.setdefault(group, []).append(state)
-        if not self._write():
+        if not is_stored:
             return f"no notice was sent, because {WATCHED} could not be written"
         if self._send is None:
             return ""
@@ -242,16 +299,18 @@ class Watch:
             return None
         return _NOTICES.decode(content)
 
-    def _write(self) -> bool:
-        """Store the notices, and return whether they are stored.
+    def _write(self, noticed: Noticed) -> bool:
+        """Store the notices if they have changed, and return whether they are stored.
 
         An object store has no file for notes: a restart there begins anew.
         """
         store = open_store(self.path, None)
-        if not store.exclusive:
+        content = msgspec.json.encode(noticed) + b"\n"
+        if not store.exclusive or content == self._stored:
             return True
         try:
-            store.replace(WATCHED, msgspec.json.encode(self._noticed) + b"\n")
+            store.replace(WATCHED, content)
         except (OSError, ToolkitError):
             return False
+        self._stored = content
         return True
