@@ -236,3 +236,18 @@ def test_the_command_ends_with_the_state(tmp_path, capsys):
     assert main([*command, "--since", "90h"]) == 8
     assert main([*command, "--since", "5m"]) == 9
     assert main(["check-fix", "none", *command[2:], "--since", "5h"]) == 1
+
+
+def test_the_beginning_of_an_id_is_enough():
+    """With or without the version of the rules in front, if only one group begins like this."""
+    times = [*HOURLY, *HOURLY]
+    frame = failures(times)
+    frame["response_body"] = ["disk full"] * len(HOURLY) + ["no route"] * len(HOURLY)
+    frame["dlq_id"] = [f"d{number}" for number in range(len(frame))]
+    for group in tk.group_failures(frame).frame["group"]:
+        version, _, rest = group.partition("-")
+        for beginning in (group, group[:9], rest, rest[:6]):
+            check = tk.check_fix(frame, beginning, _hour(50), now=_hour(100))
+            assert check.group == group
+    with pytest.raises(InputError, match="the beginning of 2 groups"):
+        tk.check_fix(frame, version, _hour(50), now=_hour(100))

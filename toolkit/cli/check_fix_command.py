@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import toolkit as tk
-from toolkit.base.errors import InputError
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import progress_lines, say
 from toolkit.cli.service_connection import add_token_file, connected
@@ -31,7 +30,10 @@ def add(commands: Any, summary: str) -> None:
     """Add the command."""
     example = "3f2a9c --since 2026-03-01T12:00Z --snapshot snapshots/failures"
     add_option = add_command(commands, "check-fix", _check, summary, example)
-    add_option("group", "id of the group, or the beginning of it; see toolkit report")
+    add_option(
+        "group",
+        "id of the group, or the beginning of it, with or without s7-; see toolkit report",
+    )
     what = "when the fix was deployed everywhere: a time, or an age such as 2h"
     add_option("--since", what, required=True, metavar="TIME")
     what = "read the failures from a snapshot instead of asking the service"
@@ -46,8 +48,9 @@ def add(commands: Any, summary: str) -> None:
 
 def _check(given: argparse.Namespace) -> ExitStatus:
     failures, runs = _load(given)
-    group = _group_of(failures, given)
-    check = tk.check_fix(failures, group, given.since, runs=runs, rules=given.rules)
+    check = tk.check_fix(
+        failures, given.group, given.since, runs=runs, rules=given.rules
+    )
     if given.json:
         say(json.dumps(check.to_dict()))
     else:
@@ -69,19 +72,3 @@ def _load(given: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame | None]
         if given.per_run:
             runs = tk.load_runs(service, progress=progress_lines("runs"))
     return failures, runs
-
-
-def _group_of(failures: pd.DataFrame, given: argparse.Namespace) -> str:
-    """Return the id of the only group that begins with the given characters, or else these."""
-    groups = tk.group_failures(failures, rules=given.rules).frame["group"]
-    beginning = str(given.group)
-    matching = groups[groups.str.startswith(beginning)]
-    if beginning in matching.to_list() or not len(matching):
-        return beginning
-    if len(matching) > 1:
-        raise InputError(
-            "checking a fix",
-            got=f"{beginning!r}, the beginning of {len(matching)} groups",
-            expected="the beginning of one group",
-        )
-    return str(matching.iloc[0])

@@ -6,6 +6,7 @@ would be expected, and the check reports "not yet known" with the time to wait; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -172,7 +173,8 @@ def check_fix(
         All failures, from before the fix until now. A snapshot is better than a service, because entries that
         were deleted or redriven are only in a snapshot.
     group : str
-        Id of the group, as `group_failures` returns it.
+        Id of the group, as `group_failures` returns it, or the beginning of it: ``"s7-703ae1"``, or without
+        the version of the rules ``"703ae1"``.
     since : str or datetime
         When the fix was deployed everywhere; for example ``"2026-03-01T12:00Z"`` or ``"2h"``. A failure of an
         old process after this time counts as a failure of the fix.
@@ -198,7 +200,8 @@ def check_fix(
     Raises
     ------
     InputError
-        If the group has no failure, if `since` is later than the data, or if a column is missing.
+        If the group has no failure, if several groups begin like this, if `since` is later than the data, or
+        if a column is missing.
 
     Examples
     --------
@@ -226,8 +229,8 @@ def check_fix(
             expected="data from after the fix",
             next_step="Load the failures again, or check the time zone of since.",
         )
+    group, rows = _rows_of_group(failures, group, rules)
     redriven = _redriven(redrive, group, fixed_at)
-    rows = _rows_of_group(failures, group, rules)
     rows = rows[~rows["dlq_id"].isin(redriven.new_ids)]
     times = np.sort(_days(rows["when"].dropna()))
     times = times[times <= _day(end)]
@@ -358,23 +361,46 @@ def _redriven(redrive: Any, group: str, since: datetime) -> _Redriven:
 
 def _rows_of_group(
     failures: AnyFrame, group: str, rules: str | Path | GroupRules | None
-) -> pd.DataFrame:
-    """Return the id, workflow, time and title of the failures of a group."""
+) -> tuple[str, pd.DataFrame]:
+    """Return the whole id of a group, and the id, workflow, time and title of its failures."""
     table = select_timed(failures, ["dlq_id", "workflow_url"], doing=_DOING).table()
     groups, ids = grouped(failures, rules)
     titles = groups.frame.set_index("group")["title"]
-    if group not in titles.index:
-        raise InputError(
-            _DOING,
-            got=f"the group {group!r}, without a failure",
-            expected="the id of a group of these failures",
-            next_step=nearest(group, titles.index.tolist(), what="They have")
-            or "See group_failures(failures).frame.",
-        )
+    group = _whole_id(group, titles.index.tolist())
     frame = table.select(["dlq_id", "workflow_url"]).to_pandas()
     frame["when"] = table["when_"].to_pandas()
     own: pd.DataFrame = frame[np.array(ids) == group]
-    return own.drop_duplicates("dlq_id", keep="last").assign(title=titles[group])
+    rows = own.drop_duplicates("dlq_id", keep="last").assign(title=titles[group])
+    return group, rows
+
+
+def _whole_id(group: str, ids: Sequence[str]) -> str:
+    """Return the only id of a group that begins with these characters.
+
+    The version of the rules in front may be left out: "703ae1" is the beginning of "s7-703ae1747355".
+    """
+    if group in ids:
+        return group
+    matching = [
+        whole
+        for whole in ids
+        if whole.startswith(group) or whole.partition("-")[2].startswith(group)
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise InputError(
+            _DOING,
+            got=f"{group!r}, the beginning of {len(matching)} groups",
+            expected="the beginning of one group",
+        )
+    raise InputError(
+        _DOING,
+        got=f"the group {group!r}, without a failure",
+        expected="the id of a group of these failures",
+        next_step=nearest(group, ids, what="They have")
+        or "See group_failures(failures).frame.",
+    )
 
 
 def _rate(
