@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 import toolkit as tk
 from tests.redrive.conftest import Shop
 from tests.redrive.lossy_proxy import Loss, proxy
-from toolkit.errors import InputError, LedgerLockedError
+from toolkit.errors import DailyLimitError, InputError, LedgerLockedError
 from toolkit.redrive.running import new_run_id
 from toolkit_service.demo.local_service import LocalService
 
@@ -111,6 +112,42 @@ def test_what_is_gone_or_changed_is_left(shop: Shop, ledger: Path) -> None:
     assert states(result) == {"skipped": 2, "succeeded": 1}
     assert notes[gone] == "it is no longer in the DLQ"
     assert notes.iloc[1] == "response_status changed since it was planned"
+
+
+def test_at_the_daily_limit_a_run_ends_and_continues_later(
+    shop: Shop, ledger: Path
+) -> None:
+    """The error names the renewal, the refused entries are not lost, and the same call sends them later."""
+    failed = shop.fail("limited", 3)
+    shop.mended.add("limited")
+    plan = tk.plan_redrive(failed)
+    renewal = str(int(time.time()) + 3600)
+    used_up = {
+        "RateLimit-Limit": "100",
+        "RateLimit-Remaining": "0",
+        "RateLimit-Reset": renewal,
+    }
+    fault = {
+        "route": "/v2/workflows/dlq/resume/*",
+        "times": None,
+        "status": 429,
+        "headers": used_up,
+    }
+    script = json.dumps({"faults": [fault]})
+    as_json = {"Content-Type": "application/json"}
+    shop.request("PUT", "/admin/faults", script, as_json)
+    # without an error, the run would never end
+    timer = threading.Timer(30, shop.request, ("DELETE", "/admin/faults"))
+    timer.start()
+    try:
+        with pytest.raises(DailyLimitError, match="renewed at"):
+            run(shop, plan, ledger)
+    finally:
+        timer.cancel()
+        shop.request("DELETE", "/admin/faults")
+    assert len(shop.failures("limited", 3)) == 3
+    assert not shop.delivered.keys() & set(tk.read_redrive_history(ledger)["run_id"])
+    assert states(run(shop, plan, ledger)) == {"succeeded": 3}
 
 
 def test_only_what_was_previewed_is_confirmed(shop: Shop, ledger: Path) -> None:

@@ -26,6 +26,7 @@ import pandas as pd
 
 from toolkit.base.arguments import instance, wrong
 from toolkit.base.errors import (
+    DailyLimitError,
     InputError,
     NotFoundError,
     RateLimitError,
@@ -117,6 +118,8 @@ def run_redrive(
         ledger or a file of another program.
     LedgerLockedError
         If another process runs a plan with this ledger.
+    DailyLimitError
+        If the daily limit of the service is used up. The error has the time of the renewal; call again then.
     ServiceError
         If the service cannot be reached. Call again to continue.
 
@@ -320,6 +323,11 @@ class _Run:
         done = partial(self._ledger.set, self._hash, dlq_id)
         try:
             started_run = self._request(action, dlq_id, run_id)
+        except DailyLimitError:
+            # refused before anything was done, and so would be every other request of the day
+            self._release(entry)
+            self._ledger.withdraw(self._hash, dlq_id)
+            raise
         except RateLimitError as error:
             self._release(entry)
             # refused before anything was done
