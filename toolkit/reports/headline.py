@@ -305,7 +305,8 @@ def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
     name = lately["name"]
     if trend.compared:
         name = f"since {time_text(trend.since)}"
-    note = f"usually {round(trend.usual or 0):,} in as long a time"
+    # a mean, which a large incident of the period raises: "usually" would mislead
+    note = f"{round(trend.usual or 0):,} on average in as long a time"
     if trend.clear_change is None:
         note += f": {trend.overall}"
     return {

@@ -10,7 +10,6 @@ from toolkit.drawing.wording import counted
 from toolkit.reports.board import Problem, ReportBoard
 from toolkit.reports.problems import Scale, step_text
 from toolkit.reports.sections import (
-    Part,
     ReportColumn,
     Section,
     change_in_words,
@@ -31,10 +30,11 @@ def now_section(problems: Sequence[Problem], scale: Scale) -> Iterator[Section]:
         return
     ongoing = [problem for problem in problems if problem.is_ongoing]
     ended = [problem for problem in problems if not problem.is_ongoing]
-    parts: list[Part] = []
+    ended_caption = _ENDED_CAPTION if ongoing else "In this period"
+    parts: list[ReportBoard] = []
     for caption, rows, most, is_quiet in (
         ("Now", ongoing, _ONGOING, False),
-        (_ENDED_CAPTION, ended, _ENDED, True),
+        (ended_caption, ended, _ENDED, True),
     ):
         if not rows:
             continue
@@ -42,10 +42,7 @@ def now_section(problems: Sequence[Problem], scale: Scale) -> Iterator[Section]:
             caption=caption, problems=tuple(islice(rows, most)), period=scale.length, bar=step_text(scale),
             more=_left_out(rows[most:]), is_quiet=is_quiet,
         ))  # fmt: skip
-    title = "Now"
-    if not ongoing:
-        title = _ENDED_CAPTION
-    yield Section("now", title, "", tuple(parts))
+    yield Section("now", parts[0].caption, "", tuple(parts))
 
 
 def _left_out(problems: Sequence[Problem]) -> str:

@@ -33,6 +33,7 @@ class FormPanel(PagePanel):
     _css = script("kit.css") + script("form.css")
     form = synced(traitlets.Dict())
     buttons = synced(traitlets.List())
+    idle = synced(traitlets.List(help="Names of buttons that can do nothing now."))
 
     def __init__(self, title: str, **options: Any) -> None:
         self._parts: dict[str, Field] = {}
@@ -54,6 +55,14 @@ class FormPanel(PagePanel):
         """Add the buttons of the panel. `main` is the primary one."""
         self._calls = dict(calls)
         self.buttons = [{"name": name, "main": name == main} for name in calls]
+        self._show_idle()
+
+    def _idle_buttons(self) -> list[str]:
+        """Return the names of buttons that can do nothing now. The page hides them."""
+        return [self._stop] if self._job is None else []
+
+    def _show_idle(self) -> None:
+        self.idle = self._idle_buttons()
 
     def press(self, name: str) -> None:
         """Run the action of a button, for example ``"Load"``."""
@@ -138,8 +147,12 @@ class RowsPanel(FormPanel):
         super().__init__(title, redactor=redactor, **options)
         calls: dict[str, Call] = {"Apply": self._start_run}
         if self._service is not None:
-            calls = {"Load": self._start_run, **requests, "Cancel": self.cancel}
-        self.add_buttons({**calls, "Clear": self.clear}, main=next(iter(calls)))
+            calls = {"Load": self._start_run, **requests}
+        calls["Clear"] = self.clear
+        if self._service is not None:
+            # the last one, because it is hidden if nothing is loaded
+            calls["Cancel"] = self.cancel
+        self.add_buttons(calls, main=next(iter(calls)))
 
     def clear(self) -> None:
         """Choose everything."""

@@ -369,6 +369,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
                     self._progressed(progress)
 
         job = self._job = Job(lambda progress: after(partial(show, progress)))
+        self._show_idle()
         self.say("Loading …")
 
         def ended(future: Future[T]) -> None:
@@ -376,6 +377,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
                 # a call whose result was taken earlier must not end the next one
                 if self._job is job:
                     self._job = None
+            self._show_idle()
             try:
                 then(future.result())
             except BaseException as error:  # noqa: BLE001 - shown in the panel
@@ -384,6 +386,9 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         running = in_thread(lambda: call(job, requested))
         in_thread(lambda: job.tick(running))
         running.add_done_callback(lambda future: after(partial(ended, future)))
+
+    def _show_idle(self) -> None:
+        """Update the buttons after a call has started or ended."""
 
     def _warn_running(self) -> None:
         """Show below the progress that a call is running."""
@@ -447,21 +452,23 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         return visible(f"{type(self).__name__}({self._short_code()})")
 
     def _static_code(self) -> str:
-        """Return the code for pages without widgets."""
-        return self.to_code()
+        """Return the code for pages without widgets; empty if the panel has no value yet."""
+        return "" if self.value is None else self.to_code()
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         """Return the form for pages without widgets: rows, and a line about them."""
         frame = self.frame()
+        if self._kept.frame is None:
+            return frame, "There was no result yet when this page was saved."
         return frame, f"{counted(len(frame), 'row')} in the last result"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """Return the widget if it can be drawn, otherwise text and a table of the first rows."""
         frame, rows = self._static()
-        parts = map(
-            escape_html, (self._title, self._redactor.code(self._static_code()), rows)
-        )
-        html = "<strong>{}</strong><pre>{}</pre><p>{}</p>".format(*parts)
+        html = f"<strong>{escape_html(self._title)}</strong>"
+        if code := self._redactor.code(self._static_code()):
+            html += f"<pre>{escape_html(code)}</pre>"
+        html += f"<p>{escape_html(rows)}</p>"
         # The frontend draws the richest type that it can, so one without widgets shows the HTML. The version
         # is of the protocol of widget views, which is 2.0 in ipywidgets 7 and 8.
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}

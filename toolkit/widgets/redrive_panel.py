@@ -277,6 +277,10 @@ class RedrivePanel(FormPanel):
         }
         self.add_buttons(calls, main="Stop" if self._is_running() else "Run")
 
+    def _idle_buttons(self) -> list[str]:
+        # Stop is always at its place, so that it is found quickly
+        return []
+
     def _is_running(self) -> bool:
         return self._job is not None and self._runs
 

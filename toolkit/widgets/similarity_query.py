@@ -141,10 +141,11 @@ class QueryPanel(FormPanel):
         calls = {
             "Ask": self._start_run,
             "Pin": self.pin,
-            "Unpin": self.unpin,
             "Look at index": lambda: self._start(self._looked, self._learn),
-            "Cancel": self.cancel,
             "Clear": self.clear,
+            # the last ones, because they are hidden if they can do nothing
+            "Unpin": self.unpin,
+            "Cancel": self.cancel,
         }
         self.add_buttons(calls, main="Ask")
         # Ids inside of SVG have to be unique in a page, and a notebook can have several panels.
@@ -213,14 +214,20 @@ class QueryPanel(FormPanel):
             self.say("There is no result to pin yet: run a query first.", "problem")
             return
         self._pinned = self._kept.frame
+        self._show_idle()
         self.results.pin(self._kept.origin)
         self.say("Pinned. The next result is shown next to it, with rank changes.")
 
     def unpin(self) -> None:
         """Clear the pinned result."""
         self._pinned = None
+        self._show_idle()
         self.results.pin(None)
         self.say("Nothing is pinned.")
+
+    def _idle_buttons(self) -> list[str]:
+        unpin = ["Unpin"] if self._pinned is None else []
+        return [*super()._idle_buttons(), *unpin]
 
     def pinned(self) -> pd.DataFrame | None:
         """Return the pinned result, or None."""

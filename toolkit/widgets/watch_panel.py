@@ -161,8 +161,12 @@ class WatchPanel(PagePanel):
             self._show_state()
 
     def _show_state(self) -> None:
-        rows = 0 if self.last is None else self.last.rows
-        counts = f"{counted(rows, 'failure')} in {counted(len(self.groups), 'group')}"
+        counts = "Nothing was read yet"
+        if self.last is not None:
+            failures, groups = self.last.rows, len(self.groups)
+            counts = f"{counted(failures, 'failure')} in {counted(groups, 'group')}"
+        elif self.running:
+            counts = "Reading the queue …"
         self.state = {"running": self.running, "counts": counts}
 
     def _process(self, content: dict[str, Any]) -> None:

@@ -48,6 +48,8 @@ const groupList = (model, send) => {
         "aria-selected": String(chosen),
         title: group.hint,
       });
+      // without a choice, the group of the shown failure is the one at the side
+      if (group.id === model.get("about").id) row.classList.add("tk-shown");
       const count =
         group.hits && group.hits !== group.count
           ? `${number(group.hits)} of ${number(group.count)}`
@@ -385,7 +387,7 @@ export default {
     const steps = element(
       "div",
       { class: "tk-steps" },
-      element("h4", {}, "One of them"),
+      element("h4", {}, "One failure"),
       position,
       button("←", () => table.step(-1), { "aria-label": "Previous failure", class: "tk-plain" }),
       button("→", () => table.step(1), { "aria-label": "Next failure", class: "tk-plain" }),
@@ -435,7 +437,7 @@ export default {
     let version = -1;
     const showTable = () => {
       const { shown, total, version: now } = model.get("table");
-      position.textContent = shown < 0 ? "none" : `${number(shown + 1)} of ${number(total)}`;
+      position.textContent = shown < 0 ? "none" : `${number(shown + 1)} of ${number(total)} found`;
       if (table.el.hidden) return;
       if (version === now) table.draw();
       else table.show();
@@ -452,7 +454,10 @@ export default {
       "change:detail": () => {
         detail.innerHTML = model.get("detail");
       },
-      "change:about": about.show,
+      "change:about": () => {
+        about.show();
+        groups.draw();
+      },
       "change:status": () => {
         status.innerHTML = model.get("status");
       },

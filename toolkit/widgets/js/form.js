@@ -495,12 +495,20 @@ export const formPanel = (model, el, body) => {
   };
   beginPanel(model, el);
   const actions = element("div", { class: "tk-buttons tk-actions-bar" });
+  const hideIdle = () => {
+    for (const made of actions.children) {
+      const focused = made === document.activeElement;
+      made.hidden = model.get("idle").includes(made.textContent);
+      if (focused && made.hidden) actions.firstElementChild.focus();
+    }
+  };
   const drawButtons = () => {
     const made = model.get("buttons").map(({ name, main }) => {
       const look = { Clear: "tk-plain", Cancel: "tk-plain" }[name] ?? "";
       return button(name, () => press(name), { class: main ? "tk-primary" : look });
     });
     actions.replaceChildren(...made);
+    hideIdle();
   };
   const status = element("div", { class: "tk-status" });
   const code = codeBox(() => press("Copy code"));
@@ -519,6 +527,7 @@ export const formPanel = (model, el, body) => {
       fields.attached();
     },
     "change:buttons": drawButtons,
+    "change:idle": hideIdle,
     "change:status": () => {
       status.innerHTML = model.get("status");
     },

@@ -190,19 +190,16 @@ export const smallBars = (counts, label, kind) => {
 /** The code that gives the same result, with a button that copies it. */
 export const codeBox = (pressed) => {
   const text = element("div", { class: "tk-code-text" });
-  const el = element(
-    "div",
-    { class: "tk-codebox", role: "group", "aria-label": "Code" },
-    text,
-    button("Copy", pressed, {
-      "aria-label": "Copy code",
-      class: "tk-plain",
-    }),
-  );
+  const copy = button("Copy", pressed, {
+    "aria-label": "Copy code",
+    class: "tk-plain",
+  });
+  const el = element("div", { class: "tk-codebox", role: "group", "aria-label": "Code" }, text, copy);
   return {
     el,
     show: (markup) => {
       text.innerHTML = markup;
+      copy.hidden = !markup;
     },
   };
 };
