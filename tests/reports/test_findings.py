@@ -347,7 +347,9 @@ def test_the_four_numbers_and_their_changes(make, rows, options):
         ("workflows, last 24 hours", 2, 0),
         ("expire within 24 hours", 0, None),
     ]
-    assert found["numbers"][1]["note"] == "2 on average in as long a time: no clear change"
+    assert (
+        found["numbers"][1]["note"] == "2 on average in as long a time: no clear change"
+    )
     assert records(found, "worst")[0] == {
         "workflow": "https://shop.example/pay", "failures": 8, "last 24 h": 1, "before": 1, "share": 0.666667,
     }  # fmt: skip
