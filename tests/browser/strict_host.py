@@ -1,7 +1,8 @@
 """A host of panels as strict as those of editors and notebooks in a browser: a sandboxed frame with a policy.
 
-The frame has an origin of its own, imports the module of a panel from a blob, and may neither call `eval` nor send
-requests. Messages go by `postMessage` to the page around it, and from there to the panel in this process.
+The frame has an origin of its own, imports the module of a panel from a blob, and may neither call `eval`
+nor send requests. Messages go by `postMessage` to the page around it, and from there to the panel in this
+process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ POLICY = (
 )
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 # The frame: a model as in the specification of anywidget, and nothing else.
-_FRAME = """<!doctype html><html lang="en" data-jp-theme-light="LIGHT" class="THEME"><head><meta charset="utf-8">META
+_FRAME = """<!doctype html><html lang="en" data-jp-theme-light="LIGHT" class="THEME">
+<head><meta charset="utf-8">META
 <title>A panel</title><style>body { background: PAPER; margin: 8px }</style></head>
 <body class="vscode-THEME"><main></main>
 <script nonce="host">
@@ -50,7 +52,8 @@ const binary = (value) => {
   return new DataView(Uint8Array.from(atob(value.base64), (letter) => letter.charCodeAt(0)).buffer);
 };
 const update = (next) => {
-  const changed = Object.keys(next).filter((name) => JSON.stringify(next[name]) !== JSON.stringify(state[`raw ${name}`]));
+  const same = (name) => JSON.stringify(next[name]) === JSON.stringify(state[`raw ${name}`]);
+  const changed = Object.keys(next).filter((name) => !same(name));
   for (const name of changed) {
     state[name] = binary(next[name]);
     state[`raw ${name}`] = next[name];
@@ -141,7 +144,7 @@ class StrictHost:
         self.page.evaluate("(message) => { window.toFrame(message) }", message)
 
     def violations(self) -> list[tuple[str, str]]:
-        """What axe-core finds wrong in the panel: each rule with its first element. Needs a host without a policy."""
+        """What axe-core finds wrong in the panel: each rule with its first element. axe needs `eval`."""
         frame = self.page.frames[1]
         frame.evaluate(AXE.read_text(encoding="utf-8"))
         found = frame.evaluate("axe.run('.tk-panel', {resultTypes: ['violations']})")

@@ -425,14 +425,18 @@ export default {
       plan,
     );
 
+    // the list also marks the group of the shown failure; without groups it has a text instead of rows
+    const showGroups = () => {
+      if (model.get("board").groups.length) groups.draw();
+      else groups.show();
+    };
     const showView = () => {
       const view = model.get("view");
       search.show(view.search);
       counts.textContent = view.counts;
       remarks.innerHTML = view.remarks;
       all.hidden = !view.groups.length;
-      groups.draw();
-      if (!model.get("board").groups.length) groups.show();
+      showGroups();
     };
     let version = -1;
     const showTable = () => {
@@ -456,7 +460,7 @@ export default {
       },
       "change:about": () => {
         about.show();
-        groups.draw();
+        showGroups();
       },
       "change:status": () => {
         status.innerHTML = model.get("status");
