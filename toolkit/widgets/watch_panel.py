@@ -161,13 +161,14 @@ class WatchPanel(PagePanel):
             self._show_state()
 
     def _show_state(self) -> None:
-        counts = "Nothing was read yet"
+        counts, empty = "", "The queue was not read yet."
         if self.last is not None:
             failures, groups = self.last.rows, len(self.groups)
             counts = f"{counted(failures, 'failure')} in {counted(groups, 'group')}"
+            empty = "No failures: nothing is in the queue."
         elif self.running:
-            counts = "Reading the queue …"
-        self.state = {"running": self.running, "counts": counts}
+            empty = "Reading the queue …"
+        self.state = {"running": self.running, "counts": counts, "empty": empty}
 
     def _process(self, content: dict[str, Any]) -> None:
         match content:
@@ -192,7 +193,7 @@ class WatchPanel(PagePanel):
         return pd.DataFrame(self.groups).reindex(columns=columns)
 
     def _static(self) -> tuple[pd.DataFrame, str]:
-        return self.frame()[_COLUMNS], self.state["counts"]
+        return self.frame()[_COLUMNS], self.state["counts"] or self.state["empty"]
 
     def _show(self, value: str) -> None:  # noqa: ARG002 - the folder is in the code
         self._code.value = code_markup(self._short_code())

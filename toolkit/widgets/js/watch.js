@@ -73,6 +73,12 @@ export default {
       code.el,
     );
 
+    const showEmpty = () => {
+      if (groups.length) return;
+      const text = model.get("state").empty;
+      const line = element("div", { class: "tk-empty", role: "option", "aria-selected": "false" }, text);
+      list.body.replaceChildren(line);
+    };
     const handlers = {
       "change:groups": () => {
         groups = model.get("groups");
@@ -80,12 +86,14 @@ export default {
         news.textContent = newsOf(groups);
         list.resize(groups.length);
         list.draw();
+        showEmpty();
       },
       "change:state": () => {
         const { running, counts: words } = model.get("state");
         counts.textContent = words ?? "";
         stop.hidden = !running;
         start.hidden = Boolean(running);
+        showEmpty();
       },
       "change:status": () => {
         status.innerHTML = model.get("status");
