@@ -18,13 +18,12 @@ from toolkit.tables.frames import plain_frame
 from toolkit.tables.schemas import FAILED_AT, TIME
 
 
-
 def parquet_format(filesystem: FileSystem) -> ds.ParquetFileFormat:
     """Return how Arrow reads files of a snapshot: pages are checked by their checksums.
 
-    With `pre_buffer`, Arrow joins small reads to few large ones. An object store needs this, because each read
-    is a request. But Arrow keeps all that it has read of a file until the end of the file: a scan of a file of
-    1.4 GB needs 2.0 GB of memory. Local files are read without it, in 0.6 GB and no slower.
+    With `pre_buffer`, Arrow joins small reads to few large ones. An object store needs this, because each
+    read is a request. But Arrow keeps all that it has read of a file until the end of the file: a scan of a
+    file of 1.4 GB needs 2.0 GB of memory. Local files are read without it, in 0.6 GB and no slower.
     """
     return ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(
@@ -32,7 +31,6 @@ def parquet_format(filesystem: FileSystem) -> ds.ParquetFileFormat:
             page_checksum_verification=True,
         )
     )
-
 
 
 @dataclass(frozen=True, kw_only=True)
