@@ -55,9 +55,13 @@ test-all: node_modules install browser ## run everything: all cases, crash point
 test-quick: install ## run the tests that need neither a browser nor much time
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not browser and not slow"
 
+# Only what these tests import: half of the packages of the first environment, in half of the time.
+EXTRAS_OF_NEWER := demo,scale
+TOOLS_OF_NEWER := cryptography hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdist
+
 install-newer:
 ifneq ($(NEWER),)
-	@$(MAKE) install PYTHON=$(NEWER) VENV=$(VENV)-newer
+	@$(MAKE) $(VENV)-newer/.ready PYTHON=$(NEWER)
 endif
 
 # The tests of reading: what they need beside the core is little, so that the lowest versions can run them, too.
@@ -68,7 +72,7 @@ READING := tests/service tests/filters tests/loading tests/tables \
 test-newer: install-newer
 ifneq ($(NEWER),)
 	@$(VENV)-newer/bin/python -m pytest $(PARALLEL) -m "not browser and not slow and not exhaustive" -p no:cacheprovider \
-	  $(READING) tests/test_public_calls.py toolkit
+	  --hypothesis-profile second-python $(READING) tests/test_public_calls.py toolkit
 endif
 
 LOWEST := $(VENV)-lowest
@@ -183,6 +187,9 @@ install: $(VENV)/.ready ## make the virtual environment
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(call make_environment,$(VENV),dev,two minutes)
 
+$(VENV)-newer/.ready: pyproject.toml constraints.txt
+	$(call make_environment,$(VENV)-newer,$(EXTRAS_OF_NEWER),a minute,$(TOOLS_OF_NEWER))
+
 $(DEMO)/.ready: pyproject.toml constraints.txt
 	$(call make_environment,$(DEMO),demo,half a minute)
 
@@ -196,7 +203,7 @@ $(DEMO)/.lab: $(DEMO)/.ready
 PIP := pip==26.3
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-# Make a virtual environment: folder, extra of pyproject.toml, how long it takes.
+# Make a virtual environment: folder, extras of pyproject.toml, how long it takes, more packages.
 # Debian's python3 has the module venv, but not ensurepip, until python3-venv is installed.
 define make_environment
 @[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer was found on the PATH. Install one, or name it: make PYTHON=/path/to/python3"; exit 1; }
@@ -206,7 +213,7 @@ define make_environment
 @echo "installing into $(1) with $$($(PYTHON) --version): about $(3) the first time"
 @$(PYTHON) -m venv --clear $(1)
 @$(1)/bin/python -m pip install $(PIP_OPTIONS) '$(PIP)'
-@$(1)/bin/python -m pip install $(PIP_OPTIONS) --editable '.[$(2)]'
+@$(1)/bin/python -m pip install $(PIP_OPTIONS) --editable '.[$(2)]' $(4)
 @touch $(1)/.ready
 endef
 
