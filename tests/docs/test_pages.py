@@ -21,6 +21,10 @@ from toolkit_service.demo.run import connected, environment_for
 
 DOCS = Path(__file__).parents[2] / "docs"
 DRAWINGS = DOCS / "pictures" / "drawings.py"
+NAMED_FILE = re.compile(
+    r"(?<![\w/.:-])((?:\w+/)+[\w.-]*\w\.(?:py|pyi|js|yaml|sh|ipynb|md))\b"
+)
+"""A path within the repository, for example ``tests/docs/test_pages.py``."""
 RUN = sorted(page for page in DOCS.glob("*.md") if "```python" in page.read_text())
 
 
@@ -70,6 +74,32 @@ def test_there_are_few_pages():
     """A reader can look at all titles: at most 25 pages, without those that contributors read."""
     pages = {page.name for page in DOCS.glob("*.md")}
     assert len(pages - {"benchmarks.md", "dependencies.md"}) <= 25
+
+
+def test_files_and_tests_that_a_page_names_exist():
+    """A file that was moved or renamed, or a test in a command that does not run, is noticed here."""
+    root = DOCS.parent
+    names = ("README", "CONTRIBUTING", "SECURITY", "ARCHITECTURE")
+    pages = [*DOCS.glob("*.md"), *(root / f"{name}.md" for name in names)]
+    folders = (root, DOCS, root / "toolkit", root / "toolkit" / "widgets")
+    tests = {
+        name
+        for file in (root / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)\(", file.read_text("utf-8"))
+    }
+    named, missing = 0, set()
+    for page in pages:
+        text = page.read_text("utf-8")
+        for path in NAMED_FILE.findall(text):
+            named += 1
+            if not any((folder / path).exists() for folder in folders):
+                missing.add(f"{page.name}: {path}")
+        for test in re.findall(r"`(test_\w+)`", text):
+            named += 1
+            if test not in tests:
+                missing.add(f"{page.name}: {test}")
+    assert missing == set()
+    assert named > 100
 
 
 def test_every_column_of_failures_has_a_row_in_the_table():
