@@ -25,8 +25,12 @@ QUESTIONS = [
 WITHOUT_DOCSTRINGS = (
     *("-D", "autosummary_generate=0"),
     *("-D", "exclude_patterns=pictures,site,generated,notebooks,project,decisions"),
+    *("-D", "html_show_search_summary=0"),
 )
-"""Options for a quick build: the site without the reference of each name, which takes two minutes."""
+"""Options for a quick build: the site without the reference of each name, which takes two minutes.
+
+With summaries, the page of results fetches and parses every page that it lists, for each of the questions.
+"""
 FIRST = 0.9
 """The share of questions whose page must be the first result."""
 
