@@ -25,6 +25,19 @@ import toolkit as tk
 failures = tk.load_failures(tk.connect(), limit=200, progress=False)
 """
 PANEL = "panel = tk.FailureFilterPanel(failures)\npanel"
+# The other panels: the code that makes one, and the text that it shows.
+OTHERS = {
+    "failures": ("tk.FailurePanel(failures, service=service)", "Plan a redrive"),
+    "metadata": ("tk.MetadataFilterPanel(vectors)", "loaded vectors match"),
+    "query": ("tk.QueryPanel(service, frame=vectors)", "No hits yet"),
+    "map": ("tk.VectorMapPanel(vectors, color='topic')", "vectors selected"),
+    "redrive": ("tk.RedrivePanel(service, failures.head(3))", "3 failures"),
+    "watch": ("tk.watch_failures(service, every='1h')", "Stop"),
+}
+DATA = """
+service = tk.connect()
+vectors = tk.load_vectors(service, namespace="runbooks", limit=300, progress=False)
+"""
 APPLICATION = """
 import marimo
 app = marimo.App()
@@ -34,13 +47,21 @@ def _():
     import marimo as mo
     import toolkit as tk
     failures = tk.load_failures(tk.connect(), limit=200, progress=False)
-    return failures, mo, tk
+    service = tk.connect()
+    vectors = tk.load_vectors(service, namespace="runbooks", limit=300, progress=False)
+    return failures, mo, service, tk, vectors
 
 @app.cell
 def _(failures, mo, tk):
     panel = mo.ui.anywidget(tk.FailureFilterPanel(failures))
     panel
     return (panel,)
+"""
+ONE_MORE = """
+@app.cell
+def _(failures, mo, service, tk, vectors):
+    mo.ui.anywidget({code})
+    return
 """
 
 
@@ -58,13 +79,16 @@ def choose(page, shown):
     return code.inner_text()
 
 
-def test_notebook_7_draws_a_panel(chromium, lab):
-    """The page of Notebook 7 draws the panel, and a click reaches the kernel."""
-    cells = [nbformat.v4.new_code_cell(PREPARE + PANEL)]
+def test_notebook_7_draws_each_panel(chromium, lab):
+    """The page of Notebook 7 draws all panels, and a click reaches the kernel."""
+    sources = [PREPARE + PANEL, PREPARE + DATA + "others = []"]
+    sources += [f"others.append({code})\nothers[-1]" for code, _ in OTHERS.values()]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
     kernel = {"name": "python3", "display_name": "Python 3"}
     written = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     nbformat.write(written, lab.folder / "seven.ipynb")
-    page = chromium.new_page(viewport={"width": 1200, "height": 1400})
+    # cells outside of the window are not drawn
+    page = chromium.new_page(viewport={"width": 1200, "height": 6000})
     page.goto(f"{lab.url}notebooks/seven.ipynb?token={lab.token}")
     page.locator(".jp-CodeCell .cm-content").first.click()
     # a cell that is run before the kernel is ready is skipped
@@ -76,8 +100,14 @@ def test_notebook_7_draws_a_panel(chromium, lab):
     page.keyboard.press("Shift+Enter")
     shown = page.locator(".jp-OutputArea-output .tk-panel").first
     assert choose(page, shown).startswith("tk.FailureFilter(")
-    assert errors == []
     keep(shown, "notebook-7")
+    page.locator(".jp-CodeCell .jp-InputPrompt").nth(1).click()
+    for _ in sources[1:]:
+        page.keyboard.press("Shift+Enter")
+    for number, (_, text) in enumerate(OTHERS.values(), start=2):
+        other = page.locator(".jp-CodeCell").nth(number).locator(".tk-panel")
+        expect(other.get_by_text(text).first).to_be_visible()
+    assert errors == []
     page.close()
 
 
@@ -91,7 +121,8 @@ def keep(shown, name):
 def marimo(sample_service, tmp_path) -> Iterator[str]:
     """The address of a marimo application with a panel."""
     application = tmp_path / "application.py"
-    application.write_text(APPLICATION)
+    others = [ONE_MORE.format(code=code) for code, _ in OTHERS.values()]
+    application.write_text(APPLICATION + "".join(others))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -127,14 +158,17 @@ def responds(port: int) -> bool:
     return True
 
 
-def test_marimo_draws_a_panel(chromium, marimo):
-    """`mo.ui.anywidget` draws the panel, and a click reaches Python and comes back as code."""
+def test_marimo_draws_each_panel(chromium, marimo):
+    """`mo.ui.anywidget` draws all panels, and a click reaches Python and comes back as code."""
     page = chromium.new_page(viewport={"width": 1200, "height": 1400})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(marimo)
     shown = page.locator(".tk-kit").first
     assert choose(page, shown).startswith("tk.FailureFilter(")
-    assert errors == []
     keep(shown, "marimo")
+    for number, (_, text) in enumerate(OTHERS.values(), start=1):
+        other = page.locator(".tk-kit").nth(number)
+        expect(other.get_by_text(text).first).to_be_visible()
+    assert errors == []
     page.close()
