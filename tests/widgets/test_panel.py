@@ -150,7 +150,7 @@ def test_a_result_that_cannot_be_shown_is_an_error_and_the_next_call_can_start()
         for _ in range(2):
             panel._start_run()
             await until(lambda: "no place for it" in panel.message)
-            panel.say("")
+            panel.announce("")
 
     asyncio.run(main())
     with pytest.raises(ValueError, match="no place"):

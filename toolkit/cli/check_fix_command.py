@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import progress_lines, say
+from toolkit.cli.output import print_result, progress_lines
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command
 from toolkit.cli.terminal import say_wrapped
@@ -52,7 +52,7 @@ def _check(given: argparse.Namespace) -> ExitStatus:
         failures, given.group, given.since, runs=runs, rules=given.rules
     )
     if given.json:
-        say(json.dumps(check.to_dict()))
+        print_result(json.dumps(check.to_dict()))
     else:
         say_wrapped(visible(check.summary))
         say_wrapped(visible(f"{check.group}: {check.title}"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain
+from toolkit.cli.output import print_message
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command
 from toolkit.cli.terminal import say_wrapped
@@ -42,7 +42,7 @@ def _check(given: argparse.Namespace) -> ExitStatus:
     if given.fail_below is None or found.passes(given.fail_below):
         return ExitStatus.DONE
     lowest = found.frame["order"].min()
-    complain(
+    print_message(
         f"--fail-below {given.fail_below:g}: failed, the lowest rank-biased overlap is {lowest:.3f}",
         event="fail-below",
     )

@@ -25,7 +25,7 @@ from toolkit.base.errors import (
     UnexpectedResultWarning,
 )
 from toolkit.cli.exit_status import ExitStatus, exit_help, help_width
-from toolkit.cli.output import abandon_broken_streams, complain, log_format
+from toolkit.cli.output import abandon_broken_streams, log_format, print_message
 from toolkit.cli.shared_options import PATH_ARGUMENTS, CommandParser
 from toolkit.drawing.wording import counted
 from toolkit.version import __version__
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("ignore", IncompleteLoadWarning)
         # a mistyped label or namespace is reported like an error, without the line of code that warned
         warnings.simplefilter("always", UnexpectedResultWarning)
-        warnings.showwarning = lambda message, *_, **__: complain(
+        warnings.showwarning = lambda message, *_, **__: print_message(
             str(message), event="warning"
         )
         try:
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 {name: _as_utf8(name, value) for name, value in vars(given).items()}
             )
         except KeyboardInterrupt:
-            complain("interrupted", event="interrupted")
+            print_message("interrupted", event="interrupted")
             return int(ExitStatus.INTERRUPTED)
         with log_format(given.log_format):
             status = _run(given)
@@ -131,27 +131,27 @@ def _run(given: argparse.Namespace) -> int:
             error.__cause__, KeyboardInterrupt
         ):
             rows = _rows_of(error.partial)
-            complain(
+            print_message(
                 f"interrupted; the rows that were read ({rows}) are not kept",
                 event="interrupted",
             )
             return ExitStatus.INTERRUPTED
         return _failed(error)
     except UnicodeEncodeError as error:
-        complain(
+        print_message(
             f"naming a file: got characters that the encoding {error.encoding} of this locale lacks; "
             "expected a locale with UTF-8. Set LC_ALL=C.UTF-8, or PYTHONUTF8=1."
         )
         return ExitStatus.FAILED
     except KeyboardInterrupt as stopped:
-        complain(_with_notes("interrupted", stopped), event="interrupted")
+        print_message(_with_notes("interrupted", stopped), event="interrupted")
         return ExitStatus.INTERRUPTED
     except BrokenPipeError:  # the reader of the output has ended
         return ExitStatus.FAILED
 
 
 def _failed(error: Exception) -> ExitStatus:
-    complain(_with_notes(str(error), error), event="failed", error=str(error))
+    print_message(_with_notes(str(error), error), event="failed", error=str(error))
     return ExitStatus.FAILED
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import say
+from toolkit.cli.output import print_result
 from toolkit.cli.shared_options import PATH_ARGUMENTS, add_command
 
 _FILES: Final = frozenset({"FILE", "DIR"})
@@ -55,7 +55,7 @@ def _completion(given: argparse.Namespace) -> ExitStatus:
     # the module of the parser imports the modules of all commands
     from toolkit.cli.command_line import build_parser  # noqa: PLC0415 - in a circle
 
-    say(_SCRIPTS[given.shell](list(_walk(build_parser()))).rstrip("\n"))
+    print_result(_SCRIPTS[given.shell](list(_walk(build_parser()))).rstrip("\n"))
     return ExitStatus.DONE
 
 

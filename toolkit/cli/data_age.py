@@ -15,7 +15,7 @@ import toolkit as tk
 from toolkit.base.errors import InputError
 from toolkit.base.times import parse_time
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain
+from toolkit.cli.output import print_message
 from toolkit.tables.freshness import span_text
 
 MAX_AGE_HELP: Final = (
@@ -45,7 +45,7 @@ def refuse_short_history(chosen: tk.FailureFilter, *, has_previous: bool) -> Non
 def complain_of_age(report: Mapping[str, Any]) -> None:
     """Print the age of the data if they are out of date."""
     if sentence := age_sentence(report["data"]):
-        complain(sentence)
+        print_message(sentence)
 
 
 def age_sentence(data: Mapping[str, Any]) -> str:
@@ -74,7 +74,7 @@ def unjudged(
         reason = "the data are out of date"
         if state == "unknown":
             reason = "it is not known when these failures were loaded"
-        complain(f"--fail-on: not judged, as {reason}")
+        print_message(f"--fail-on: not judged, as {reason}")
         return ExitStatus.TOO_OLD
     answers = {
         "new": report["change"]["new_groups"],
@@ -84,7 +84,7 @@ def unjudged(
     without_answer = {name for name, answer in answers.items() if answer is None}
     not_judged = [name for name in fail_on if name in without_answer]
     for name in not_judged:
-        complain(
+        print_message(
             f"--fail-on {name}: not judged, as there is nothing earlier to compare with"
         )
     if not not_judged:

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.local_packages import local_packages
-from toolkit.cli.output import complain, say
+from toolkit.cli.output import print_message, print_result
 from toolkit.cli.shared_options import add_command
 
 
@@ -32,9 +32,9 @@ def _demo(given: argparse.Namespace) -> ExitStatus:
         given.out, runs=given.runs, notebooks=notebooks if notebooks.is_dir() else None
     )
     for title, path in done.outputs():
-        say(f"{title:<10} {path}")
+        print_result(f"{title:<10} {path}")
     for problem in done.problems:
-        complain(problem)
+        print_message(problem)
     if done.problems:
         return ExitStatus.FAILED
     return ExitStatus.DONE

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from toolkit.cli.data_age import unjudged
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain, say
+from toolkit.cli.output import print_message, print_result
 from toolkit.drawing.wording import counted
 from toolkit.secrets.redaction import visible
 
@@ -40,7 +40,7 @@ def judge_failures(
     status: ExitStatus,
     *,
     new_since: datetime | None = None,
-    tell: Callable[[str], None] = say,
+    tell: Callable[[str], None] = print_result,
 ) -> ExitStatus:
     """Print the verdict on a failure report. Return the exit status.
 
@@ -67,7 +67,7 @@ def judge_failures(
     compared = _compared(change, str(report["recent"]["until"]))
     judgements = list(_judgements(change, fail_on, compared, new_since))
     for judgement in judgements:
-        complain(
+        print_message(
             visible(judgement.reason), event="fail-on", status=int(judgement.status)
         )
     return _concluded(fail_on, judgements, compared, status, tell)
@@ -78,7 +78,7 @@ def judge_index(
     verdict: str,
     status: ExitStatus,
     *,
-    tell: Callable[[str], None] = say,
+    tell: Callable[[str], None] = print_result,
 ) -> ExitStatus:
     """Print the verdict on an index report; `healthy` is None if the index could not be judged."""
     if healthy:

@@ -50,7 +50,7 @@ def log_format(chosen: LogFormat) -> Iterator[None]:
         _FORMAT.reset(before)
 
 
-def say(text: str) -> None:
+def print_result(text: str) -> None:
     """Print a result. Raise `BrokenPipeError` if the reader has ended, else `OutputError`."""
     try:
         # flushed here, so that a full disk or a closed pipe raises now and not when the interpreter exits
@@ -74,7 +74,7 @@ def write(content: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def complain(text: str, *, event: str = "message", **facts: object) -> None:
+def print_message(text: str, *, event: str = "message", **facts: object) -> None:
     """Write a message about the command to standard error; `facts` are added in the JSON form.
 
     If a message cannot be written, it is lost: no command fails because nobody reads the messages.
@@ -178,7 +178,7 @@ def logged_progress(
         next_line = now + every
         seconds = now - began
         text = describe(done, total, seconds)
-        complain(
+        print_message(
             text, event="progress", rows=done, total=total, seconds=round(seconds, 1)
         )
 
@@ -187,7 +187,7 @@ def logged_progress(
 
 def status_of(receipt: Receipt, *, what: str = "") -> ExitStatus:
     """Print the receipt of a load, after the words of `what`. Return the exit status."""
-    complain(
+    print_message(
         f"{what}{receipt}", event="loaded", rows=receipt.rows, seconds=receipt.seconds
     )
     if receipt.complete:

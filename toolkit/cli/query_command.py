@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain, say, unknown_names_end
+from toolkit.cli.output import print_message, print_result, unknown_names_end
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command
 from toolkit.cli.terminal import say_shortened
@@ -57,7 +57,7 @@ def _query(given: argparse.Namespace) -> ExitStatus:
             **options,
         )
     if hits.empty:
-        complain("no hits")
+        print_message("no hits")
     redactor = service.redactor
     shown = hits[["rank", "id", "score", "data", "metadata"]].astype("object")
     # Only columns of objects keep None. Others would turn it into NaN, which JSON does not have.
@@ -67,7 +67,9 @@ def _query(given: argparse.Namespace) -> ExitStatus:
             data = redactor.text(data)
         if given.json:
             metadata = json_value(hit["metadata"]) if hit["metadata"] else None
-            say(json.dumps(hit | {"data": data, "metadata": redactor.value(metadata)}))
+            print_result(
+                json.dumps(hit | {"data": data, "metadata": redactor.value(metadata)})
+            )
         else:
             words = " ".join((data or "").split())
             if len(words) > _LONGEST:

@@ -13,7 +13,13 @@ from typing import Any, Final
 import toolkit as tk
 from toolkit.base.errors import InputError
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import Progress, logged_progress, progress_lines, say, status_of
+from toolkit.cli.output import (
+    Progress,
+    logged_progress,
+    print_result,
+    progress_lines,
+    status_of,
+)
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import (
     add_command,
@@ -141,9 +147,9 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
     # before the preview, which ends with its command
     status = status_of(tk.get_receipt(failures))
     if given.json:
-        say(json.dumps(_preview(plan, saved)))
+        print_result(json.dumps(_preview(plan, saved)))
     else:
-        say(f"wrote {saved}")
+        print_result(f"wrote {saved}")
         say_wrapped(visible(plan.verdict))
         say_table(plan.groups[_PLANNED], is_whole=given.all)
         for row in plan.groups.drop_duplicates("class")[["class", "advice"]].to_dict(
@@ -151,7 +157,7 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
         ):
             say_wrapped(visible(f"{row['class']}: {row['advice']}"))
         # one line, which can be copied whatever the width
-        say(
+        print_result(
             f"toolkit redrive run {shlex.quote(given.output)} --confirm {plan.confirmation}"
         )
     return status

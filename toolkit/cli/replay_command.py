@@ -9,7 +9,7 @@ from typing import Any
 import toolkit as tk
 from toolkit.base.errors import InputError
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import say
+from toolkit.cli.output import print_result
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command
 from toolkit.cli.terminal import say_shortened
@@ -54,7 +54,7 @@ def _replay(given: argparse.Namespace) -> ExitStatus:
         ]
         if given.print is not None:
             for entry in entries:
-                say(_code(tk.reproduce(entry), given.print))
+                print_result(_code(tk.reproduce(entry), given.print))
             return ExitStatus.DONE
         replays = [
             tk.replay_failure(
@@ -86,7 +86,9 @@ def _report(given: argparse.Namespace, replays: list[tk.results.Replays]) -> Exi
         if given.json:
             names = ("dlq_id", "outcome", "error", "sent_to", "seconds")
             printed = {name: row[name] for name in names}
-            say(json.dumps(printed | {"response_status": _number(status)}, default=str))
+            print_result(
+                json.dumps(printed | {"response_status": _number(status)}, default=str)
+            )
         else:
             line = f"{row['dlq_id']}  {row['outcome']}  {_number(status) or '-'}  {row['error'] or ''}"
             say_shortened(visible(line))

@@ -16,9 +16,9 @@ from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
 from toolkit.cli.last_judged import last_judged, note_judged
 from toolkit.cli.output import (
-    complain,
+    print_message,
+    print_result,
     progress_lines,
-    say,
     status_of,
     unknown_names_end,
     write,
@@ -241,7 +241,7 @@ def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:
     """Print whether the failures are complete. Return the exit status."""
     if "receipt" not in failures.attrs:
         # a snapshot written from a frame that no loader made
-        complain("no receipt: it is not known whether these are all failures")
+        print_message("no receipt: it is not known whether these are all failures")
         return ExitStatus.DONE
     receipt = tk.get_receipt(failures)
     if not is_snapshot:
@@ -295,20 +295,20 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
 def _show(report: Any, given: argparse.Namespace, default: str) -> None:
     """Save the report to files, or write it to standard output in the form of ``--format``."""
     if given.format is None:
-        _save(report, given.output or [default], say)
+        _save(report, given.output or [default], print_result)
         if report.headline:
             say_wrapped(visible(report.headline))
         say_wrapped(visible(report.verdict))
         return
     content = _FORMS[given.format](report, given)
     # all files are saved before a reader of the output may leave
-    _save(report, given.output or [], complain)
+    _save(report, given.output or [], print_message)
     if isinstance(content, str):
         content = content.encode()
     write(content)
     if report.headline:
-        complain(visible(report.headline))
-    complain(visible(report.verdict))
+        print_message(visible(report.headline))
+    print_message(visible(report.verdict))
 
 
 def _save(report: Any, paths: Sequence[str], tell: Callable[[str], None]) -> None:
@@ -319,4 +319,4 @@ def _save(report: Any, paths: Sequence[str], tell: Callable[[str], None]) -> Non
 
 def _teller(given: argparse.Namespace) -> Callable[[str], None]:
     """Return the function that prints results: to standard output, unless the report is written there."""
-    return say if given.format is None else complain
+    return print_result if given.format is None else print_message

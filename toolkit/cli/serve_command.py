@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from toolkit.base.progress import ProgressSteps
 from toolkit.cli.local_packages import local_packages
-from toolkit.cli.output import complain, has_events
+from toolkit.cli.output import has_events, print_message
 from toolkit.cli.shared_options import add_command
 from toolkit_service.startup import add_arguments
 
@@ -57,7 +57,7 @@ def _filled(fill: Callable[..., None], *stores: Any) -> None:
 def _event(text: str, *, event: str, **facts: object) -> None:
     """Write an event that only programs are interested in."""
     if has_events():
-        complain(text, event=event, **facts)
+        print_message(text, event=event, **facts)
 
 
 class _EventHandler(logging.Handler):
@@ -71,7 +71,7 @@ class _EventHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text, level = self.format(record), record.levelname.lower()
         self._context.copy().run(
-            partial(complain, text, event=level, logger=record.name)
+            partial(print_message, text, event=level, logger=record.name)
         )
 
 

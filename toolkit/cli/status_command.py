@@ -17,7 +17,7 @@ from typing import Any, Final
 from toolkit.base.errors import SnapshotError, ToolkitError
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.heartbeat import Heartbeat, read_heartbeat
-from toolkit.cli.output import complain, say
+from toolkit.cli.output import print_message, print_result
 from toolkit.cli.shared_options import add_command, seconds_of
 from toolkit.cli.terminal import say_wrapped
 from toolkit.drawing.wording import counted
@@ -114,10 +114,10 @@ def _show(path: str, given: argparse.Namespace) -> ExitStatus:
     try:
         status = snapshot_status(path, max_age=given.max_age, heartbeat=given.heartbeat)
     except (ToolkitError, OSError) as error:
-        complain(f"{path}: {error}", event="failed", path=path, error=str(error))
+        print_message(f"{path}: {error}", event="failed", path=path, error=str(error))
         return ExitStatus.FAILED
     if given.json:
-        say(json.dumps(asdict(status) | {"status": int(status.exit_status)}))
+        print_result(json.dumps(asdict(status) | {"status": int(status.exit_status)}))
     else:
         say_wrapped(visible(str(status)))
     return status.exit_status

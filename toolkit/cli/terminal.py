@@ -16,7 +16,7 @@ from typing import Final
 import pandas as pd
 
 from toolkit.cli.exit_status import NARROWEST
-from toolkit.cli.output import say
+from toolkit.cli.output import print_result
 from toolkit.drawing.wording import ROWS_SHOWN, counted, shorten
 from toolkit.secrets.redaction import visible
 
@@ -47,7 +47,7 @@ def say_wrapped(text: str) -> None:
             break_on_hyphens=False,
         )
         text = "\n".join(wrapper.fill(line) for line in text.splitlines())
-    say(text)
+    print_result(text)
 
 
 def say_shortened(text: str) -> None:
@@ -55,7 +55,7 @@ def say_shortened(text: str) -> None:
     width = terminal_width()
     if width is not None:
         text = shorten(text, width)
-    say(text)
+    print_result(text)
 
 
 def say_table(frame: pd.DataFrame, *, is_whole: bool) -> None:
@@ -72,9 +72,11 @@ def say_table(frame: pd.DataFrame, *, is_whole: bool) -> None:
         return
     most = len(frame) if is_whole else ROWS_SHOWN
     shown = frame.head(most)
-    say(visible(table_text(shown, terminal_width())))
+    print_result(visible(table_text(shown, terminal_width())))
     if len(shown) < len(frame):
-        say(f"{len(shown):,} of {counted(len(frame), 'row')}; --all prints all")
+        print_result(
+            f"{len(shown):,} of {counted(len(frame), 'row')}; --all prints all"
+        )
 
 
 def table_text(frame: pd.DataFrame, width: int | None) -> str:

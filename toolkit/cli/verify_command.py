@@ -8,7 +8,7 @@ from typing import Any
 import toolkit as tk
 from toolkit.base.errors import ToolkitError
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain
+from toolkit.cli.output import print_message
 from toolkit.cli.shared_options import add_command
 from toolkit.cli.terminal import say_wrapped
 
@@ -28,12 +28,14 @@ def _verify(given: argparse.Namespace) -> ExitStatus:
         try:
             verified = tk.verify_snapshot(path, max_age=given.max_age)
         except ToolkitError as error:
-            complain(f"{path}: {error}", event="failed", path=path, error=str(error))
+            print_message(
+                f"{path}: {error}", event="failed", path=path, error=str(error)
+            )
             status = ExitStatus.FAILED
         else:
             say_wrapped(f"{path}: {verified}")
             if verified.out_of_date:
-                complain(
+                print_message(
                     f"{path}: out of date: {verified.out_of_date}",
                     event="out of date",
                     path=path,

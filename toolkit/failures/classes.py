@@ -33,7 +33,7 @@ from toolkit.failures.selection import opened, select, tallied
 from toolkit.failures.sources import AnyFrame
 from toolkit.secrets.redaction import Redactor, visible
 from toolkit.signatures.details import Details, read_details
-from toolkit.signatures.document import Document, its_ends
+from toolkit.signatures.document import Document, ends_of
 from toolkit.tables.frames import plain_frame
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
 
 def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Details, Document]:
     """Return the details of a masked body, and the first lines in case the body has no message."""
-    details = read_details(clean(its_ends(body)) if body else "")
+    details = read_details(clean(ends_of(body)) if body else "")
     lines = [line for line in details.prose.splitlines() if not _FRAME.match(line)]
     return details, Document("message", (), ("\n".join(lines),))
 

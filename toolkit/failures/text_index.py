@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toolkit.signatures.document import its_ends
+from toolkit.signatures.document import ends_of
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.trace_frames import StackTrace
@@ -107,7 +107,7 @@ def _features(weights: Mapping[str, float]) -> Features:
 def whole_features(text: str, group: str | None) -> Features:
     """Return the features of a whole message and of the group."""
     counts: Counter[str] = Counter()
-    for whole_line in its_ends(text).split("\n")[: _TUNING.most_lines]:
+    for whole_line in ends_of(text).split("\n")[: _TUNING.most_lines]:
         line = whole_line[: _TUNING.longest_line]
         is_place = _PLACE.match(line) is not None
         readable = line.strip() if is_place else with_placeholders(line)

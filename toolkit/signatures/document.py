@@ -39,7 +39,7 @@ class Document(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """The stack trace, if the body is one. It is left out of documents with placeholders."""
 
 
-def its_ends(text: str) -> str:
+def ends_of(text: str) -> str:
     """Return the part of a body that is read: everything, or the start and the end if the body is long."""
     if len(text) <= LONGEST:
         return text
@@ -47,7 +47,7 @@ def its_ends(text: str) -> str:
 
 
 def masked_part(text: str) -> str:
-    """Return the part of a body that is masked before `its_ends` cuts it.
+    """Return the part of a body that is masked before `ends_of` cuts it.
 
     More is masked than is read. If the ends were cut out first, a secret at the cut would lose a part, and
     no pattern would match it.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolkit.signatures.document import Document, its_ends, shortened
+from toolkit.signatures.document import Document, ends_of, shortened
 from toolkit.signatures.json_errors import read_json
 from toolkit.signatures.markup import read_markup
 from toolkit.signatures.trace_frames import StackTrace
@@ -56,7 +56,7 @@ def read_document(text: str | None) -> Document:
 
 def plain_text(body: str) -> str:
     """Return the part of a body that is read, without blanks around it and colors of a terminal."""
-    text = its_ends(body.strip().lstrip("\ufeff"))
+    text = ends_of(body.strip().lstrip("\ufeff"))
     if "\x1b" in text:
         text = _TERMINAL_COLOR.sub("", text).strip()
     return text

@@ -199,7 +199,7 @@ class FailurePanel(PagePanel):
         }
         self._begin()
         if len(shown) < total:
-            self.say(
+            self.announce(
                 f"The latest {len(shown):,} of {total:,} failures are shown. For others, pass a part of the "
                 "rows, for example the frame of select_failures."
             )
@@ -242,7 +242,7 @@ class FailurePanel(PagePanel):
         """Show the group of the shown failure, and groups with similar messages."""
         with MESSAGE_LOCK:
             if self._active is None:
-                self.say("No failure is shown.", "problem")
+                self.announce("No failure is shown.", "problem")
                 return
             groups = self._grouping.like(self._active)
             self._look_at(groups)
@@ -251,7 +251,7 @@ class FailurePanel(PagePanel):
                 shown += (
                     f", and {counted(len(groups) - 1, 'group')} with similar messages"
                 )
-            self.say(f"{shown}.")
+            self.announce(f"{shown}.")
 
     def _look_at(self, groups: Sequence[str]) -> None:
         with MESSAGE_LOCK:
@@ -319,14 +319,14 @@ class FailurePanel(PagePanel):
             try:
                 done = edit()
             except CannotEdit as reason:
-                self.say(str(reason), "problem")
+                self.announce(str(reason), "problem")
                 return
             except ToolkitError as error:
                 self._failed(error)
             else:
                 if done and self._grouping.path:
                     done += f" Written to {self._grouping.path}."
-                self.say(done)
+                self.announce(done)
             known = set(self._grouping.groups.frame["group"])
             self._arranged = None  # the same groups may contain other failures
             with self.hold_sync():
@@ -360,7 +360,7 @@ class FailurePanel(PagePanel):
         """Plan a redrive of the selected failures, or else of the chosen groups, and show it below."""
         value: FailureView = self.value
         if not (value.selected or value.groups):
-            self.say(
+            self.announce(
                 "Select failures, or choose a group, to plan a redrive of.", "problem"
             )
             return
@@ -375,7 +375,7 @@ class FailurePanel(PagePanel):
                 self._service, chosen, value=plan, redactor=self._redactor
             )
             self.plan = self.redrive.model_id
-            self.say(plan.verdict)
+            self.announce(plan.verdict)
 
         self._start(lambda _, __: plan_redrive(chosen), show)
 
@@ -387,13 +387,13 @@ class FailurePanel(PagePanel):
         """
         service, value = self._service, self.value
         if service is None:
-            self.say(
+            self.announce(
                 "Pass the service of your vector index: tk.FailurePanel(failures, service=service).",
                 "problem",
             )
             return
         if not (value.selected or value.groups):
-            self.say(
+            self.announce(
                 "Select failures, or choose a group, to find runbooks of.", "problem"
             )
             return
@@ -592,7 +592,7 @@ class FailurePanel(PagePanel):
         order = self._orders.of(content.get("order", self._orders.number))
         if order is None:
             if kind != "rows":
-                self.say(
+                self.announce(
                     "The table has changed since then. Select once more.", "problem"
                 )
             return
@@ -629,7 +629,7 @@ class FailurePanel(PagePanel):
     def _value_set(self, change: dict[str, Any]) -> None:
         # the status line is about another selection
         if change["new"].selected != change["old"].selected and self._job is None:
-            self.say("")
+            self.announce("")
         super()._value_set(change)
 
     def _mark(self, rows: Indices, *, on: bool) -> FailureView:
@@ -657,7 +657,7 @@ class FailurePanel(PagePanel):
             which = ": the failure shown"
         selected = self.value.selected
         if not selected:
-            self.say("There is nothing to copy.", "problem")
+            self.announce("There is nothing to copy.", "problem")
             return
         number = counted(len(selected), "id")
         text, status = "\n".join(selected), f"{number} copied{which}."
@@ -668,9 +668,9 @@ class FailurePanel(PagePanel):
 
     def _copied(self, status: str, *, done: bool) -> None:
         if done:
-            self.say(status)
+            self.announce(status)
         else:
-            self.say(_NOT_COPIED, "problem")
+            self.announce(_NOT_COPIED, "problem")
 
     def _change(self, **parts: Any) -> None:
         """Change some parts of the value, keep the others, and draw it."""

@@ -273,7 +273,7 @@ class FailureFilterPanel(RowsPanel):
         """Update the range on the histogram, the counts and the code."""
         value = self.value
         if self._kept.origin not in (None, value) and self._job is None:
-            self.say(
+            self.announce(
                 f"The last result is {counted(len(self.frame()), 'failure')}. {_CHANGED}"
             )
         # A filter includes `until`, as the brush includes both ends, so the times need no conversion.
@@ -350,7 +350,7 @@ class FailureFilterPanel(RowsPanel):
             field for field in self.fields.values() if not isinstance(field, CheckList)
         ]
         if call != self._looked and any(field.problem for field in fields):
-            self.say(_NOT_SENT, "problem")
+            self.announce(_NOT_SENT, "problem")
         else:
             super()._start(call, then)
 
@@ -400,7 +400,7 @@ class FailureFilterPanel(RowsPanel):
         return number
 
     def _say_count(self, number: int) -> int:
-        self.say(
+        self.announce(
             self._with_mistakes(
                 f"{counted(number, 'failure')} in the service with this filter"
             )
@@ -420,7 +420,9 @@ class FailureFilterPanel(RowsPanel):
         self._known = frame
         self._fill()
         self._reflect()
-        self.say(f"Choices are those of the newest {counted(len(frame), 'failure')}")
+        self.announce(
+            f"Choices are those of the newest {counted(len(frame), 'failure')}"
+        )
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         self._kept.origin = self._requested

@@ -114,9 +114,9 @@ class FormPanel(PagePanel):
 
     def _copied(self, *, done: bool) -> None:
         if done:
-            self.say("Code copied.")
+            self.announce("Code copied.")
         else:
-            self.say(NOT_COPIED, "problem")
+            self.announce(NOT_COPIED, "problem")
 
 
 class RowsPanel(FormPanel):

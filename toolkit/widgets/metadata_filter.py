@@ -197,7 +197,7 @@ class MetadataFilterPanel(RowsPanel):
 
     def _reflect(self) -> None:
         if self._is_old() and self._job is None:
-            self.say("The vectors loaded last are from an earlier filter.")
+            self.announce("The vectors loaded last are from an earlier filter.")
         self._show_counts()
 
     def _looked(self, job: Job, _: str) -> MatchedVectors:
@@ -247,11 +247,11 @@ class MetadataFilterPanel(RowsPanel):
             first = ""
             if len(result.read) == SAMPLE:
                 first = "the first "
-            self.say(
+            self.announce(
                 f"Fields are those of {first}{counted(len(result.read), 'vector')}"
             )
         else:  # not `_failed`: vectors read for their fields are no result
-            self.complain(result.error)
+            self.announce_error(result.error)
         return result
 
     def _arrived(self, frame: pd.DataFrame) -> str:

@@ -293,7 +293,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         """Keep and show the result of `_call`, on the loop of the kernel. Return the frame."""
         frame: pd.DataFrame = result
         self._kept.frame = frame
-        self.say(self._arrived(frame))
+        self.announce(self._arrived(frame))
         return frame
 
     def _arrived(self, frame: pd.DataFrame) -> str:
@@ -326,19 +326,19 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
     def cancel(self) -> None:
         """Stop the running call at the next step. Rows that a load has read are kept."""
         if self._job is None:
-            self.say("No call is running.")
+            self.announce("No call is running.")
         else:
             self._job.stopping.set()
-            self.say("Stopping …")
+            self.announce("Stopping …")
 
-    def say(self, text: str, kind: str = "note") -> None:
+    def announce(self, text: str, kind: str = "note") -> None:
         """Show a ``note`` or a ``problem`` in the status line."""
         self.message = text
         self._status.value = note(text, kind)
 
-    def complain(self, text: object) -> None:
+    def announce_error(self, text: object) -> None:
         """Show a problem in the status line, masked."""
-        self.say(self._redactor.text(str(text)), "problem")
+        self.announce(self._redactor.text(str(text)), "problem")
 
     def _run_and_wait(self, call: Callable[[Job, Any], T], then: Callable[[T], U]) -> U:
         """Run a call, and then the function `then`, in this thread. An error is shown and raised."""
@@ -370,7 +370,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
 
         job = self._job = Job(lambda progress: after(partial(show, progress)))
         self._show_idle()
-        self.say("Loading …")
+        self.announce("Loading …")
 
         def ended(future: Future[T]) -> None:
             with showing:
@@ -399,7 +399,7 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         self._status.value = self._status.value.removesuffix(warning) + warning
 
     def _progressed(self, progress: JobProgress) -> None:
-        self.say(progress.words())
+        self.announce(progress.words())
         if progress.total:
             share = min(1.0, progress.done / progress.total)
             self._status.value += f'<progress aria-label="Progress" max="1" value="{share:.3f}"></progress>'
@@ -413,18 +413,18 @@ class PanelBehaviour(widgets.DOMWidget):  # type: ignore[misc] # ipywidgets publ
         # A load that was cancelled after the first rows raises IncompleteLoadError with the cause
         # `Cancelled`, so there are two cases of a cancelled call.
         if isinstance(error, Cancelled):
-            self.say("Stopped before anything was read.")
+            self.announce("Stopped before anything was read.")
         elif isinstance(partial, pd.DataFrame) and isinstance(
             error.__cause__, Cancelled
         ):
             read = counted(len(partial), self._noun)
-            self.say(
+            self.announce(
                 f"Cancelled: {read} read, not all; panel.frame() has them. Load starts again."
             )
         elif isinstance(error, ToolkitError):
-            self.complain(error)
+            self.announce_error(error)
         else:
-            self.complain(f"Unexpected error: {type(error).__name__}: {error}")
+            self.announce_error(f"Unexpected error: {type(error).__name__}: {error}")
 
     def _value_set(self, change: dict[str, Any]) -> None:
         with MESSAGE_LOCK:  # so that `_reading` is this thread's

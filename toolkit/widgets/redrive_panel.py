@@ -198,7 +198,9 @@ class RedrivePanel(FormPanel):
             instance("value", value, RedrivePlan, "a RedrivePlan")
             urls = sorted(set(value.frame["workflow_url"].dropna()))
         super().__init__("Redrive", value=value, redactor=own)
-        changed = partial(self.say, "Press Preview to see the plan with these options.")
+        changed = partial(
+            self.announce, "Press Preview to see the plan with these options."
+        )
         self.action = self.add_field(
             "action", Dropdown("Action", changed, (_USUAL, *ACTIONS))
         )
@@ -288,7 +290,7 @@ class RedrivePanel(FormPanel):
         """Plan again with the chosen options on another thread, and show the plan. Nothing is sent."""
         for field in self.limits.values():
             if field.problem:
-                self.complain(f"The plan is as before: {field.problem}")
+                self.announce_error(f"The plan is as before: {field.problem}")
                 return
         action = self.action.value
         options: dict[str, Any] = {name: getattr(self, name).value for name in _CHOSEN}
@@ -316,7 +318,7 @@ class RedrivePanel(FormPanel):
             else ""
         )
         expected = f"Enter {plan.confirmation} in the field Confirm, then press Run."
-        self.complain(
+        self.announce_error(
             f"Nothing was sent: {got or 'the field Confirm is empty'}. {expected}"
         )
 
@@ -399,7 +401,7 @@ class RedrivePanel(FormPanel):
         self._runs = False
         self._show_result(result)
         self._kept.frame = result.frame
-        self.say(
+        self.announce(
             result.verdict
             if result.finished
             else f"Stopped: {result.counts}. Press Run to continue."
@@ -419,7 +421,7 @@ class RedrivePanel(FormPanel):
 
     def _show(self, value: RedrivePlan) -> None:
         self._first_plan = None
-        self.say("")
+        self.announce("")
         # the confirmation stands at the field in which it is entered
         verdict, _, _ = value.verdict.partition("; confirm=")
         self.verdict = self._redactor.text(verdict)

@@ -211,19 +211,21 @@ class QueryPanel(FormPanel):
     def pin(self) -> None:
         """Keep the last result to compare the next results with."""
         if self._kept.frame is None:
-            self.say("There is no result to pin yet: run a query first.", "problem")
+            self.announce(
+                "There is no result to pin yet: run a query first.", "problem"
+            )
             return
         self._pinned = self._kept.frame
         self._show_idle()
         self.results.pin(self._kept.origin)
-        self.say("Pinned. The next result is shown next to it, with rank changes.")
+        self.announce("Pinned. The next result is shown next to it, with rank changes.")
 
     def unpin(self) -> None:
         """Clear the pinned result."""
         self._pinned = None
         self._show_idle()
         self.results.pin(None)
-        self.say("Nothing is pinned.")
+        self.announce("Nothing is pinned.")
 
     def _idle_buttons(self) -> list[str]:
         unpin = ["Unpin"] if self._pinned is None else []
@@ -268,7 +270,7 @@ class QueryPanel(FormPanel):
 
     def _start_unless(self, *, mistaken: bool) -> None:
         if mistaken:
-            self.say(_NOT_SENT, "problem")
+            self.announce(_NOT_SENT, "problem")
         else:
             self._start_run()
 
@@ -304,7 +306,7 @@ class QueryPanel(FormPanel):
         self.options.fit(by_text=question is not None and question.data is not None)
         self._show_code()
         if self._mark_old() and self._job is None:
-            self.say("The hits shown are from an earlier query.")
+            self.announce("The hits shown are from an earlier query.")
 
     def _mark_old(self) -> bool:
         """Show in the heading of the hits whether they are of an earlier query."""
@@ -402,7 +404,7 @@ class QueryPanel(FormPanel):
         return " ".join([f"{sentence}{later}.{named}{remark}", *self._mistakes])
 
     def _progressed(self, progress: JobProgress) -> None:
-        self.say(
+        self.announce(
             "Searching …"
             if progress.seconds < 1
             else f"Searching for {progress.seconds:.0f} s …"
@@ -432,7 +434,7 @@ class QueryPanel(FormPanel):
         described = (
             f"{info.kind}{dense}; model: {model}; namespaces: {spaces or 'none'}"
         )
-        self.say(self._redactor.text(described))
+        self.announce(self._redactor.text(described))
         return info
 
     def _ask_from(self, frame: pd.DataFrame, index: int) -> None:

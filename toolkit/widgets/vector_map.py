@@ -261,7 +261,7 @@ class VectorMapPanel(FormPanel):
         if self.colour.value == _SCORE:
             self._recolour()
         there = len({self._keys[position] for position in self._scores})
-        self.say(
+        self.announce(
             f"{there:,} of {counted(len(hits), 'hit')} are on the map."
             if len(hits)
             else "No hits."
@@ -291,7 +291,7 @@ class VectorMapPanel(FormPanel):
             # without a query, a click selects the point, so that the code returns it
             self.filter.value = ""
             self._choose(self._mask_of([position]))
-        self.say(self._described(position))
+        self.announce(self._described(position))
 
     def _checked(self, value: Any) -> tuple[Key, ...]:
         if isinstance(value, str) or not isinstance(value, Iterable):
@@ -349,7 +349,7 @@ class VectorMapPanel(FormPanel):
                 matched = match_metadata(self.projection.frame, text)
                 mask = matched.to_numpy(dtype=bool)
         except ToolkitError as error:
-            self.complain(error)
+            self.announce_error(error)
         else:
             self._choose(mask, text)
 
@@ -362,7 +362,7 @@ class VectorMapPanel(FormPanel):
                 try:
                     self.choose(position)
                 except ToolkitError as error:
-                    self.complain(error)
+                    self.announce_error(error)
             case {"kind": "lasso", "path": list(path), "add": bool(add)} if _is_path(
                 path
             ):

@@ -148,16 +148,16 @@ class WatchPanel(PagePanel):
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, ToolkitError):
-            self.complain(f"{error} The next look tries again.")
+            self.announce_error(f"{error} The next look tries again.")
         else:
-            self.complain(f"Unexpected error: {type(error).__name__}")
+            self.announce_error(f"Unexpected error: {type(error).__name__}")
 
     def _arrived_look(self, found: Look) -> None:
         with MESSAGE_LOCK, self.hold_sync():
             self.last = found
             self.groups = self._watch.board()
             kind = "problem" if found.problem else "note"
-            self.say(f"{datetime.now(UTC):%H:%M:%S} UTC: {found.summary}", kind)
+            self.announce(f"{datetime.now(UTC):%H:%M:%S} UTC: {found.summary}", kind)
             self._show_state()
 
     def _show_state(self) -> None:

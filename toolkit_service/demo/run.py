@@ -46,7 +46,7 @@ _POLL: Final = 0.5
 # they wait about half of the time, for the service and for kernels
 _NOTEBOOKS_AT_ONCE: Final = 2
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 """Prints a line of progress."""
 
 
@@ -80,13 +80,13 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
     out = _emptied(out)
     begin = time.monotonic()
 
-    def say(text: str) -> None:
+    def show(text: str) -> None:
         print(  # noqa: T201 - progress
             f"[{time.monotonic() - begin:5.1f} s] {text}", file=sys.stderr, flush=True
         )
 
     with _ended_by_signals():
-        say(
+        show(
             "starting the embedded service with 5,000 failures and 2,000 documents of sample history"
         )
         with (
@@ -104,16 +104,16 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
                 address = str(
                     first_line(process, what="the failing application", log=log)["url"]
                 )
-                say(
+                show(
                     f"the service is at {service.need('queue').url}, the application at {address}"
                 )
-                started, failed = _run_workflows(address, service, runs, say)
+                started, failed = _run_workflows(address, service, runs, show)
                 # the application stays up: failure functions may still be called
-                _store(service, out, say, own=failed)
+                _store(service, out, show, own=failed)
                 problems: tuple[str, ...] = ()
                 if notebooks is not None:
-                    problems = _execute(notebooks, out, environment_for(service), say)
-        say("done; the service and the application have ended")
+                    problems = _execute(notebooks, out, environment_for(service), show)
+        show("done; the service and the application have ended")
     return Demo(out=out, started=started, failed=failed, problems=problems)
 
 
@@ -131,14 +131,14 @@ def connected(local: LocalService) -> Service:
 
 
 def _run_workflows(
-    address: str, service: Service, runs: int, say: Say
+    address: str, service: Service, runs: int, show: Show
 ) -> tuple[dict[str, str], set[str]]:
     """Start the runs, and wait for the runs of workflows that fail."""
     since = datetime.now(UTC) - timedelta(minutes=1)
     started = _start_runs(address, service, runs)
     failing = {workflow.name for workflow in WORKFLOWS if workflow.fails}
     expected = {run_id: name for run_id, name in started.items() if name in failing}
-    say(
+    show(
         f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail"
     )
     for number in range(_MESSAGES):
@@ -149,9 +149,9 @@ def _run_workflows(
             callback=f"{address}/callback",
         )
     failed = _wait_for(expected, service, since)
-    say(f"all {len(failed)} failed runs are in the DLQ")
+    show(f"all {len(failed)} failed runs are in the DLQ")
     kinds = _callbacks(address)
-    say(
+    show(
         f"the application verified {kinds['callback']} callbacks and {kinds['failure']} failure callbacks"
     )
     return started, failed
@@ -230,7 +230,7 @@ def _received(address: str) -> Counter[str]:
     return Counter(str(item["kind"]) for item in response.json())
 
 
-def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
+def _store(service: Service, out: Path, show: Show, *, own: set[str]) -> None:
     """Load everything once into snapshots, and write the report of the history.
 
     The `own` runs of the demo fail within seconds, with one caller: an incident that hides the incidents of
@@ -238,11 +238,11 @@ def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
     show them.
     """
     changes = tk.sync_failures(service, out / "snapshots" / "failures")
-    say(f"loaded {changes.receipt}")
+    show(f"loaded {changes.receipt}")
     vectors = tk.export_vectors(service, out / "snapshots" / "vectors", namespace="all")
-    say(f"loaded {vectors}")
+    show(f"loaded {vectors}")
     failures = changes.added
-    say(
+    show(
         f"kept {len(failures):,} failures and {vectors.rows:,} vectors under {out / 'snapshots'}"
     )
     is_own = failures["workflow_run_id"].isin(own)
@@ -250,7 +250,7 @@ def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
         tk.delete_failures(
             service, failures.loc[is_own, "dlq_id"].tolist(), confirm=True
         )
-        say(
+        show(
             f"deleted the demo's own {is_own.sum():,} runs from the DLQ, as they are stored"
         )
     report = tk.report_failures(
@@ -258,15 +258,15 @@ def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
     )
     for suffix in ("html", "md", "json"):
         report.save(out / f"failure-report.{suffix}")
-    say(f"wrote {out / 'failure-report.html'}, .md and .json")
+    show(f"wrote {out / 'failure-report.html'}, .md and .json")
 
 
 def _execute(
-    notebooks: Path, out: Path, environment: Mapping[str, str], say: Say
+    notebooks: Path, out: Path, environment: Mapping[str, str], show: Show
 ) -> tuple[str, ...]:
     """Execute the notebooks, two at a time. Return a line per failed notebook."""
     sources = sorted(notebooks.glob("*.ipynb"))
-    executing = _Executing(out, environment, say)
+    executing = _Executing(out, environment, show)
     with (
         tqdm(total=len(sources), desc="notebooks", disable=None, leave=False) as bar,
         ThreadPoolExecutor(_NOTEBOOKS_AT_ONCE) as executors,
@@ -282,8 +282,8 @@ def _execute(
 class _Executing:
     """Executes notebooks, each in a child process. When the block ends, running notebooks are ended."""
 
-    def __init__(self, out: Path, environment: Mapping[str, str], say: Say) -> None:
-        self._out, self._environment, self._say = out, environment, say
+    def __init__(self, out: Path, environment: Mapping[str, str], show: Show) -> None:
+        self._out, self._environment, self._show = out, environment, show
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ended = threading.Event()
 
@@ -319,13 +319,13 @@ class _Executing:
                 cells = json.loads(line)["cells"]
             status = process.wait()
         if status == 0:
-            self._say(
+            self._show(
                 f"executed {source.name}: {cells} cells in {time.monotonic() - begin:.1f} s"
             )
             return ""
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         reason = output[-1] if output else f"exit status {status}"
-        self._say(f"failed: {source.name}: {reason}")
+        self._show(f"failed: {source.name}: {reason}")
         return f"{source.name}: {reason}"
 
 
