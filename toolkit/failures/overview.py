@@ -489,12 +489,14 @@ def completeness(receipt: Receipt | None, rows: int) -> str:
         return "not known: the frame has no receipt"
     part = f"{replace(receipt, frame_rows=rows).part} of the load"
     is_whole = receipt.rows == rows
+    if receipt.complete and is_whole:
+        return "yes"
     if receipt.complete:
-        return "yes" if is_whole else f"{part}, which was complete"
+        return f"{part}, which was complete"
     reasons = "; ".join(receipt.reasons) or "it did not end"
-    return (
-        f"no: {reasons}" if is_whole else f"{part}, which was not complete: {reasons}"
-    )
+    if is_whole:
+        return f"no: {reasons}"
+    return f"{part}, which was not complete: {reasons}"
 
 
 def _failures(overview: FailureOverview) -> list[tuple[str, str]]:

@@ -349,7 +349,10 @@ class CallbackReceiver:
         with self._changed:
             self.refused += 1
             self.last_refusal = str(error)
-        return (401 if isinstance(error, SignatureError) else 400), str(error)
+        status = 400
+        if isinstance(error, SignatureError):
+            status = 401
+        return status, str(error)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Accept or refuse one callback (ASGI application)."""

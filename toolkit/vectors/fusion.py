@@ -370,10 +370,12 @@ def read_judgements(
                 "the number or text of one of the queries",
             )
         if not isinstance(key, str) or not 0 <= relevance <= 100:  # noqa: PLR2004 - gains are 2 to its power
-            value_shown = key if not isinstance(key, str) else value
+            wrong_value = value
+            if not isinstance(key, str):
+                wrong_value = key
             raise wrong(
                 f"judgements, row {row}",
-                value_shown,
+                wrong_value,
                 "an id, and a relevance from 0 to 100",
             )
         result[int(number)][clean(key)] = relevance
@@ -424,7 +426,10 @@ def _by(
             values = []
             for top in tops.values():
                 values += measures_of(top, judged, k)
-        rows.append((number, shared / most if most else np.nan, *values))
+        agreement = np.nan
+        if most:
+            agreement = shared / most
+        rows.append((number, agreement, *values))
     frame = typed_tuples(
         rows, query="Int64", agreement="float64", **dict.fromkeys(measured, "float64")
     )
@@ -502,4 +507,6 @@ def _scores(
     same = np.array(errors[base]) <= _ROUNDING
     share = float(same.mean()) if same.size else np.nan
     largest = max(errors[base], default=np.nan)
-    return method, same.size, share, largest, base if share >= _RECONCILED else None
+    if share < _RECONCILED:
+        base = None
+    return method, same.size, share, largest, base

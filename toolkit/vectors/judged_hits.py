@@ -138,7 +138,9 @@ def score_hits(
     for number, relevance in sorted(judged.items()):
         top = ranked.get(number, [])
         is_relevant = [relevance.get(key, 0) > 0 for key in top]
-        rank = is_relevant.index(True) + 1 if any(is_relevant) else None
+        rank = None
+        if any(is_relevant):
+            rank = is_relevant.index(True) + 1
         rows.append((number, rank, *measures_of(top[:k], relevance, k)))
     return typed_tuples(
         rows, query="Int64", rank="Int64", **dict.fromkeys(_MEASURES, "float64")

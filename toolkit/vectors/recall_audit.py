@@ -288,9 +288,9 @@ def compare_hits(
         share = np.nan
         if most:
             share = recalled(list(hits), exact, most, tie=_TIE)
-        missed = (
-            [key for key, _ in exact[:most] if key not in hits] if share < 1 else []
-        )
+        missed = []
+        if share < 1:
+            missed = [key for key, _ in exact[:most] if key not in hits]
         best = [score for _, score in exact[:most]]
         gap = _score_gap(best, hits, share)
         yield (

@@ -273,7 +273,9 @@ def score_curves(
     groups = list(frame.groupby(keys, sort=False, dropna=False))
     curves = []
     for value, group in groups[:top]:
-        name = NONE if pd.isna(value) else names.get(value) or named(value)
+        name = NONE
+        if not pd.isna(value):
+            name = names.get(value) or named(value)
         ordered = group.sort_values("rank", kind="stable")
         ranks = ordered["rank"].to_numpy(dtype=np.int64)
         scores = ordered["score"].to_numpy(dtype=np.float64)

@@ -100,9 +100,9 @@ def upsert_vectors(
     """
     endpoint_of(service, "vector")
     options = LoadOptions(progress=progress)
-    total = (
-        len(rows) if isinstance(rows, Sized) and not isinstance(rows, Mapping) else None
-    )
+    total = None
+    if isinstance(rows, Sized) and not isinstance(rows, Mapping):
+        total = len(rows)
     wire = RowEncoder(service, namespace).rows(rows)
     sent = 0
     with (
