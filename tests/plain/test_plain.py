@@ -53,26 +53,26 @@ ENGLISH = (
 """Pages, and every package of the toolkit. Add your page; none leaves the list."""
 
 DENSITY = {
-    "toolkit/vectors": 0.30,
-    "toolkit/base": 0.225,
-    "toolkit/cli": 0.185,
-    "toolkit/service": 0.20,
-    "toolkit/drawing": 0.20,
-    "toolkit/filters": 0.239,
-    "toolkit/fixes": 0.20,
-    "toolkit/loading": 0.22,
-    "toolkit_service": 0.198,
-    "toolkit/redrive": 0.20,
-    "toolkit/failures": 0.198,
-    "toolkit/reports": 0.197,
-    "toolkit/signatures": 0.34,
-    "toolkit/secrets": 0.20,
-    "toolkit/widgets": 0.25,
+    "toolkit/vectors": 0.197,
+    "toolkit/base": 0.208,
+    "toolkit/cli": 0.17,
+    "toolkit/service": 0.186,
+    "toolkit/drawing": 0.184,
+    "toolkit/filters": 0.22,
+    "toolkit/fixes": 0.187,
+    "toolkit/loading": 0.202,
+    "toolkit_service": 0.18,
+    "toolkit/redrive": 0.186,
+    "toolkit/failures": 0.182,
+    "toolkit/reports": 0.184,
+    "toolkit/signatures": 0.305,
+    "toolkit/secrets": 0.188,
+    "toolkit/widgets": 0.218,
     "toolkit/base/serving.py": 0.17,
-    "toolkit/snapshots": 0.22,
-    "toolkit/tables": 0.267,
+    "toolkit/snapshots": 0.203,
+    "toolkit/tables": 0.244,
 }
-"""Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for all."""
+"""Branches per line of rewritten folders. Limits are lowered, never raised."""
 
 
 @pytest.mark.parametrize("place", ENGLISH)
@@ -85,6 +85,12 @@ def test_english_of_rewritten_folders_is_plain(place: str) -> None:
 def test_code_of_rewritten_folders_is_not_dense(place: str) -> None:
     """Rewritten code does not become denser again."""
     assert measure_shape([ROOT / place]).density <= DENSITY[place]
+
+
+def test_the_whole_code_is_as_plain_as_well_known_projects() -> None:
+    """The toolkit and the embedded service together keep every limit of density."""
+    folders = [ROOT / "toolkit", ROOT / "toolkit_service"]
+    assert measure_shape(folders).broken_limits() == {}
 
 
 def test_rewritten_folders_explain_conditions_and_give_examples() -> None:
